@@ -1007,7 +1007,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_
  * Costs:    one create and one map for each new unit, and one set access for all that are adjacent.
  * Threads:  any.
  * On failure: ERR_DEVICE_OOM as vmm_alloc_from(), after the same attempts; ERR_UNKNOWN_POINTER (not such a block),
- *           ERR_INVALID_ARGUMENT (not whole units; beyond the block; NULL cache), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
+ *           ERR_INVALID_ARGUMENT (not whole units; beyond the block; NULL cache; with vmm_config.zero, the block's stream
+ *           has ended), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
  */
 VMM_API vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes);
 
@@ -1287,7 +1288,9 @@ typedef struct vmm_stats {
  *           are exact if one thread makes all calls. Otherwise they may be too high: if threads
  *           share a stream, by what each thread caches of it (at most 64 MiB, or one block); if
  *           threads use several streams, by 4 MiB and 1/256 of the peak per stream, or by up to 1/8
- *           if threads allocate and free megabytes every few microseconds.
+ *           if threads allocate and free megabytes every few microseconds. With VMM_DEBUG_ON, peaks may
+ *           be too high by what debug mode adds to one block, and active_bytes counts all that it
+ *           adds and blocks in quarantine.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size that is too small for any statistic or
  *           too large).
@@ -1490,7 +1493,8 @@ typedef int (*vmm_visitor)(void *context, const vmm_item *item);
  *           memory (VMM_ITEM_CHUNK) before the blocks that start in it. A block in a view has a
  *           range of its own, of exactly its size. Ranges do not overlap, and the sizes of those
  *           that are not asleep add up to reserved_bytes and imported_bytes; a chunk may be reported
- *           as several ranges. It visits each block of a slab on its own. A reserved block comes
+ *           as several ranges. Memory that the driver refused to map or to take back is one range of
+ *           each pool, waiting, at address 0. It visits each block of a slab on its own. A reserved block comes
  *           after the range at its start, or before its first range if there is no memory at its
  *           start.
  * Returns:  VMM_OK, also if the visitor ended the walk.

@@ -564,6 +564,13 @@ class pool
         return pool_push(handle_);
     }
 
+    /* vmm_pool_place(): a block at an address that is free in the pool. */
+    [[nodiscard]] block place(void *address, std::size_t bytes, vmm_stream stream = nullptr)
+    {
+        throw_on_error(vmm_pool_place(handle_, address, bytes, stream));
+        return block(owner_, address, bytes, stream);
+    }
+
     /* vmm_pool_trim(). Returns the bytes given back. */
     std::size_t trim(std::size_t keep_bytes = 0)
     {

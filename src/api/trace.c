@@ -29,15 +29,29 @@ static bool item_is_block(const vmm_item *item)
     return item->kind == VMM_ITEM_BLOCK && is_used && !item->is_reserved;
 }
 
+/* A trace has no memory that sleeps: it is as if it stayed. */
 static bool item_is_memory(const vmm_item *item)
 {
-    return item->kind == VMM_ITEM_CHUNK &&
-           (item->state == VMM_ITEM_LIVE || item->state == VMM_ITEM_FREE);
+    return item->kind == VMM_ITEM_CHUNK && item->state != VMM_ITEM_WAITING;
+}
+
+/* A unit of a reserved block that is live. The walk holds the grow lock. */
+static bool item_is_unit(const struct vmm_cache *cache, const vmm_item *item)
+{
+    const struct arena *arena = &cache->vm.arena;
+    const struct reserved *block = cache->reserves.first;
+    if (!item->is_reserved || !item_is_memory(item))
+        return false;
+    uint64_t granule = vmm__arena_granule(arena, item->address);
+    while (block != NULL && granule - block->first >= block->granules)
+        block = block->next;
+    return block != NULL && !block->is_freed;
 }
 
 static int item_record(void *context, const vmm_item *item)
 {
-    struct recorder *recorder = context;
+    const struct vmm_cache *cache = context;
+    struct recorder *recorder = cache->recorder;
     if (item->is_imported)
         return 0;
     struct trace_event event = { .kind = TRACE_MAP,
@@ -50,9 +64,7 @@ static int item_record(void *context, const vmm_item *item)
     event.kind = TRACE_FOUND;
     if (item->kind == VMM_ITEM_BLOCK && item->state == VMM_ITEM_LIVE)
         event.bytes = item->requested_bytes;
-    bool is_unit =
-        item->kind == VMM_ITEM_CHUNK && item->is_reserved && item->state == VMM_ITEM_LIVE;
-    if (item_is_block(item) || is_unit)
+    if (item_is_block(item) || item_is_unit(cache, item))
         vmm__recorder_push(recorder, event);
     event.kind = item->name[0] != '\0' ? TRACE_NAME : TRACE_WAIT;
     if (event.kind == TRACE_NAME)
@@ -74,7 +86,7 @@ static void recording_begin(vmm_cache *cache)
         if (pool->handle != NULL)
             vmm__record_pool(cache, pool->handle);
     }
-    vmm__walk_locked(cache, item_record, recorder);
+    vmm__walk_locked(cache, item_record, cache);
     vmm__cache_lanes_unlock(cache, NULL);
     vmm__fair_unlock(&cache->grow_lock);
 }

@@ -14,7 +14,31 @@ struct walk {
     const struct pool *pool;   /* of the current chunk */
     struct heap *heap;         /* of the current chunk; NULL: none */
     const struct block *block; /* the block that covers the start of the chunk */
+    uint64_t range_end;        /* of the last range of memory */
+    /* In debug mode: a block whose first bytes the program does not have, so that it begins in a later range. */
+    vmm_item later;
+    bool has_later;
 };
+
+static void item_show(struct walk *walk, const vmm_item *item)
+{
+    struct callback callback;
+    if (walk->ended || (walk->only != NULL && walk->only != walk->pool))
+        return;
+    vmm__callback_begin(&callback, walk->cache, true);
+    walk->ended = walk->visit(walk->context, item) != 0;
+    vmm__callback_end(&callback);
+}
+
+static void range_show(struct walk *walk, const vmm_item *item)
+{
+    walk->range_end = item->address + item->bytes;
+    item_show(walk, item);
+    if (!walk->has_later || walk->later.address >= walk->range_end)
+        return;
+    walk->has_later = false;
+    item_show(walk, &walk->later);
+}
 
 static void item_visit(struct walk *walk, vmm_item item)
 {
@@ -31,12 +55,14 @@ static void item_visit(struct walk *walk, vmm_item item)
         item.stream = lane->stream;
         item.is_small = walk->heap->is_small;
     }
-    if (walk->ended || (walk->only != NULL && walk->only != walk->pool))
-        return;
-    struct callback callback;
-    vmm__callback_begin(&callback, walk->cache, true);
-    walk->ended = walk->visit(walk->context, &item) != 0;
-    vmm__callback_end(&callback);
+    if (item.kind == VMM_ITEM_CHUNK) {
+        range_show(walk, &item);
+    } else if (item.is_reserved || item.address < walk->range_end) {
+        item_show(walk, &item);
+    } else {
+        walk->later = item;
+        walk->has_later = true;
+    }
 }
 
 static vmm_item_state block_item_state(const struct block *block)
@@ -255,11 +281,26 @@ static const struct reserved *reserved_at(const struct vmm_cache *cache, const s
     return vmm__reserved_around_locked(cache, vmm__arena_address(&cache->vm.arena, granule));
 }
 
+/* Visits what has no address: one range for each pool. */
+static void unmapped_visit(struct walk *walk)
+{
+    const struct vm *memory = &walk->cache->vm;
+    for (struct account *account = memory->accounts; account != NULL; account = account->next) {
+        uint64_t bytes = vmm__limbo_unmapped_bytes(memory, account);
+        walk->pool = vmm__pool_of_account(account);
+        if (bytes > 0)
+            item_visit(
+                walk,
+                (vmm_item){ .kind = VMM_ITEM_CHUNK, .state = VMM_ITEM_WAITING, .bytes = bytes });
+    }
+}
+
 static void walk_run_locked(struct walk *walk)
 {
     const struct vm *memory = &walk->cache->vm;
     const struct arena *arena = &memory->arena;
     uint64_t granule = vmm__arena_next_taken(arena, 0);
+    unmapped_visit(walk);
     while (granule < arena->granules && !walk->ended) {
         const struct chunk *chunk = vmm__vm_chunk(memory, granule);
         const struct reserved *reserved = reserved_at(walk->cache, chunk, granule);

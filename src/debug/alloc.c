@@ -152,6 +152,8 @@ vmm_status vmm__debug_alloc(const struct debug_call *call, size_t bytes, vmm_str
     status = record_begin(call, record);
     if (status == VMM_OK && keeps_records) {
         vmm__records_call_site(&debug->records, &record->allocated, call->caller);
+        if (vmm__debug_watches_memory(debug))
+            vmm__debug_count(debug, record);
         vmm__records_add_live(&debug->records, record);
     } else if (keeps_records) {
         vmm__record_drop(record);

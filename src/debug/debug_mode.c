@@ -32,7 +32,7 @@ static void debug_show(struct debug *debug, vmm_item *item)
     } else {
         item->address = record->address;
         if (vmm__debug_watches_memory(debug)) /* otherwise it is the lane's block */
-            item->bytes = shown_bytes(debug, record->bytes);
+            item->bytes = vmm__debug_shown_bytes(debug, record);
         item->requested_bytes = record->bytes;
     }
     vmm__mutex_unlock(&debug->records.lock);

@@ -10,7 +10,12 @@ enum { KEPT_MOST = 4096 }; /* blocks in quarantine, at most */
 /* Returns a block to its lane. On failure the block stays where it was. */
 static vmm_status block_return(struct debug *debug, struct record *record, bool *should_poll)
 {
+    bool is_hidden = vmm__debug_watches_memory(debug);
+    if (is_hidden)
+        vmm__debug_count_lane(debug, record, true);
     vmm_status status = vmm__free_slow(debug->cache, record->inner, should_poll);
+    if (status != VMM_OK && is_hidden)
+        vmm__debug_count_lane(debug, record, false);
     if (status == VMM_OK)
         vmm__records_add_freed(&debug->records, record);
     return status;
@@ -141,6 +146,7 @@ static vmm_status watched_free(const struct debug_call *call, struct record *rec
     /* A block in quarantine stays live to its lane, but the program's pin and name end with its free. */
     (void)vmm__pin_slow(debug->cache, record->inner, false);
     (void)vmm__name_slow(debug->cache, record->inner, NULL);
+    vmm__debug_count_kept(debug, record);
     vmm__records_add_kept(&debug->records, record);
     quarantine_shrink(call, KEPT_MOST, debug->kept_bytes_most, finding);
     return VMM_OK;

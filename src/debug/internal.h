@@ -6,6 +6,7 @@
  *   free.c        free and the quarantine
  *   check.c       checks of all blocks, and what a call has found
  *   canary.c      canaries and poison
+ *   counts.c      what statistics count
  *   misuse.c      reports of misuse
  *   records.c     records of blocks
  *   stack.c       stacks
@@ -30,6 +31,19 @@ static inline bool vmm__debug_is_large(uint64_t bytes)
 {
     return vmm__debug_padded_bytes(bytes) > LANE_SMALL_LARGEST_BYTES;
 }
+
+/* The size of the program's block in reports: vmm_block_bytes(), or less for a block with an alignment. */
+uint64_t vmm__debug_shown_bytes(const struct debug *debug, const struct record *record);
+
+/*
+ * Statistics count what the program has: neither canaries nor what an alignment skips, nor blocks in quarantine. So the
+ * lane's counters hide a part of each watched block: from its allocation on, and all of it in quarantine.
+ */
+void vmm__debug_count(struct debug *debug, struct record *record);
+void vmm__debug_count_kept(struct debug *debug, struct record *record);
+
+/* Lets the counters have the lane's whole block, which is about to be freed, or hides the part again if that failed. */
+void vmm__debug_count_lane(struct debug *debug, const struct record *record, bool is_freeing);
 
 /* The misuse that a call has found so far. */
 struct finding {

@@ -16,6 +16,7 @@
 #include "base/map.h"
 #include "base/mutex.h"
 #include "base/stack.h"
+#include "lane/counters.h"
 #include "vmmcache/vmmcache.h"
 
 #include <stdbool.h>
@@ -34,6 +35,7 @@ struct record {
     uint64_t bytes;   /* as requested */
     uint64_t inner;   /* the lane's block */
     uint64_t inner_bytes;
+    struct hidden hidden; /* what the lane's counters leave out of its block */
     vmm_stream stream;
     uint64_t epoch;   /* of the lane's timeline: once it has passed, the canaries are written */
     bool is_watched;  /* the bytes around it hold canaries */

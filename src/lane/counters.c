@@ -27,7 +27,7 @@ static void totals_flush(const struct counters *counters, struct totals *totals)
     uint64_t flushed = counters->active_flushed_bytes;
     uint64_t peak = vmm__stat_flush(&totals->active_bytes, counters->active_peak_bytes - flushed,
                                     vmm__counters_active_bytes(counters) - flushed,
-                                    counters->allocated_bytes.taken);
+                                    counters->allocated_bytes.taken + counters->hidden_taken);
     vmm__peak_raise(&totals->lately_active_bytes, peak);
     stat_flush(&counters->requested_bytes, &totals->requested_bytes);
     stat_flush(&counters->allocated_bytes, &totals->allocated_bytes);
@@ -79,5 +79,6 @@ void vmm__counters_flush(struct counters *counters, struct totals *totals)
     counter_restart(&counters->allocations);
     counters->active_peak_bytes = vmm__counters_active_bytes(counters);
     counters->active_flushed_bytes = counters->active_peak_bytes;
+    counters->hidden_taken = 0;
     bounds_set(counters, root);
 }

@@ -24,6 +24,8 @@
 
 #include "base/stat.h"
 
+#include <stdbool.h>
+
 /* The totals of a pool, or of the cache. */
 struct totals {
     struct totals *parent; /* of a pool: the cache's; NULL: these are */
@@ -51,9 +53,18 @@ struct counters {
     uint64_t high_bytes;
     uint64_t slack_bytes; /* distance of both bounds from the last flush */
     uint64_t flushed_ns;
-    uint64_t waiting_bytes; /* freed, but other streams still use it: active, not allocated */
+    /* Active, not allocated: freed, but other streams still use it; or hidden. */
+    uint64_t waiting_bytes;
+    uint64_t hidden_taken; /* of active bytes, since the last flush */
     uint64_t active_peak_bytes;
     uint64_t active_flushed_bytes;
+};
+
+/* What debug mode has of a block and the program has not: active, not allocated. */
+struct hidden {
+    uint64_t requested_bytes;
+    uint64_t bytes;
+    uint64_t blocks; /* 1: all of it */
 };
 
 void vmm__counters_init(struct counters *counters);
@@ -149,6 +160,26 @@ static inline void vmm__counters_wait(struct counters *counters, uint64_t bytes)
 static inline void vmm__counters_release(struct counters *counters, uint64_t bytes)
 {
     counters->waiting_bytes -= bytes;
+}
+
+/* Hides a part of a block, or counts it again. No peak rises. */
+static inline void vmm__counters_shift(struct counters *counters, const struct hidden *hidden,
+                                       bool is_hiding)
+{
+    uint64_t sign = is_hiding ? UINT64_MAX : 1; /* modulo 2^64 */
+    counters->requested_bytes.current += sign * hidden->requested_bytes;
+    counters->allocated_bytes.current += sign * hidden->bytes;
+    counters->allocations.current += sign * hidden->blocks;
+    counters->waiting_bytes -= sign * hidden->bytes;
+}
+
+/* Hides a part of a new block, as if the program had never asked for it. */
+static inline void vmm__counters_hide(struct counters *counters, const struct hidden *hidden)
+{
+    vmm__counters_shift(counters, hidden, true);
+    counters->requested_bytes.taken -= hidden->requested_bytes;
+    counters->allocated_bytes.taken -= hidden->bytes;
+    counters->hidden_taken += hidden->bytes;
 }
 
 #endif

@@ -8,7 +8,7 @@
  * Owns: its heaps, slabs, uses, magazines and timeline. Invariants:
  *  1. the size of every live or waiting block decides its heap, except in a cache with
  *     caching off, where all are large;
- *  2. the counters are the sums over the live and waiting blocks;
+ *  2. the counters are the sums over the live and waiting blocks, less what debug mode hides;
  *  3. the epochs in `trimmed`, `decayed` and `period_epoch` have ended; decay expires
  *     nothing later than the last period.
  * Callers: src/cache, src/api.

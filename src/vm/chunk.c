@@ -19,7 +19,6 @@ struct chunk *vmm__chunk_take(struct vm *vm)
 
 void vmm__chunk_drop(struct vm *vm, struct chunk *chunk)
 {
-    vmm__limbo_waits_free(chunk->waits, false); /* only at the end of the cache are any left */
     *chunk = (struct chunk){ .state = CHUNK_UNUSED, .next = vm->unused };
     vm->unused = vmm__chunk_id(vm, chunk);
 }
@@ -272,6 +271,8 @@ static vmm_status chunks_close(struct vm *vm)
     vmm_status first = VMM_OK;
     for (uint32_t id = 1; id < vm->record_high; id++) {
         struct chunk *chunk = &vm->records[id];
+        vmm__limbo_waits_free(chunk->waits, false);
+        chunk->waits = NULL;
         vmm_status status = chunk->state == CHUNK_UNUSED ? VMM_OK : vmm__chunk_close(vm, chunk);
         first = first == VMM_OK ? status : first;
     }

@@ -77,6 +77,17 @@ void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk)
     atomic_fetch_sub_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
 }
 
+uint64_t vmm__limbo_unmapped_bytes(const struct vm *vm, const struct account *account)
+{
+    uint64_t bytes = 0;
+    for (uint32_t id = vm->limbo_head; id != 0; id = vm->records[id].next) {
+        const struct chunk *chunk = &vm->records[id];
+        if (!chunk->is_mapped && chunk->account == account)
+            bytes += held_bytes(vm, chunk);
+    }
+    return bytes;
+}
+
 /* One pass over limbo: the bytes it released, and the last epoch that it found pending. */
 struct drain {
     uint64_t released_bytes;

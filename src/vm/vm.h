@@ -282,6 +282,9 @@ void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline 
 /* Takes a mapped chunk out of limbo again. */
 void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk);
 
+/* The memory of an account in limbo that the driver refused to map, or to release once it was unmapped. */
+uint64_t vmm__limbo_unmapped_bytes(const struct vm *vm, const struct account *account);
+
 /* Frees waits. `forgets`: their timelines still exist. */
 void vmm__limbo_waits_free(struct limbo_wait *waits, bool forgets);
 

@@ -1,88 +1,14 @@
 /* Blocks that two caches of one process share: export, send, receive, import, close. */
 #define _GNU_SOURCE
-#include "support/cache_support.h"
 #include "support/folder_support.h"
+#include "support/share_support.h"
 
 #include "base/handle.h"
 #include "base/hostmem.h"
-#include "cache/share/share.h"
 #include "driver/sim/sim.h"
 
 #include <pthread.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-enum { GRANULE = 2 << 20 };
-enum { EXPORT_WORD = 17, ANSWER_WORD = 18, OTHER_WORD = 19 };
-
-/* ---- Steps --------------------------------------------------------------------------------- */
-
-static vmm_pool *shareable_make(vmm_cache *cache)
-{
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool;
-    options.shareable = 1;
-    options.name = "shared";
-    assert_ok(vmm_pool_create(cache, &options, &pool));
-    return pool;
-}
-
-static void *block_from(struct cache_test *test, vmm_pool *pool, size_t bytes, unsigned stream)
-{
-    void *block;
-    assert_ok(vmm_alloc_from(pool, bytes, test->streams[stream], &block));
-    return block;
-}
-
-static vmm_share *export_of(vmm_cache *cache, void *block)
-{
-    vmm_share *share;
-    assert_ok(vmm_share_export(cache, block, &share));
-    return share;
-}
-
-static void *import_of(vmm_cache *cache, vmm_share *share, vmm_stream stream)
-{
-    void *block;
-    assert_ok(vmm_share_import(cache, share, stream, &block));
-    return block;
-}
-
-/* What arrives when a share is sent through a socket. */
-static vmm_share *share_pass(vmm_share *share, int type)
-{
-    int sockets[2];
-    vmm_share *received;
-    assert_int_equal(socketpair(AF_UNIX, type, 0, sockets), 0);
-    assert_ok(vmm_share_send(share, sockets[0]));
-    assert_ok(vmm_share_receive(sockets[1], &received));
-    (void)close(sockets[0]);
-    (void)close(sockets[1]);
-    return received;
-}
-
-static vmm_stats stats_of(vmm_cache *cache)
-{
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(cache, &stats));
-    return stats;
-}
-
-static vmm_item item_of(vmm_cache *cache, const void *address)
-{
-    vmm_item item = VMM_ITEM_INIT;
-    assert_ok(vmm_find(cache, address, &item));
-    return item;
-}
-
-/* Waits for all work, so that nothing imported stays mapped. */
-static void imports_vanish(vmm_cache *cache)
-{
-    assert_ok(vmm_wait(cache));
-    assert_ok(vmm_poll(cache));
-    assert_int_equal(stats_of(cache).imported_bytes, 0);
-}
 
 /* ---- The same memory ----------------------------------------------------------------------- */
 
@@ -599,122 +525,6 @@ CACHE_TEST(a_device_that_cannot_share_refuses_the_pool)
 }
 
 /* ---- Sleep --------------------------------------------------------------------------------- */
-
-CACHE_TEST(a_block_that_grows_shares_no_memory)
-{
-    vmm_cache *other = cache_second(test);
-    vmm_pool *pool = shareable_make(test->cache);
-    void *block = block_from(test, pool, 3 * MIB, 0);
-    void *next = block_from(test, pool, 3 * MIB, 0);
-    block_fill(test, block, 3 * MIB, EXPORT_WORD, 0);
-    assert_ok(vmm_resize(test->cache, block, 4 * MIB, &block)); /* it has these granules */
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 8 * MIB);
-    assert_ok(vmm_resize(test->cache, block, 9 * MIB, &block));
-    assert_int_equal(item_of(test->cache, block).bytes, 10 * MIB);
-    vmm_share *share = export_of(test->cache, block);
-    void *imported = import_of(other, share, test->streams[0]);
-    block_check(test, imported, 3 * MIB, EXPORT_WORD, 0);
-    work_verify(test);
-    assert_ok(vmm_free(other, imported));
-    assert_ok(vmm_share_close(share, 0));
-    assert_ok(vmm_resize(test->cache, block, 100, &block)); /* a copy, in a chunk of its own */
-    assert_int_equal(item_of(test->cache, block).bytes, GRANULE);
-    assert_ok(vmm_share_close(export_of(test->cache, block), 0));
-    cache_verify(test);
-    block_free(test, block);
-    block_free(test, next);
-    imports_vanish(other);
-    assert_ok(vmm_destroy(other));
-    cache_verify_empty(test);
-}
-
-CACHE_TEST(a_grown_block_takes_no_part_of_an_idle_chunk)
-{
-    vmm_pool *pool = shareable_make(test->cache);
-    void *blocks[4];
-    for (int i = 0; i < 4; i++)
-        blocks[i] = block_from(test, pool, 8 * MIB, 0);
-    for (int i = 1; i < 4; i++)
-        block_free(test, blocks[i]);
-    for (size_t bytes = 10 * MIB; bytes <= 40 * MIB; bytes += 6 * MIB) {
-        assert_ok(vmm_resize(test->cache, blocks[0], bytes, &blocks[0]));
-        assert_ok(vmm_share_close(export_of(test->cache, blocks[0]), 0));
-        void *small = block_from(test, pool, 1, 0);
-        assert_ok(vmm_share_close(export_of(test->cache, small), 0));
-        block_free(test, small);
-        cache_verify(test);
-    }
-    block_free(test, blocks[0]);
-    cache_verify_empty(test);
-}
-
-CACHE_TEST(a_shared_block_keeps_its_place_in_a_resize)
-{
-    vmm_cache *other = cache_second(test);
-    vmm_pool *pool = shareable_make(test->cache);
-    void *block = block_from(test, pool, 8 * MIB, 0);
-    vmm_share *share = export_of(test->cache, block);
-    void *imported = import_of(other, share, test->streams[0]);
-    void *out = NULL;
-    assert_status(vmm_resize(test->cache, block, MIB, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "exported"));
-    assert_status(vmm_resize(other, imported, MIB, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "is imported"));
-    assert_status(vmm_resize(other, imported, 20 * MIB, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_status(vmm_decommit(other, imported, 0, GRANULE), VMM_ERR_UNKNOWN_POINTER);
-    assert_null(out);
-    assert_ok(vmm_free(other, imported));
-    assert_ok(vmm_share_close(share, 0));
-    assert_ok(vmm_resize(test->cache, block, MIB, &block));
-    block_free(test, block);
-    imports_vanish(other);
-    assert_ok(vmm_destroy(other));
-    cache_verify_empty(test);
-}
-
-CACHE_TEST(reserved_and_aligned_blocks_of_a_shareable_pool)
-{
-    vmm_pool *pool = shareable_make(test->cache);
-    vmm_share *share = NULL;
-    void *reserved;
-    void *aligned = NULL;
-    assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[0], &reserved));
-    assert_ok(vmm_commit(test->cache, reserved, 0, 4 * MIB));
-    assert_status(vmm_share_export(test->cache, reserved, &share), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "vmm_reserve()"));
-    assert_status(vmm_alloc_aligned(pool, 5000, 4 * MIB, test->streams[0], &aligned),
-                  VMM_ERR_UNSUPPORTED);
-    assert_null(aligned);
-    assert_ok(vmm_alloc_aligned(pool, 5000, GRANULE, test->streams[0], &aligned));
-    assert_int_equal((uintptr_t)aligned % GRANULE, 0);
-    assert_int_equal(item_of(test->cache, aligned).bytes, GRANULE);
-    assert_ok(vmm_share_close(export_of(test->cache, aligned), 0));
-    cache_verify(test);
-    block_free(test, aligned);
-    block_free(test, reserved);
-    cache_verify_empty(test);
-}
-
-CACHE_TEST(a_placed_block_shares_no_memory)
-{
-    static const size_t sizes[] = { 5000, 5 * MIB };
-    vmm_pool *pool = shareable_make(test->cache);
-    assert_ok(vmm_pool_retain(pool));
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        void *block = block_from(test, pool, sizes[i], 0);
-        uint64_t bytes = item_of(test->cache, block).bytes;
-        block_free(test, block);
-        assert_status(vmm_pool_place(pool, block, 3 * MIB, test->streams[0]),
-                      VMM_ERR_INVALID_ARGUMENT);
-        assert_ok(vmm_pool_place(pool, block, sizes[i], test->streams[0]));
-        assert_int_equal(item_of(test->cache, block).bytes, bytes);
-        assert_ok(vmm_share_close(export_of(test->cache, block), 0));
-        cache_verify(test);
-        block_free(test, block);
-    }
-    assert_ok(vmm_pool_drop(pool));
-    cache_verify_empty(test);
-}
 
 CACHE_TEST(exported_blocks_do_not_sleep)
 {

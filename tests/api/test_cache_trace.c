@@ -258,6 +258,61 @@ CACHE_TEST(units_of_a_freed_block_are_freed_although_their_pool_is_retained)
     assert_int_equal(sum.mapped_bytes, 0);
 }
 
+/* A pool that sleeps with three units of a reserved block and a block of 3 MiB. */
+static vmm_pool *sleeper_make(struct cache_test *test, void **reserved, void **block)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool = NULL;
+    assert_ok(vmm_pool_create(test->cache, &options, &pool));
+    assert_ok(vmm_reserve(pool, UNITS * UNIT, UNIT, test->streams[0], reserved));
+    assert_ok(vmm_commit(test->cache, *reserved, UNIT, 3 * UNIT));
+    assert_ok(vmm_alloc_from(pool, 3 * MIB, test->streams[1], block));
+    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    return pool;
+}
+
+CACHE_TEST(what_sleeps_when_a_recording_begins_is_recorded)
+{
+    void *reserved;
+    void *block;
+    vmm_pool *pool = sleeper_make(test, &reserved, &block);
+    const char *path = recording_begin(test);
+    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
+    struct trace_sum sum = recording_end(test, path);
+    assert_int_equal(sum.allocations, 4);
+    assert_int_equal(sum.live_bytes, 3 * UNIT + 3 * MIB);
+    assert_int_equal(sum.mapped_bytes, cache_stats(test).reserved_bytes.current);
+    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    path = recording_begin(test);
+    block_free(test, reserved);
+    block_free(test, block);
+    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
+    assert_ok(vmm_pool_destroy(pool, 0));
+    assert_ok(vmm_wait(test->cache));
+    (void)cache_trim(test, 0);
+    sum = recording_end(test, path);
+    assert_int_equal(sum.allocations, 4);
+    assert_int_equal(sum.frees, 4);
+    assert_int_equal(sum.mapped_bytes, 0);
+}
+
+CACHE_TEST(a_freed_reserved_block_that_sleeps_has_no_units)
+{
+    void *reserved;
+    void *block;
+    vmm_pool *pool = sleeper_make(test, &reserved, &block);
+    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
+    assert_ok(vmm_pool_retain(pool));
+    block_free(test, reserved);
+    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    const char *path = recording_begin(test);
+    struct trace_sum sum = recording_end(test, path);
+    assert_int_equal(sum.allocations, 1);
+    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
+    block_free(test, block);
+    assert_ok(vmm_pool_drop(pool));
+}
+
 CACHE_TEST(a_reserved_block_that_moves_is_recorded)
 {
     void *block = block_reserve(test, 0);

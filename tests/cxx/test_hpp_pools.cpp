@@ -117,6 +117,23 @@ template <typename Call> bool is_refused(Call &&call)
     return false;
 }
 
+void a_block_is_placed_where_it_was()
+{
+    vmm::cache cache(limited());
+    vmm_pool_options options = vmm::make_pool_options();
+    options.kind = VMM_POOL_GRAPH;
+    vmm::pool pool(cache, options);
+    vmm::block block = pool.allocate(3 * MIB, stream_named(1));
+    void *address = block.data();
+    EXPECT(is_refused([&] { (void)pool.place(address, 3 * MIB, stream_named(1)); }));
+    block.reset();
+    block = pool.place(address, 3 * MIB, stream_named(1));
+    EXPECT(block.data() == address && block.size() == 3 * MIB && block.stream() == stream_named(1));
+    EXPECT(pool_of(cache, block) == pool.get() && live_blocks(cache) == 1);
+    block.reset();
+    EXPECT(live_blocks(cache) == 0);
+}
+
 void a_close_says_what_is_wrong()
 {
     vmm::cache cache(limited());
@@ -161,6 +178,7 @@ int main(int argc, char **argv)
     options_reach_the_pool();
     a_push_ends_with_its_scope();
     a_pool_moves();
+    a_block_is_placed_where_it_was();
     a_close_says_what_is_wrong();
     a_failure_of_the_destructor_is_kept();
     a_pool_of_a_closed_cache_is_gone();

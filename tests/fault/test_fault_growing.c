@@ -195,3 +195,25 @@ SIM_TEST(a_lost_device_refuses_memory_and_takes_blocks_back)
     assert_ok(vmm__cache_check(scene.cache));
     assert_status(vmm_destroy(scene.cache), VMM_ERR_LOST);
 }
+
+/* The last memory is another stream's: a copy that were taken from there could not be given back if events fail. */
+SIM_TEST(a_copy_that_fails_leaves_no_block)
+{
+    enum { BLOCKS = 4, BYTES = 512 << 10, CALLS = 20 };
+    for (uint64_t number = 1; number <= CALLS; number++) {
+        struct scene scene = { .driver = driver };
+        void *blocks[2][BLOCKS];
+        vmm_config config = CONFIG(.limit_bytes = 4 * MIB, .reuse = VMM_REUSE_STREAM_WAIT);
+        assert_ok(vmm__cache_create_on(&config, driver, &scene.cache));
+        for (int i = 0; i < 2 * BLOCKS; i++)
+            assert_ok(vmm_alloc(scene.cache, BYTES, STREAM(i % 2), &blocks[i % 2][i / 2]));
+        assert_ok(vmm_free(scene.cache, blocks[0][0]));
+        vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, true);
+        vmm_status status = vmm_resize(scene.cache, blocks[1][0], BYTES - 4096, &blocks[1][0]);
+        vmm__sim_fail_at(driver, 0, VMM_OK, false);
+        vmm_stats stats = stats_of(&scene);
+        assert_int_equal(stats.allocations.current, 2 * BLOCKS - 1);
+        assert_true(status != VMM_OK || stats.resize_copied_bytes != 0);
+        assert_ok(vmm_destroy(scene.cache));
+    }
+}

@@ -26,15 +26,34 @@ void stress_stream_follows(struct stress *stress, unsigned later, unsigned earli
         vmm__driver_stream_wait(stress->driver, stress->streams[later], stress->event));
 }
 
+static void range_check(struct stress *stress, uint64_t address, uint64_t bytes, uint32_t word,
+                        unsigned stream)
+{
+    stress_work_enter(stress);
+    (void)stress_work_leave(
+        stress, "check",
+        vmm__driver_check(stress->driver, address, bytes, word, stress->streams[stream]));
+}
+
+static bool range_fill(struct stress *stress, uint64_t address, uint64_t bytes, uint32_t word,
+                       unsigned stream)
+{
+    stress_work_enter(stress);
+    return stress_work_leave(
+        stress, "fill",
+        vmm__driver_fill(stress->driver, address, bytes, word, stress->streams[stream]));
+}
+
 void stress_block_read(struct stress *stress, const struct model_block *block, unsigned stream)
 {
     if (block->word == 0 || block->requested_bytes == 0 || stress_is_unusable(stress))
         return;
-    stress_work_enter(stress);
-    (void)stress_work_leave(stress, "check",
-                            vmm__driver_check(stress->driver, block->address,
-                                              block->requested_bytes, block->word,
-                                              stress->streams[stream]));
+    if (block->unit_bytes == 0)
+        range_check(stress, block->address, block->requested_bytes, block->word, stream);
+    for (uint64_t units = block->filled; units != 0; units &= units - 1) {
+        uint64_t offset = (uint64_t)__builtin_ctzll(units) * block->unit_bytes;
+        range_check(stress, block->address + offset, block->unit_bytes, block->word, stream);
+    }
 }
 
 void stress_block_write(struct stress *stress, struct model_block *block, unsigned stream)
@@ -42,11 +61,16 @@ void stress_block_write(struct stress *stress, struct model_block *block, unsign
     if (block->requested_bytes == 0 || block->share != 0 || stress_is_unusable(stress))
         return;
     block->word = stress_word(stress);
-    stress_work_enter(stress);
-    if (!stress_work_leave(stress, "fill",
-                           vmm__driver_fill(stress->driver, block->address, block->requested_bytes,
-                                            block->word, stress->streams[stream])))
-        block->word = 0;
+    bool is_filled =
+        block->unit_bytes != 0 ||
+        range_fill(stress, block->address, block->requested_bytes, block->word, stream);
+    for (uint64_t units = block->committed; units != 0 && is_filled; units &= units - 1) {
+        uint64_t offset = (uint64_t)__builtin_ctzll(units) * block->unit_bytes;
+        is_filled =
+            range_fill(stress, block->address + offset, block->unit_bytes, block->word, stream);
+    }
+    block->word = is_filled ? block->word : 0;
+    block->filled = is_filled ? block->committed : 0;
 }
 
 void stress_blocks_verify(struct stress *stress)
@@ -71,7 +95,7 @@ void stress_work_verify(struct stress *stress)
 /* ---- Allocation ------------------------------------------------------------------------------ */
 
 /* What a request may return when no fault happens. */
-static unsigned alloc_statuses(const struct stress *stress, uint64_t bytes)
+unsigned stress_alloc_statuses(const struct stress *stress, uint64_t bytes)
 {
     const uint64_t arena_bytes = UINT64_C(1) << 44;
     bool is_arena_small = stress->config.arena_bytes != 0;
@@ -127,7 +151,7 @@ static void address_verify(struct stress *stress, const struct model_block *bloc
 }
 
 /* A block of up to 1 MiB comes out of another stream's memory when there is no other. */
-static bool may_borrow(const struct stress *stress, uint64_t bytes)
+bool stress_may_borrow(const struct stress *stress, uint64_t bytes)
 {
     return bytes <= UINT64_C(1) << 20 &&
            (stress->shared != NULL || stress->live_most == 0 || stress->model.limit_bytes != 0 ||
@@ -135,7 +159,7 @@ static bool may_borrow(const struct stress *stress, uint64_t bytes)
 }
 
 /* A block with chunks of its own has whole granules. */
-static uint64_t block_bytes_of(const struct stress *stress, uint64_t bytes, bool has_own_chunks)
+uint64_t stress_block_bytes(const struct stress *stress, uint64_t bytes, bool has_own_chunks)
 {
     uint64_t block_bytes = vmm_block_bytes(stress->cache, bytes);
     return has_own_chunks ? vmm__align_up(block_bytes, stress->driver->granule_bytes) : block_bytes;
@@ -164,40 +188,68 @@ static const struct model_tenant *lender_of(struct stress *stress, const struct 
     return lender;
 }
 
+struct model_block stress_block_make(const struct stress *stress, unsigned stream, uint64_t bytes,
+                                     const struct model_tenant *tenant, const void *address)
+{
+    const struct model *model = &stress->model;
+    bool is_shareable = tenant != NULL && tenant->is_shareable;
+    bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
+    return (struct model_block){
+        .address = (uintptr_t)address,
+        .requested_bytes = bytes,
+        .block_bytes = stress_block_bytes(stress, bytes, has_own_chunks),
+        .is_shareable = is_shareable || stress->config.shareable == VMM_ON,
+        .stream = stream,
+        .handle = stress->streams[stream],
+        .pool = MODEL_POOLS,
+        .tenant = tenant == NULL ? 0 : 1 + (unsigned)(tenant - model->tenants),
+        .is_of_pool_surely = true,
+        .may_borrow = stress_may_borrow(stress, bytes),
+    };
+}
+
+bool stress_block_from_lender(struct stress *stress, struct model_block *block,
+                              const struct model_tenant *asked)
+{
+    const void *address = (const void *)(uintptr_t)block->address;
+    const struct model_tenant *lender = lender_of(stress, asked, address, &block->block_bytes);
+    if (lender == NULL)
+        return false;
+    block->tenant = 1 + (unsigned)(lender - stress->model.tenants);
+    block->is_shareable = lender->is_shareable || stress->config.shareable == VMM_ON;
+    block->may_borrow = true;
+    return true;
+}
+
+void stress_block_note(struct stress *stress, unsigned slot, const struct model_block *made)
+{
+    struct model_block *block = &stress->model.blocks[slot];
+    stress_list(stress, "%#" PRIx64 ", %" PRIu64 " bytes for %" PRIu64, made->address,
+                made->block_bytes, made->requested_bytes);
+    address_verify(stress, made);
+    if (stress_is_troubled(stress))
+        return;
+    stress->known |= STREAM_BIT(made->stream);
+    model_add(&stress->model, slot, made);
+    stress_graph_take(stress, slot, block);
+    if (stress_is_captured(stress, STREAM_BIT(made->stream)))
+        return;
+    if (made->unit_bytes == 0)
+        stress_zeros_verify(stress, block);
+    stress_block_write(stress, block, made->stream);
+}
+
+/* Of a request that a graph pool may take. */
 static void block_note(struct stress *stress, unsigned slot, unsigned stream, uint64_t bytes,
                        const struct model_tenant *tenant, const void *address)
 {
     const struct model *model = &stress->model;
-    bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
-    uint64_t block_bytes = block_bytes_of(stress, bytes, has_own_chunks);
-    const struct model_tenant *lender = lender_of(stress, tenant, address, &block_bytes);
-    tenant = lender == NULL ? tenant : lender;
-    unsigned graph_pool = tenant == NULL ? model_pool_of(model, stream) : MODEL_POOLS;
-    struct model_block block = { .address = (uintptr_t)address,
-                                 .requested_bytes = bytes,
-                                 .block_bytes = block_bytes,
-                                 .is_shareable = tenant != NULL && tenant->is_shareable,
-                                 .stream = stream,
-                                 .handle = stress->streams[stream],
-                                 .pool = graph_pool,
-                                 .tenant =
-                                     tenant == NULL ? 0 : 1 + (unsigned)(tenant - model->tenants),
-                                 .is_of_pool_surely = true,
-                                 .may_borrow = lender != NULL || may_borrow(stress, bytes) };
+    struct model_block block = stress_block_make(stress, stream, bytes, tenant, address);
+    if (!stress_block_from_lender(stress, &block, tenant) && tenant == NULL)
+        block.pool = model_pool_of(model, stream);
     if (block.pool != MODEL_POOLS)
         block.pool_id = model->pools[block.pool].id;
-    stress_list(stress, "%#" PRIx64 ", %" PRIu64 " bytes for %" PRIu64, block.address,
-                block.block_bytes, bytes);
-    address_verify(stress, &block);
-    if (stress_is_troubled(stress))
-        return;
-    stress->known |= STREAM_BIT(stream);
-    model_add(&stress->model, slot, &block);
-    stress_graph_take(stress, slot, &stress->model.blocks[slot]);
-    if (stress_is_captured(stress, STREAM_BIT(stream)))
-        return;
-    stress_zeros_verify(stress, &stress->model.blocks[slot]);
-    stress_block_write(stress, &stress->model.blocks[slot], stream);
+    stress_block_note(stress, slot, &block);
 }
 
 /* Of a worker that captures, half of the requests are for its graph. */
@@ -234,7 +286,7 @@ void stress_alloc(struct stress *stress, const struct operation *operation,
     bool is_refused = status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
     model->ooms += is_refused;
     stress->sums.refused += is_refused;
-    bool is_ok = stress_expect(stress, "vmm_alloc", status, alloc_statuses(stress, bytes),
+    bool is_ok = stress_expect(stress, "vmm_alloc", status, stress_alloc_statuses(stress, bytes),
                                STATUS_FAULTS | STATUS_OOM);
     if (!is_ok && address != UNTOUCHED)
         stress_trouble(stress, "vmm_alloc: failed and wrote its result");
@@ -258,7 +310,7 @@ static struct model_tenant *tenant_of(struct stress *stress, const struct model_
 static bool may_place(struct stress *stress, const struct model_block *last)
 {
     const struct model_tenant *tenant = tenant_of(stress, last);
-    return !last->is_live && tenant != NULL && tenant->handle != NULL &&
+    return !last->is_live && last->unit_bytes == 0 && tenant != NULL && tenant->handle != NULL &&
            last->stream != MODEL_STREAMS && stress->streams[last->stream] == last->handle;
 }
 
@@ -376,7 +428,7 @@ static int pressure_relieve(struct stress *stress)
         break;
     }
     struct model *model = &stress->model;
-    if (model->live == 0)
+    if (model->live == 0 || model->order[turn % model->live] == stress->taking)
         return 0;
     struct model_block *block = &model->blocks[model->order[turn % model->live]];
     stress_block_give(stress, block);

@@ -22,7 +22,8 @@
  *    11-12 how often everything is looked at: after each operation, each 8th, each 64th, when told to
  * The upper five bits of footprint:
  *    0-15  work finishes by lag    16-29 in an order of one of seven kinds, chosen by the seed in bits    30-31 by lag
- * Those of memory: see stress_debug_draw().
+ * Those of memory: see stress_debug_draw(). Those of decay: 128-255 there is decay; 96-127 the cache is shareable, without
+ * debug mode.
  */
 static unsigned bits_of(const struct operation *operation, unsigned first, unsigned count)
 {
@@ -140,6 +141,15 @@ static void order_draw(struct stress *stress, const struct operation *operation)
     unsigned drawn = operation->b / 8U;
     if (drawn >= FIRST && drawn < FIRST + KINDS)
         stress_order_set(stress, drawn - FIRST, operation->number);
+}
+
+/* Only where the driver shares memory, which the library says for a driver of its own. */
+static void sharing_draw(struct stress *stress, const struct operation *operation)
+{
+    enum { FIRST = 96, END = 128 };
+    bool is_drawn = operation->c >= FIRST && operation->c < END && !stress_is_padded(stress);
+    if (is_drawn && stress->driver != NULL && stress->driver->has_sharing)
+        stress->config.shareable = VMM_ON;
 }
 
 static void driver_open(struct stress *stress)
@@ -262,6 +272,7 @@ void stress_state_begin(struct stress *stress)
     stress->is_lost = false;
     stress->was_hurt = false;
     stress->has_launched = false;
+    stress->has_resized = false;
 }
 
 void stress_open(struct stress *stress, const struct operation *operation)
@@ -272,6 +283,7 @@ void stress_open(struct stress *stress, const struct operation *operation)
         driver_open(stress);
     if (stress_is_troubled(stress))
         return;
+    sharing_draw(stress, operation);
     cache_create(stress, operation);
     if (stress->cache == NULL)
         return;

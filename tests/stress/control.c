@@ -111,6 +111,43 @@ vmm_status control_free(struct control *control, vmm_cache *cache, void *ptr)
     return status;
 }
 
+vmm_status control_alloc_aligned(const struct control *control, vmm_pool *pool, size_t bytes,
+                                 size_t alignment, vmm_stream stream, void **out)
+{
+    return control->kind == CONTROL_align ? vmm_alloc_from(pool, bytes, stream, out)
+                                          : vmm_alloc_aligned(pool, bytes, alignment, stream, out);
+}
+
+vmm_status control_commit(struct control *control, vmm_cache *cache, void *ptr, size_t offset,
+                          size_t bytes)
+{
+    bool is_left_out = control->kind == CONTROL_commit && ++control->commits % FORGET_EVERY == 0;
+    return is_left_out ? VMM_OK : vmm_commit(cache, ptr, offset, bytes);
+}
+
+vmm_status control_decommit(struct control *control, vmm_cache *cache, void *ptr, size_t offset,
+                            size_t bytes)
+{
+    bool is_left_out = control->kind == CONTROL_decommit && ++control->commits % FORGET_EVERY == 0;
+    return is_left_out ? VMM_OK : vmm_decommit(cache, ptr, offset, bytes);
+}
+
+vmm_status control_resize(const struct control *control, vmm_cache *cache, void *ptr, size_t bytes,
+                          vmm_stream stream, void **out)
+{
+    if (control->kind != CONTROL_resize)
+        return vmm_resize(cache, ptr, bytes, out);
+    vmm_status status = vmm_alloc(cache, bytes, stream, out);
+    return status == VMM_OK ? vmm_free(cache, ptr) : status;
+}
+
+vmm_status control_import(const struct control *control, vmm_cache *cache, vmm_share *share,
+                          size_t bytes, vmm_stream stream, void **out)
+{
+    return control->kind == CONTROL_import ? vmm_alloc(cache, bytes, stream, out)
+                                           : vmm_share_import(cache, share, stream, out);
+}
+
 vmm_status control_use(const struct control *control, vmm_cache *cache, void *ptr,
                        vmm_stream stream)
 {

@@ -20,6 +20,11 @@
     X(status, "a request that fails writes its result")                                            \
     X(crash, "a free while three blocks are live ends the process")                                \
     X(pool, "vmm_alloc_from() allocates from the default pool")                                    \
+    X(align, "vmm_alloc_aligned() forgets the alignment")                                          \
+    X(commit, "every third commit gives no memory")                                                \
+    X(decommit, "every third decommit takes no memory")                                            \
+    X(resize, "vmm_resize() loses the contents of the block")                                      \
+    X(import, "vmm_share_import() allocates a block of the cache")                                 \
     X(hang, "a free while three blocks are live never returns")                                    \
     X(query, "every event has passed whenever the cache asks")                                     \
     X(follow, "streams that the cache makes wait do not wait")                                     \
@@ -39,6 +44,7 @@ struct control {
     enum control_kind kind;
     unsigned allocations;
     unsigned frees;
+    unsigned commits; /* and decommits */
     unsigned live;
     char *last; /* block of megabytes */
 };
@@ -54,6 +60,16 @@ void control_leave(const struct control *control, struct driver *driver);
 vmm_status control_alloc(struct control *control, vmm_cache *cache, vmm_pool *pool, size_t bytes,
                          vmm_stream stream, void **out);
 vmm_status control_free(struct control *control, vmm_cache *cache, void *ptr);
+vmm_status control_alloc_aligned(const struct control *control, vmm_pool *pool, size_t bytes,
+                                 size_t alignment, vmm_stream stream, void **out);
+vmm_status control_commit(struct control *control, vmm_cache *cache, void *ptr, size_t offset,
+                          size_t bytes);
+vmm_status control_decommit(struct control *control, vmm_cache *cache, void *ptr, size_t offset,
+                            size_t bytes);
+vmm_status control_resize(const struct control *control, vmm_cache *cache, void *ptr, size_t bytes,
+                          vmm_stream stream, void **out);
+vmm_status control_import(const struct control *control, vmm_cache *cache, vmm_share *share,
+                          size_t bytes, vmm_stream stream, void **out);
 vmm_status control_use(const struct control *control, vmm_cache *cache, void *ptr,
                        vmm_stream stream);
 vmm_status control_stream_end(const struct control *control, vmm_cache *cache, vmm_stream stream);

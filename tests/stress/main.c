@@ -67,8 +67,9 @@ static const char usage_text[] =
     "  --minimise      shorten a sequence that fails, and write the shortest\n"
     "  --bytes         the files are inputs of libFuzzer, not text\n"
     "  --patience MS   a run that takes longer hangs; default 20000\n"
-    "  --control NAME  make the cache or the driver wrong: overlap, forget, status, crash, hang,\n"
-    "                  query, follow, device, record, use or end\n";
+    "  --control NAME  make the cache or the driver wrong: overlap, forget, status, crash, pool,\n"
+    "                  align, commit, decommit, resize, import, hang, query, follow, device,\n"
+    "                  record, use or end\n";
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 

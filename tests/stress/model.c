@@ -83,37 +83,125 @@ struct model_block *model_start(struct model *model, uint64_t address)
     return block != NULL && block->address == address ? block : NULL;
 }
 
-void model_add(struct model *model, unsigned slot, const struct model_block *block)
+static void order_add(struct model *model, const struct model_block *block)
 {
     unsigned rank = rank_find(model, block->address);
     memmove(&model->order[rank + 1], &model->order[rank], model->live - rank);
-    model->order[rank] = (uint8_t)slot;
+    model->order[rank] = (uint8_t)(block - model->blocks);
     model->live++;
+}
+
+static void order_remove(struct model *model, const struct model_block *block)
+{
+    unsigned rank = rank_find(model, block->address) - 1;
+    model->live--;
+    memmove(&model->order[rank], &model->order[rank + 1], model->live - rank);
+}
+
+uint64_t model_requested_bytes(const struct model_block *block)
+{
+    return block->unit_bytes != 0 ? model_committed_bytes(block) : block->requested_bytes;
+}
+
+uint64_t model_allocated_bytes(const struct model_block *block)
+{
+    return block->unit_bytes != 0 ? model_committed_bytes(block) : block->block_bytes;
+}
+
+static void stats_add(struct model *model, const struct model_block *block)
+{
+    stat_add(&model->requested_bytes, model_requested_bytes(block));
+    stat_add(&model->allocated_bytes, model_allocated_bytes(block));
+    stat_add(&model->allocations, 1);
+}
+
+static void stats_take(struct model *model, const struct model_block *block)
+{
+    stat_take(&model->requested_bytes, model_requested_bytes(block));
+    stat_take(&model->allocated_bytes, model_allocated_bytes(block));
+    stat_take(&model->allocations, 1);
+}
+
+static void stat_change(struct model_stat *figure, uint64_t before, uint64_t now)
+{
+    if (now > before)
+        stat_add(figure, now - before);
+    else
+        stat_take(figure, before - now);
+}
+
+/* The counted bytes of a live block have changed. */
+static void stats_change(struct model *model, const struct model_block *before,
+                         const struct model_block *now)
+{
+    stat_change(&model->requested_bytes, model_requested_bytes(before), model_requested_bytes(now));
+    stat_change(&model->allocated_bytes, model_allocated_bytes(before), model_allocated_bytes(now));
+    if (now->is_pinned)
+        model->unmovable_bytes += model_allocated_bytes(now) - model_allocated_bytes(before);
+}
+
+void model_add(struct model *model, unsigned slot, const struct model_block *block)
+{
     model->blocks[slot] = *block;
     model->blocks[slot].is_live = true;
+    order_add(model, &model->blocks[slot]);
     if (block->is_imported)
         return;
-    stat_add(&model->requested_bytes, block->requested_bytes);
-    stat_add(&model->allocated_bytes, block->block_bytes);
-    stat_add(&model->allocations, 1);
+    stats_add(model, block);
     if (block->tenant != 0)
         model->tenants[block->tenant - 1].live++;
 }
 
 void model_remove(struct model *model, struct model_block *block)
 {
-    unsigned rank = rank_find(model, block->address) - 1;
     model_pin(model, block, false);
-    model->live--;
-    memmove(&model->order[rank], &model->order[rank + 1], model->live - rank);
+    order_remove(model, block);
     block->is_live = false;
     if (block->is_imported)
         return;
     if (block->tenant != 0)
         model->tenants[block->tenant - 1].live--;
-    stat_take(&model->requested_bytes, block->requested_bytes);
-    stat_take(&model->allocated_bytes, block->block_bytes);
-    stat_take(&model->allocations, 1);
+    stats_take(model, block);
+}
+
+void model_commit(struct model *model, struct model_block *block, uint64_t units)
+{
+    struct model_block before = *block;
+    block->filled &= units & block->committed;
+    block->committed = units;
+    stats_change(model, &before, block);
+}
+
+void model_replace(struct model *model, struct model_block *block, const struct model_block *next,
+                   bool is_copy)
+{
+    struct model_block before = *block;
+    order_remove(model, block);
+    *block = *next;
+    if (block->unit_bytes != 0) {
+        block->committed &= model_units(block->block_bytes / block->unit_bytes);
+        block->filled &= block->committed;
+    }
+    order_add(model, block);
+    if (is_copy) {
+        stats_add(model, block);
+        stats_take(model, &before);
+    } else {
+        stats_change(model, &before, block);
+    }
+}
+
+const struct model_block *model_overlap_other(const struct model *model,
+                                              const struct model_block *block)
+{
+    unsigned rank = rank_find(model, block->address);
+    const struct model_block *before = rank < 2 ? NULL : &model->blocks[model->order[rank - 2]];
+    const struct model_block *behind =
+        rank == model->live ? NULL : &model->blocks[model->order[rank]];
+    if (before != NULL && before->address + before->block_bytes > block->address)
+        return before;
+    bool is_long = behind != NULL && block->address + block->block_bytes > behind->address;
+    return is_long ? behind : NULL;
 }
 
 /* Imported memory counts in no figure; the bytes of an exported block are unmovable anyway. */
@@ -125,9 +213,9 @@ void model_pin(struct model *model, struct model_block *block, bool is_pinned)
     if (block->share != 0)
         return;
     if (is_pinned)
-        model->unmovable_bytes += block->block_bytes;
+        model->unmovable_bytes += model_allocated_bytes(block);
     else
-        model->unmovable_bytes -= block->block_bytes;
+        model->unmovable_bytes -= model_allocated_bytes(block);
 }
 
 void model_export(struct model *model, struct model_block *block, unsigned share)

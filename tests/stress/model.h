@@ -33,6 +33,9 @@ struct model_block {
 
     unsigned
         graph; /* that fills it in its launches; otherwise no work does. 0: none, else number + 1 */
+    uint64_t unit_bytes; /* of a reserved block; 0: it is none */
+    uint64_t committed;  /* a bit for each of its units that has memory */
+    uint64_t filled;     /* and for each of these that holds `word` */
     uint64_t handles[2]; /* of the chunks at a pinned block's ends */
     uint32_t word;       /* that it is filled with; 0: nothing yet */
     unsigned
@@ -95,6 +98,8 @@ struct model {
     unsigned begins;
     struct model_tenant tenants[MODEL_TENANTS];
     bool was_divided; /* see model_is_divided() */
+    bool
+        was_retained; /* a general pool, whose addresses stay until the cache has waited for the device */
 };
 
 /* Graph pools are named after the worker, so that no two have the same. */
@@ -113,6 +118,32 @@ struct model_block *model_start(struct model *model, uint64_t address);
 /* A block becomes live, which overlaps no other; or stops being it. */
 void model_add(struct model *model, unsigned slot, const struct model_block *block);
 void model_remove(struct model *model, struct model_block *block);
+
+/* The bits of the first units of a reserved block, at most 64. */
+static inline uint64_t model_units(uint64_t count)
+{
+    return count >= 64 ? UINT64_MAX : (UINT64_C(1) << count) - 1;
+}
+
+static inline uint64_t model_committed_bytes(const struct model_block *block)
+{
+    return (uint64_t)__builtin_popcountll(block->committed) * block->unit_bytes;
+}
+
+/* What statistics count of a live block: of a reserved one its memory. */
+uint64_t model_requested_bytes(const struct model_block *block);
+uint64_t model_allocated_bytes(const struct model_block *block);
+
+/* These units of a reserved block have memory from now on, and no others. */
+void model_commit(struct model *model, struct model_block *block, uint64_t units);
+
+/* A live block has another size, and maybe another address. A copy was counted as a block of its own. */
+void model_replace(struct model *model, struct model_block *block, const struct model_block *next,
+                   bool is_copy);
+
+/* Another live block that shares addresses with one; NULL: there is none. */
+const struct model_block *model_overlap_other(const struct model *model,
+                                              const struct model_block *block);
 
 void model_pin(struct model *model, struct model_block *block, bool is_pinned);
 

@@ -87,6 +87,11 @@ enum operand { OPERAND_NONE, OPERAND_SIZE, OPERAND_COUNT, OPERAND_TIME, OPERAND_
     X(pool_retain, 3, 0, 0, "pool", "", "", "", NONE)                                              \
     X(pool_drop, 6, 0, 0, "pool", "", "", "", NONE)                                                \
     X(pool_place, 30, 10, 0, "slot", "", "", "", NONE)                                             \
+    X(alloc_aligned, 30, 10, 10, "slot", "stream", "way", "bytes", SIZE)                           \
+    X(reserve, 16, 6, 3, "slot", "stream", "way", "bytes", COUNT)                                  \
+    X(commit, 50, 20, 10, "slot", "first", "units", "", NONE)                                      \
+    X(decommit, 30, 12, 8, "slot", "first", "units", "", NONE)                                     \
+    X(resize, 40, 16, 10, "slot", "", "", "bytes", SIZE)                                           \
     X(share_export, 16, 6, 0, "slot", "share", "", "", NONE)                                       \
     X(share_import, 24, 8, 0, "slot", "stream", "share", "way", COUNT)                             \
     X(share_close, 10, 4, 0, "share", "force", "", "", NONE)

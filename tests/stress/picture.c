@@ -36,8 +36,6 @@ struct guarded guarded_by(const vmm_cache *cache)
     const struct records *records = &cache->debug->records;
     for (const struct record *live = records->live.oldest; live != NULL; live = live->newer)
         guarded.canary_bytes += live->is_detached ? 0 : live->inner_bytes - live->bytes;
-    for (const struct record *kept = records->kept.oldest; kept != NULL; kept = kept->newer)
-        guarded.retained_bytes += kept->is_detached ? kept->bytes : kept->inner_bytes;
     guarded.kept = records->kept.count;
     return guarded;
 }
@@ -73,27 +71,29 @@ static const char *item_text(const struct picture_item *item, const char *what)
     return text;
 }
 
-/* What left the quarantine may wait for other streams in its pool. */
-static bool may_have_come(const struct picture *before, const struct picture *after, unsigned at)
+/* What left the quarantine may wait for other streams in its pool, as may a block that was freed again. */
+static bool may_have_come(const struct picture *before, const struct picture *after, unsigned at,
+                          bool may_undo)
 {
     return at < after->count && after->items[at].state == VMM_ITEM_WAITING &&
-           after->guarded.kept < before->guarded.kept;
+           (may_undo || after->guarded.kept < before->guarded.kept);
 }
 
 /* Waiting blocks may have come free. */
-static const char *items_difference(const struct picture *before, const struct picture *after)
+static const char *items_difference(const struct picture *before, const struct picture *after,
+                                    bool may_undo)
 {
     unsigned at = 0;
     for (unsigned i = 0; i < before->count; i++) {
         const struct picture_item *item = &before->items[i];
-        while (may_have_come(before, after, at) && !items_equal(item, &after->items[at]))
+        while (may_have_come(before, after, at, may_undo) && !items_equal(item, &after->items[at]))
             at++;
         if (at < after->count && items_equal(item, &after->items[at]))
             at++;
         else if (item->state == VMM_ITEM_LIVE)
             return item_text(item, "has gone or changed");
     }
-    while (may_have_come(before, after, at))
+    while (may_have_come(before, after, at, may_undo))
         at++;
     return at < after->count ? item_text(&after->items[at], "has come or changed") : NULL;
 }
@@ -118,36 +118,35 @@ static const char *stats_difference(const vmm_stats *before, const vmm_stats *af
     return NULL;
 }
 
-/* Of figures that the guard's quarantine is part of, and has left. */
-static const char *guarded_difference(const struct picture *before, const struct picture *after)
+/* What is new has been counted, and so has its end, if only its canaries or its contents could not be written. */
+static const char *guarded_difference(const struct picture *before, const struct picture *after,
+                                      bool may_undo)
 {
-    uint64_t gone_bytes = before->guarded.retained_bytes - after->guarded.retained_bytes;
-    uint64_t gone = before->guarded.kept - after->guarded.kept;
     const vmm_stats *was = &before->stats;
     const vmm_stats *is = &after->stats;
     if (before->guarded.canary_bytes != after->guarded.canary_bytes)
         return "canaries have come or gone";
-    if (after->guarded.kept > before->guarded.kept)
+    if (!may_undo && after->guarded.kept > before->guarded.kept)
         return "a block has come into quarantine";
-    if (is->requested_bytes.current + gone_bytes != was->requested_bytes.current)
+    if (is->requested_bytes.current != was->requested_bytes.current)
         return "requested_bytes has changed";
-    if (is->allocations.current + gone != was->allocations.current)
+    if (is->allocations.current != was->allocations.current)
         return "allocations has changed";
-    if (is->allocated_bytes.current > was->allocated_bytes.current - gone_bytes ||
-        (gone == 0 && is->allocated_bytes.current != was->allocated_bytes.current))
+    if (is->allocated_bytes.current != was->allocated_bytes.current)
         return "allocated_bytes has changed";
-    if (is->active_bytes.current > was->active_bytes.current)
+    if (!may_undo && is->active_bytes.current > was->active_bytes.current)
         return "active_bytes has risen";
     if (is->unmovable_bytes != was->unmovable_bytes)
         return "unmovable_bytes has changed";
     return is->limit_bytes != was->limit_bytes ? "limit_bytes has changed" : NULL;
 }
 
-const char *picture_difference(const struct picture *before, const struct picture *after)
+const char *picture_difference(const struct picture *before, const struct picture *after,
+                               bool may_undo)
 {
-    const char *difference = items_difference(before, after);
+    const char *difference = items_difference(before, after, may_undo);
     if (difference != NULL)
         return difference;
-    return before->is_guarded ? guarded_difference(before, after)
-                              : stats_difference(&before->stats, &after->stats);
+    return before->is_guarded || may_undo ? guarded_difference(before, after, may_undo)
+                                          : stats_difference(&before->stats, &after->stats);
 }

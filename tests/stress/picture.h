@@ -26,9 +26,8 @@ enum { PICTURE_ITEMS = 2048 };
 
 /* What pools have handed out beyond what the program knows of. */
 struct guarded {
-    uint64_t canary_bytes;   /* around live blocks */
-    uint64_t retained_bytes; /* of blocks in quarantine */
-    uint64_t kept;           /* so many */
+    uint64_t canary_bytes; /* around live blocks */
+    uint64_t kept;         /* so many */
 };
 
 struct picture_item {
@@ -54,7 +53,9 @@ struct guarded guarded_by(const vmm_cache *cache);
 
 void picture_take(vmm_cache *cache, struct picture *picture);
 
-/* What differs, in one line; NULL: nothing that a call which failed may not have changed. */
-const char *picture_difference(const struct picture *before, const struct picture *after);
+/* What differs, in one line; NULL: nothing that a call which failed may not have changed. may_undo: the call may have
+ * allocated a block and freed it again. */
+const char *picture_difference(const struct picture *before, const struct picture *after,
+                               bool may_undo);
 
 #endif

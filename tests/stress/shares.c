@@ -6,6 +6,7 @@
  */
 #include "stress.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -79,6 +80,7 @@ void operation_share_export(struct stress *stress, const struct operation *opera
     *share = (struct stress_share){ .handle = handle,
                                     .requested_bytes = block->requested_bytes,
                                     .block_bytes = block->block_bytes,
+                                    .is_whole = stress->config.shareable != VMM_ON,
                                     .word = block->word };
     model_export(&stress->model, block, number_of(stress, share));
 }
@@ -127,7 +129,7 @@ static void import_note(struct stress *stress, const struct stress_share *share,
     const struct model_block *source = block_of(stress, number, false);
     struct model_block block = { .address = (uintptr_t)address,
                                  .requested_bytes = share->requested_bytes,
-                                 .block_bytes = share->block_bytes,
+                                 .block_bytes = stress_item_find(stress, address).bytes,
                                  .stream = stream,
                                  .handle = stress->streams[stream],
                                  .pool = MODEL_POOLS,
@@ -136,6 +138,10 @@ static void import_note(struct stress *stress, const struct stress_share *share,
                                  .is_of_pool_surely = true };
     bool can_read = source == NULL || can_follow(stress, source);
     block.word = can_read ? share->word : 0;
+    if (block.block_bytes < share->requested_bytes ||
+        (share->is_whole && block.block_bytes != share->block_bytes))
+        stress_trouble(stress, "vmm_share_import: a block of %" PRIu64 " bytes, not %" PRIu64,
+                       block.block_bytes, share->block_bytes);
     if (model_overlap(&stress->model, block.address, block.block_bytes) != NULL)
         stress_trouble(stress, "vmm_share_import: a live block has its addresses");
     if (stress_is_troubled(stress))
@@ -164,7 +170,8 @@ void operation_share_import(struct stress *stress, const struct operation *opera
     if (handle == NULL || stress_is_troubled(stress))
         return;
     stress_enter(stress);
-    vmm_status status = vmm_share_import(stress->cache, handle, stress->streams[stream], &address);
+    vmm_status status = control_import(&stress->control, stress->cache, handle,
+                                       share->requested_bytes, stress->streams[stream], &address);
     stress_leave(stress);
     unsigned legal = STATUS_BIT(OK);
     legal |= stress->config.arena_bytes != 0 ? STATUS_BIT(ERR_ADDRESS_SPACE) : 0;

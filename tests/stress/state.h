@@ -66,6 +66,8 @@ struct stress_share {
     bool was_sent;
     uint64_t requested_bytes;
     uint64_t block_bytes;
+    bool
+        is_whole; /* it has chunks of its own; otherwise an import reaches to the end of its last chunk */
     uint32_t word; /* that it is filled with; 0: nothing */
 };
 
@@ -119,6 +121,8 @@ struct stress_sums {
     uint64_t ends; /* of streams */
     uint64_t passes;
     uint64_t shares;
+    uint64_t commits;
+    uint64_t resizes;
 };
 
 /*
@@ -180,6 +184,7 @@ struct stress {
     bool has_waited;   /* the operation before was a wait, which nothing hindered */
     bool may_stall;    /* the cache may have waited for the device */
     bool is_lost;      /* the driver said so: the cache owes no more than its end */
+    bool has_resized;  /* a block, or tried to, since the cache was made */
     bool has_launched; /* graphs, since the cache was made */
     bool was_hurt;     /* faults have happened since the cache was made */
     struct control control;

@@ -13,6 +13,7 @@
  *   caches.c    caches: created with drawn settings, emptied, destroyed
  *   blocks.c    blocks: allocated, given back
  *   uses.c      blocks: used in legal order, pinned, passed on
+ *   grow.c      blocks with an alignment, reserved blocks, blocks of another size
  *   streams.c   streams: they end, and their handles come back
  *   graphs.c    graph pools, captures, graphs and their launches
  *   pools.c     general pools: requests, pushes, limits, uses
@@ -130,6 +131,21 @@ void stress_block_write(struct stress *stress, struct model_block *block, unsign
 
 void stress_block_give(struct stress *stress, struct model_block *block);
 
+/* What a request may return when no fault happens. */
+unsigned stress_alloc_statuses(const struct stress *stress, uint64_t bytes);
+
+/* The size of the block for a request; in a shareable pool it has whole granules. */
+uint64_t stress_block_bytes(const struct stress *stress, uint64_t bytes, bool is_shareable);
+bool stress_may_borrow(const struct stress *stress, uint64_t bytes);
+
+/* A block of a pool, or of the default pool, as the model has it; and its start in the model: it is filled. */
+struct model_block stress_block_make(const struct stress *stress, unsigned stream, uint64_t bytes,
+                                     const struct model_tenant *tenant, const void *address);
+/* Whether a block is of a pool that lends, not of the one that was asked; then notes which. */
+bool stress_block_from_lender(struct stress *stress, struct model_block *block,
+                              const struct model_tenant *asked);
+void stress_block_note(struct stress *stress, unsigned slot, const struct model_block *made);
+
 /* The operation `alloc` in a general pool, which is named in the call or pushed; NULL: in none. */
 void stress_alloc(struct stress *stress, const struct operation *operation,
                   const struct model_tenant *tenant, bool is_named);
@@ -148,6 +164,7 @@ static inline unsigned stress_block_keeper(const struct model_block *block)
 
 /* The memory under a pinned block is what it was when it was pinned. */
 void stress_pin_verify(struct stress *stress, const struct model_block *block);
+void stress_pin_note(const struct stress *stress, struct model_block *block);
 
 /* All live blocks of streams that take work must hold what they were filled with. */
 void stress_blocks_verify(struct stress *stress);
@@ -179,7 +196,7 @@ void stress_stream_renew(struct stress *stress, unsigned stream);
 /* Draws zero and guard from the upper five bits of memory. */
 void stress_debug_draw(struct stress *stress, unsigned drawn);
 
-/* Whether the cache's own statistics and chunks count canaries and quarantine, too. */
+/* Whether the cache's chunks have canaries and quarantine, too. */
 static inline bool stress_is_padded(const struct stress *stress)
 {
     return stress->config.debug >= VMM_DEBUG_ON;
@@ -227,6 +244,9 @@ void stress_verify(struct stress *stress);
 /* What was found at an address must be what the model has there; NULL: nothing. */
 void stress_item_verify(struct stress *stress, const char *call, const vmm_item *item,
                         const struct model_block *block);
+
+/* What vmm_find() says of a block that has just been made. */
+vmm_item stress_item_find(struct stress *stress, const void *address);
 
 /* Makes a call that writes a text, which must have `wanted` in it. */
 void stress_text_verify(struct stress *stress, const char *name,

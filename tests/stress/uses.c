@@ -105,16 +105,17 @@ static uint64_t handle_at(const struct stress *stress, uint64_t address)
 void stress_pin_verify(struct stress *stress, const struct model_block *block)
 {
     uint64_t last = block->address + block->block_bytes - 1;
-    if (!block->is_pinned || stress->shared != NULL || stress_is_unusable(stress))
+    if (!block->is_pinned || block->unit_bytes != 0 || stress->shared != NULL ||
+        stress_is_unusable(stress))
         return;
     if (handle_at(stress, block->address) != block->handles[0] ||
         handle_at(stress, last) != block->handles[1])
         stress_trouble(stress, "pin: the memory under %#" PRIx64 " has changed", block->address);
 }
 
-static void handles_note(const struct stress *stress, struct model_block *block)
+void stress_pin_note(const struct stress *stress, struct model_block *block)
 {
-    if (stress->shared != NULL)
+    if (stress->shared != NULL || !block->is_pinned || block->unit_bytes != 0)
         return;
     block->handles[0] = handle_at(stress, block->address);
     block->handles[1] = handle_at(stress, block->address + block->block_bytes - 1);
@@ -131,10 +132,12 @@ static void block_pin(struct stress *stress, uint8_t slot, bool is_pinned)
         is_pinned ? vmm_pin(stress->cache, address) : vmm_unpin(stress->cache, address);
     stress_leave(stress);
     stress_pin_verify(stress, block);
-    if (is_pinned && !block->is_pinned)
-        handles_note(stress, block);
-    if (stress_expect(stress, is_pinned ? "vmm_pin" : "vmm_unpin", status, STATUS_BIT(OK), 0))
-        model_pin(&stress->model, block, is_pinned);
+    if (!stress_expect(stress, is_pinned ? "vmm_pin" : "vmm_unpin", status, STATUS_BIT(OK), 0))
+        return;
+    bool is_new = is_pinned && !block->is_pinned;
+    model_pin(&stress->model, block, is_pinned);
+    if (is_new)
+        stress_pin_note(stress, block);
 }
 
 void operation_pin(struct stress *stress, const struct operation *operation)

@@ -67,6 +67,19 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t by
     return status == VMM_OK ? lane_alloc(cache, lane, bytes, out) : status;
 }
 
+vmm_status vmm__alloc_own(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                          vmm_stream stream, void **out)
+{
+    struct lane *lane;
+    vmm_status status = lane_choose(cache, pool, stream, &lane);
+    if (status != VMM_OK)
+        return status;
+    if (cache->no_caching || lane->has_own_chunks)
+        return lane_alloc(cache, lane, bytes, out);
+    status = lane_alloc_cached(cache, lane, bytes, out);
+    return status == VMM__NO_FIT ? vmm__refill_own(cache, lane, bytes, out) : status;
+}
+
 vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                                size_t padded_bytes, vmm_stream stream, void **out,
                                bool *is_detached)

@@ -91,6 +91,10 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
     return NULL;
 }
 
+/* vmm__alloc_slow() for a block whose free cannot fail: it is not from another stream's lane. */
+vmm_status vmm__alloc_own(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                          vmm_stream stream, void **out);
+
 /* Locks the lane whose heap owns an address. NULL, and no lane locked, if none does. */
 struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t address);
 

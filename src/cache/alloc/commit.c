@@ -83,6 +83,16 @@ static vmm_status units_create(struct vmm_cache *cache, const struct part *part)
     return status;
 }
 
+static vmm_status unit_clear(struct vmm_cache *cache, const struct part *part,
+                             const struct chunk *chunk)
+{
+    const struct lane *lane = part->block->lane;
+    if (vmm__timeline_has_ended(&lane->timeline)) /* the handle may be another stream's */
+        return part_refuse(part, "its stream has ended, so nothing can clear new memory");
+    return vmm__driver_clear(cache->driver, vmm__chunk_address(&cache->vm, chunk),
+                             vmm__chunk_bytes(&cache->vm, chunk), 0, lane->stream);
+}
+
 /* For vmm_config.zero. */
 static vmm_status units_clear(struct vmm_cache *cache, const struct part *part)
 {
@@ -90,9 +100,7 @@ static vmm_status units_clear(struct vmm_cache *cache, const struct part *part)
     for (uint64_t at = part->first; at < part->end && status == VMM_OK;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (is_gained(chunk))
-            status = vmm__driver_clear(cache->driver, vmm__chunk_address(&cache->vm, chunk),
-                                       vmm__chunk_bytes(&cache->vm, chunk), 0,
-                                       part->block->lane->stream);
+            status = unit_clear(cache, part, chunk);
     }
     return status;
 }

@@ -161,6 +161,12 @@ vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t byte
     return refill(cache, request, out);
 }
 
+vmm_status vmm__refill_own(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
+{
+    struct request request = { .lane = lane, .bytes = bytes, .from = GROW_TARGET, .is_own = true };
+    return refill(cache, request, out);
+}
+
 vmm_status vmm__refill_detached(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
                                 void **out)
 {

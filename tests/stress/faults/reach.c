@@ -50,6 +50,11 @@
     X(stream_waits)                                                                                \
     X(limits)                                                                                      \
     X(waiting)                                                                                     \
+    X(commits)                                                                                     \
+    X(resizes)                                                                                     \
+    X(moves)                                                                                       \
+    X(copied)                                                                                      \
+    X(imports)                                                                                     \
     X(pinned)                                                                                      \
     X(watched)                                                                                     \
     X(apart)                                                                                       \
@@ -97,6 +102,9 @@ REACHED(share, is_done, vmm_status, vmm__share,
         out)
 REACHED(decay, is_some, bool, vmm__decay_period_end, (struct decay * decay, struct lanes *lanes),
         decay, lanes)
+REACHED(moves, is_done, vmm_status, vmm__move_begin,
+        (struct vm * vm, const struct memory_part *parts, uint32_t count, uint32_t *aliases), vm,
+        parts, count, aliases)
 REACHED(split, is_some, bool, vmm__split,
         (struct vmm_cache * cache, struct heap *heap, uint64_t bytes), cache, heap, bytes)
 REACHED(re_back, is_done, vmm_status, vmm__relocate,
@@ -163,6 +171,7 @@ static void stats_note(struct stress *stress)
         reach.stream_waits = vmm__max(reach.stream_waits, stats.stream_waits);
     reach.waiting =
         vmm__max(reach.waiting, stats.active_bytes.current - stats.allocated_bytes.current);
+    reach.copied = vmm__max(reach.copied, stats.resize_copied_bytes);
     reach.pinned = vmm__max(reach.pinned, stats.unmovable_bytes);
 }
 
@@ -174,6 +183,9 @@ void reach_note(struct stress *stress, const struct operation *operation)
         return;
     stats_note(stress);
     reach.captures += operation->code == OPERATION_graph_begin && stress->captured != 0;
+    reach.commits = vmm__max(reach.commits, stress->sums.commits);
+    reach.resizes = vmm__max(reach.resizes, stress->sums.resizes);
+    reach.imports = vmm__max(reach.imports, vmm__stat_now(&cache->imports.account.reserved_bytes));
     reach.limits += operation->code == OPERATION_limit;
     reach.unmap += cache->vm.places < places;
     places = cache->vm.places;

@@ -1,0 +1,82 @@
+/* Steps of the tests of shares: a shareable pool, exports, imports, and what a cache says of them. */
+#ifndef VMM_SHARE_SUPPORT_H
+#define VMM_SHARE_SUPPORT_H
+
+#include "support/cache_support.h"
+
+#include "cache/share/share.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { GRANULE = 2 << 20 };
+enum { EXPORT_WORD = 17, ANSWER_WORD = 18, OTHER_WORD = 19 };
+
+static inline vmm_pool *shareable_make(vmm_cache *cache)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool;
+    options.shareable = 1;
+    options.name = "shared";
+    assert_ok(vmm_pool_create(cache, &options, &pool));
+    return pool;
+}
+
+static inline void *block_from(struct cache_test *test, vmm_pool *pool, size_t bytes,
+                               unsigned stream)
+{
+    void *block;
+    assert_ok(vmm_alloc_from(pool, bytes, test->streams[stream], &block));
+    return block;
+}
+
+static inline vmm_share *export_of(vmm_cache *cache, void *block)
+{
+    vmm_share *share;
+    assert_ok(vmm_share_export(cache, block, &share));
+    return share;
+}
+
+static inline void *import_of(vmm_cache *cache, vmm_share *share, vmm_stream stream)
+{
+    void *block;
+    assert_ok(vmm_share_import(cache, share, stream, &block));
+    return block;
+}
+
+/* What arrives when a share is sent through a socket. */
+static inline vmm_share *share_pass(vmm_share *share, int type)
+{
+    int sockets[2];
+    vmm_share *received;
+    assert_int_equal(socketpair(AF_UNIX, type, 0, sockets), 0);
+    assert_ok(vmm_share_send(share, sockets[0]));
+    assert_ok(vmm_share_receive(sockets[1], &received));
+    (void)close(sockets[0]);
+    (void)close(sockets[1]);
+    return received;
+}
+
+static inline vmm_stats stats_of(vmm_cache *cache)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    assert_ok(vmm_stats_get(cache, &stats));
+    return stats;
+}
+
+static inline vmm_item item_of(vmm_cache *cache, const void *address)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    assert_ok(vmm_find(cache, address, &item));
+    return item;
+}
+
+/* Waits for all work, so that nothing imported stays mapped. */
+static inline void imports_vanish(vmm_cache *cache)
+{
+    assert_ok(vmm_wait(cache));
+    assert_ok(vmm_poll(cache));
+    assert_int_equal(stats_of(cache).imported_bytes, 0);
+}
+
+#endif
