@@ -45,13 +45,11 @@ vmm_status vmm_alloc_aligned(vmm_pool *handle, size_t bytes, size_t alignment, v
                              void **out)
 {
     struct pool *pool;
-    vmm_status status = vmm__api_pool(handle, "vmm_alloc_aligned", out, "out", &pool);
+    vmm_status status = vmm__api_pool_work(handle, "vmm_alloc_aligned", out, "out", &pool);
     if (status == VMM_OK && (alignment == 0 || (alignment & (alignment - 1)) != 0))
         status =
             vmm__error(VMM_ERR_INVALID_ARGUMENT,
                        "vmm_alloc_aligned: alignment is %zu, which is no power of two", alignment);
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(pool->cache, "vmm_alloc_aligned");
     if (status != VMM_OK)
         return status;
     struct debug_call call = { .cache = pool->cache,
@@ -91,9 +89,7 @@ vmm_status vmm_reserve(vmm_pool *handle, size_t bytes, size_t unit_bytes, vmm_st
     struct pool *pool;
     struct lane *lane;
     uint64_t unit = unit_bytes == 0 ? UNIT_BYTES_DEFAULT : unit_bytes;
-    vmm_status status = vmm__api_pool(handle, "vmm_reserve", out, "out", &pool);
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(pool->cache, "vmm_reserve");
+    vmm_status status = vmm__api_pool_work(handle, "vmm_reserve", out, "out", &pool);
     if (status == VMM_OK)
         status = vmm__stream_resolve("vmm_reserve", &stream);
     if (status == VMM_OK)

@@ -32,8 +32,3 @@ bool vmm__ring_take(struct ring *ring, struct trace_event *event)
     ring->tail++;
     return true;
 }
-
-bool vmm__ring_is_empty(const struct ring *ring)
-{
-    return atomic_load_explicit(&ring->head, memory_order_acquire) == ring->tail;
-}

@@ -82,7 +82,4 @@ static inline bool vmm__ring_push(struct ring *ring, const struct trace_event *e
 /* Takes the oldest event. False if there is none, or if its push has not ended. */
 bool vmm__ring_take(struct ring *ring, struct trace_event *event);
 
-/* Whether events were pushed, or are being pushed, that were not taken. */
-bool vmm__ring_is_empty(const struct ring *ring);
-
 #endif

@@ -42,6 +42,14 @@ static vmm_share *export_of(vmm_cache *cache, void *block)
     return share;
 }
 
+/* A block of a new shareable pool, and its share. */
+static void *block_shared(struct cache_test *test, size_t bytes, vmm_share **share)
+{
+    void *block = block_from(test, shareable_make(test->cache), bytes, 0);
+    *share = export_of(test->cache, block);
+    return block;
+}
+
 static void *import_of(vmm_cache *cache, vmm_share *share, vmm_stream stream)
 {
     void *block;
@@ -243,9 +251,8 @@ static void changes_count(void *context, const vmm_change *change)
 CACHE_TEST(the_listener_learns_of_imports)
 {
     int changes = 0;
-    vmm_pool *pool = shareable_make(test->cache);
-    void *block = block_from(test, pool, MIB, 0);
-    vmm_share *share = export_of(test->cache, block);
+    vmm_share *share;
+    void *block = block_shared(test, MIB, &share);
     assert_ok(vmm_listen(test->cache, changes_count, &changes));
     void *imported = import_of(test->cache, share, test->streams[0]);
     assert_int_equal(changes, 1);
@@ -284,9 +291,8 @@ CACHE_TEST(a_trim_counts_what_it_releases)
 CACHE_TEST(imported_memory_stays_until_its_work_has_ended)
 {
     vmm_cache *other = cache_second(test);
-    vmm_pool *pool = shareable_make(test->cache);
-    void *block = block_from(test, pool, 4 * MIB, 0);
-    vmm_share *share = export_of(test->cache, block);
+    vmm_share *share;
+    void *block = block_shared(test, 4 * MIB, &share);
     void *imported = import_of(other, share, test->streams[1]);
     bool is_certain = flight_begin(test, imported, 4 * MIB, 1);
     assert_ok(vmm_free(other, imported));
@@ -313,9 +319,8 @@ CACHE_TEST(imported_memory_stays_until_its_work_has_ended)
 CACHE_TEST(a_destroyed_cache_leaves_no_import)
 {
     vmm_cache *other = cache_second(test);
-    vmm_pool *pool = shareable_make(test->cache);
-    void *block = block_from(test, pool, 4 * MIB, 0);
-    vmm_share *share = export_of(test->cache, block);
+    vmm_share *share;
+    void *block = block_shared(test, 4 * MIB, &share);
     void *imported = import_of(other, share, test->streams[1]);
     (void)import_of(other, share, test->streams[2]);
     block_fill(test, imported, 4 * MIB, EXPORT_WORD, 1);
@@ -330,9 +335,8 @@ CACHE_TEST(a_destroyed_cache_leaves_no_import)
 CACHE_TEST(a_part_of_a_chunk_can_be_imported_and_does_not_move)
 {
     vmm_cache *other = cache_second(test);
-    vmm_pool *pool = shareable_make(test->cache);
-    void *block = block_from(test, pool, 8 * MIB, 0);
-    vmm_share *share = export_of(test->cache, block);
+    vmm_share *share;
+    void *block = block_shared(test, 8 * MIB, &share);
     vmm_share *received = share_pass(share, SOCK_STREAM);
     struct share *record = vmm__handle_find(HANDLE_SHARE, received);
     record->head.offset = 6 * MIB;
@@ -526,9 +530,8 @@ CACHE_TEST(a_block_that_shares_its_chunk_is_not_exported)
 CACHE_TEST(a_forged_share_is_not_imported)
 {
     void *out = NULL;
-    vmm_pool *pool = shareable_make(test->cache);
-    void *block = block_from(test, pool, 4 * MIB, 0);
-    vmm_share *share = export_of(test->cache, block);
+    vmm_share *share;
+    void *block = block_shared(test, 4 * MIB, &share);
     struct share *record = vmm__handle_find(HANDLE_SHARE, share);
     record->chunks[0].bytes = 3 * MIB;
     assert_status(vmm_share_import(test->cache, share, NULL, &out), VMM_ERR_INVALID_ARGUMENT);
@@ -571,9 +574,8 @@ CACHE_TEST(a_stale_share_is_refused)
 
 CACHE_TEST(a_share_that_was_sent_is_closed_by_force)
 {
-    vmm_pool *pool = shareable_make(test->cache);
-    void *block = block_from(test, pool, 1, 0);
-    vmm_share *share = export_of(test->cache, block);
+    vmm_share *share;
+    void *block = block_shared(test, 1, &share);
     vmm_share *received = share_pass(share, SOCK_STREAM);
     vmm_share *passed_on = share_pass(received, SOCK_STREAM);
     assert_ok(vmm_share_close(received, 0));
@@ -651,9 +653,8 @@ CACHE_TEST(a_grown_block_takes_no_part_of_an_idle_chunk)
 CACHE_TEST(a_shared_block_keeps_its_place_in_a_resize)
 {
     vmm_cache *other = cache_second(test);
-    vmm_pool *pool = shareable_make(test->cache);
-    void *block = block_from(test, pool, 8 * MIB, 0);
-    vmm_share *share = export_of(test->cache, block);
+    vmm_share *share;
+    void *block = block_shared(test, 8 * MIB, &share);
     void *imported = import_of(other, share, test->streams[0]);
     void *out = NULL;
     assert_status(vmm_resize(test->cache, block, MIB, &out), VMM_ERR_INVALID_ARGUMENT);
