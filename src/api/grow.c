@@ -231,9 +231,7 @@ static vmm_status resize_by_copy(const struct debug_call *call, void *ptr, size_
 
 static vmm_status resize_check(vmm_cache *cache, const void *ptr, size_t bytes, void **out)
 {
-    vmm_status status = vmm__api_admit(cache, "vmm_resize", out, "out");
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(cache, "vmm_resize");
+    vmm_status status = vmm__api_admit_work(cache, "vmm_resize", out, "out");
     if (status == VMM_OK && ptr == NULL)
         status = vmm__cache_missing("vmm_resize", "ptr");
     if (status == VMM_OK && bytes == 0)

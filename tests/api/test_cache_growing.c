@@ -304,6 +304,19 @@ CACHE_TEST(pinned_memory_stays)
     block_end(test, block);
 }
 
+CACHE_TEST(pinned_memory_that_would_have_to_move_stays)
+{
+    void *block = block_enclose(test, 4 * MIB);
+    void *out = test;
+    assert_ok(vmm_pin(test->cache, block));
+    assert_status(vmm_resize(test->cache, block, 512 * MIB, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "move: it is pinned"));
+    assert_status(vmm_resize(test->cache, block, SIZE_MAX, &out), VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm_resize(test->cache, block, SIZE_MAX / 2, &out), VMM_ERR_ADDRESS_SPACE);
+    assert_ptr_equal(out, test);
+    cache_verify(test);
+}
+
 CACHE_TEST(a_retained_pool_keeps_a_freed_reserved_block)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
@@ -315,6 +328,8 @@ CACHE_TEST(a_retained_pool_keeps_a_freed_reserved_block)
     assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block));
     commit(test, block, 0, 8 * MIB);
     assert_status(vmm_decommit(test->cache, block, 0, 2 * MIB), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_resize(test->cache, block, 2 * MIB, &block), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "retained"));
     block_free(test, block);
     assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 8 * MIB);
@@ -420,6 +435,8 @@ CACHE_TEST(debug_mode_takes_reserved_and_resized_blocks)
     block = block_resize(test, block, 6 * MIB);
     block_check(test, block, 3000 / 512 * 512, 7, 1);
     assert_ok(vmm_debug_check(test->cache));
+    assert_status(vmm_resize(test->cache, at(block, 512), MIB, &block), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_resize(test->cache, test, MIB, &block), VMM_ERR_UNKNOWN_POINTER);
     block_free(test, block);
     for (size_t alignment = 1; alignment <= 8 * MIB; alignment *= 4) {
         assert_ok(vmm_alloc_aligned(pool_of(test), 5000, alignment, test->streams[1], &block));
@@ -494,6 +511,48 @@ CACHE_TEST(a_small_block_is_copied)
     assert_int_equal(cache_stats(test).requested_bytes.current, 3 * MIB);
     work_verify(test);
     cache_verify(test);
+    block_end(test, block);
+}
+
+static void copy_refuse(struct cache_test *test, void *block, vmm_status wanted, const char *why)
+{
+    void *out = test;
+    assert_status(vmm_resize(test->cache, block, 8192, &out), wanted);
+    assert_non_null(strstr(vmm_last_error(), why));
+    assert_ptr_equal(out, test);
+    cache_verify(test);
+}
+
+/* The copy is work of the block's stream. */
+CACHE_TEST(a_small_block_is_copied_only_in_the_order_of_its_stream)
+{
+    vmm_stream stream;
+    void *block = block_alloc(test, 4096, 1);
+    capture_begin(test, 1);
+    copy_refuse(test, block, VMM_ERR_INVALID_ARGUMENT, "its stream is being captured");
+    capture_end(test, 1);
+    assert_ok(vmm_pin(test->cache, block));
+    copy_refuse(test, block, VMM_ERR_INVALID_ARGUMENT, "it is pinned");
+    assert_ok(vmm_unpin(test->cache, block));
+    copy_refuse(test, at(block, 512), VMM_ERR_UNKNOWN_POINTER, "512");
+    block_free(test, block_resize(test, block, 8192));
+    assert_ok(vmm__driver_stream_create(test->driver, &stream));
+    assert_ok(vmm_alloc(test->cache, 4096, stream, &block));
+    assert_ok(vmm_stream_end(test->cache, stream));
+    copy_refuse(test, block, VMM_ERR_INVALID_ARGUMENT, "its stream has ended");
+    assert_ok(vmm__driver_stream_destroy(test->driver, stream));
+    block_end(test, block);
+}
+
+CACHE_TEST(a_copy_that_finds_no_memory_changes_nothing)
+{
+    void *block = block_alloc(test, 4096, 1);
+    void *out = test;
+    block_fill(test, block, 4096, 3, 1);
+    assert_status(vmm_resize(test->cache, block, 2 * CACHE_LIMIT, &out), VMM_ERR_DEVICE_OOM);
+    assert_ptr_equal(out, test);
+    block_check(test, block, 4096, 3, 1);
+    work_verify(test);
     block_end(test, block);
 }
 
