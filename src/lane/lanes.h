@@ -10,7 +10,7 @@
  * Owns: the lanes and the map of closed streams. Invariants:
  *  1. a lane is in at most one list; every lane that has memory is in `stocked`;
  *  2. a lane without memory that is in `pooled` is in no list; any other lane without memory is
- *     in `vacant` if its stream finds it, otherwise in `spare`;
+ *     in `vacant` if its stream finds it, otherwise in the third list;
  *  3. a lane that is neither in `pooled` nor found by its stream is in `closed`.
  * May be called by: lane, cache, api.
  * Locks: finding needs none; the grow lock guards everything else.

@@ -447,6 +447,18 @@ CACHE_TEST(debug_mode_takes_reserved_and_resized_blocks)
     work_verify(test);
 }
 
+/* Addresses that wait for work are used again once it has ended. */
+CACHE_TEST(reserved_addresses_come_back_from_limbo)
+{
+    cache_restart_with(test, .arena_bytes = 256 * MIB);
+    void *block = block_committed(test, 160 * MIB, 2 * MIB);
+    commit(test, block, 80 * MIB, 2 * MIB);
+    (void)flight_begin(test, at(block, 80 * MIB), 2 * MIB, 1);
+    block_free(test, block);
+    flight_end(test);
+    block_end(test, block_committed(test, 160 * MIB, 2 * MIB));
+}
+
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 enum { THREADS = 4, STEPS = 200 };
