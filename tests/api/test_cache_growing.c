@@ -546,13 +546,30 @@ CACHE_TEST(a_small_block_is_copied_only_in_the_order_of_its_stream)
     assert_ok(vmm_pin(test->cache, block));
     copy_refuse(test, block, VMM_ERR_INVALID_ARGUMENT, "it is pinned");
     assert_ok(vmm_unpin(test->cache, block));
-    copy_refuse(test, at(block, 512), VMM_ERR_UNKNOWN_POINTER, "512");
+    copy_refuse(test, at(block, 512), VMM_ERR_UNKNOWN_POINTER, "not the start of a live block");
     block_free(test, block_resize(test, block, 8192));
     assert_ok(vmm__driver_stream_create(test->driver, &stream));
     assert_ok(vmm_alloc(test->cache, 4096, stream, &block));
     assert_ok(vmm_stream_end(test->cache, stream));
     copy_refuse(test, block, VMM_ERR_INVALID_ARGUMENT, "its stream has ended");
     assert_ok(vmm__driver_stream_destroy(test->driver, stream));
+    block_end(test, block);
+}
+
+/* Annotations cannot show what has several addresses, or none. */
+CACHE_TEST(annotated_blocks_are_copied)
+{
+    void *block;
+    cache_restart_with(test, .nvtx = VMM_ON);
+    assert_ok(vmm_alloc_aligned(pool_of(test), 8192, 4096, test->streams[1], &block));
+    copy_refuse(test, at(block, 512), VMM_ERR_UNKNOWN_POINTER, "not the start of a live block");
+    block_fill(test, block, 8192, 3, 1);
+    block = block_resize(test, block, 3 * MIB);
+    block = block_resize(test, block, 6 * MIB);
+    block_check(test, block, 8192, 3, 1);
+    work_verify(test);
+    assert_int_equal(cache_stats(test).resize_copied_bytes, 8192 + 3 * MIB);
+    assert_status(vmm_reserve(pool_of(test), MIB, 0, NULL, &block), VMM_ERR_UNSUPPORTED);
     block_end(test, block);
 }
 

@@ -86,6 +86,58 @@ static vmm_cache *cache_create(void)
     return cache;
 }
 
+static void child_expect(pid_t child, int code)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), code);
+}
+
+static void lines_count(void *context, const char *line)
+{
+    if (strstr(line, "monitor: cannot write") != NULL)
+        ++*(int *)context;
+}
+
+static vmm_cache *cache_create_logged(int *lines)
+{
+    vmm_cache *cache = NULL;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM, .log = lines_count, .log_context = lines);
+    assert_ok(vmm_create(&config, &cache));
+    return cache;
+}
+
+static vmm_cache *caches_of_child[2];
+static int lines_of_child;
+
+static void caches_destroy_late(void)
+{
+    for (int i = 0; i < 2; i++) {
+        if (vmm_destroy(caches_of_child[i]) != VMM_OK)
+            _exit(1);
+    }
+    if (lines_of_child != 0)
+        _exit(2);
+}
+
+/* Caches may end after the handler of exit() that removes the segment. The first test: handlers of exit() run in reverse
+ * order, and the first cache of a process registers that one. */
+MONITOR_TEST(caches_can_outlive_the_segment)
+{
+    (void)fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (atexit(caches_destroy_late) != 0)
+            exit(3);
+        for (int i = 0; i < 2; i++)
+            caches_of_child[i] = cache_create_logged(&lines_of_child);
+        exit(9);
+    }
+    child_expect(child, 9);
+    assert_int_equal(files_count(), 0);
+}
+
 MONITOR_TEST(a_process_has_one_segment_while_it_has_caches)
 {
     struct stat about;
@@ -213,14 +265,6 @@ MONITOR_TEST(a_segment_of_an_earlier_process_is_replaced)
     assert_ok(vmm_destroy(cache));
 }
 
-static void child_expect(pid_t child, int code)
-{
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), code);
-}
-
 /* A child of fork() leaves its parent's segment alone, also at its exit, and has its own. */
 MONITOR_TEST(a_child_has_its_own_segment)
 {
@@ -243,29 +287,6 @@ MONITOR_TEST(a_child_has_its_own_segment)
     child_expect(child, 8);
     assert_int_equal(files_count(), 1);
     assert_ok(vmm_destroy(cache));
-}
-
-static vmm_cache *cache_of_child;
-
-static void cache_destroy_late(void)
-{
-    if (vmm_destroy(cache_of_child) != VMM_OK)
-        _exit(1);
-}
-
-/* A cache may end after the handler of exit() that removes the segment. */
-MONITOR_TEST(a_cache_can_outlive_the_segment)
-{
-    (void)fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        if (atexit(cache_destroy_late) != 0)
-            exit(2);
-        cache_of_child = cache_create();
-        exit(9);
-    }
-    child_expect(child, 9);
-    assert_int_equal(files_count(), 0);
 }
 
 /* A process that is killed leaves its segment. */
@@ -313,20 +334,12 @@ MONITOR_TEST(a_folder_that_cannot_be_written_is_an_error)
     assert_int_equal(files_count(), 0);
 }
 
-static void lines_count(void *context, const char *line)
-{
-    if (strstr(line, "monitor: cannot write") != NULL)
-        ++*(int *)context;
-}
-
 /* The program goes on, and the log says so once. */
 MONITOR_TEST(a_segment_that_cannot_be_written_is_logged_once)
 {
     int lines = 0;
     struct rlimit usual;
-    vmm_cache *first = NULL;
-    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM, .log = lines_count, .log_context = &lines);
-    assert_ok(vmm_create(&config, &first));
+    vmm_cache *first = cache_create_logged(&lines);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
     struct rlimit small = { .rlim_cur = 64, .rlim_max = usual.rlim_max };
     (void)fflush(NULL);
