@@ -74,8 +74,7 @@ static vmm_status reserve_check(const struct vmm_cache *cache, size_t bytes, uin
             "vmm_reserve: %zu bytes in units of %llu: bytes must be above 0, a unit a "
             "multiple of %llu",
             bytes, (unsigned long long)unit_bytes, (unsigned long long)granule_bytes);
-    uint64_t units = (bytes - 1) / unit_bytes + 1;
-    if (__builtin_mul_overflow(units, unit_bytes, &rounded) ||
+    if (!vmm__round_up_checked(bytes, unit_bytes, &rounded) ||
         rounded > cache->vm.arena.limit_bytes)
         return vmm__error(VMM_ERR_ADDRESS_SPACE,
                           "vmm_reserve: %zu bytes are more than the arena has: see arena_bytes",

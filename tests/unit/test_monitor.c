@@ -150,6 +150,10 @@ MONITOR_TEST(a_process_has_one_segment_while_it_has_caches)
     struct monitor_head head = head_read(getpid());
     assert_memory_equal(head.magic, MONITOR_MAGIC, sizeof head.magic);
     assert_int_equal(head.version, MONITOR_VERSION);
+    assert_int_equal(head.head_bytes, sizeof(struct monitor_head));
+    assert_int_equal(head.cache_bytes, sizeof(struct monitor_cache));
+    assert_int_equal(head.pool_bytes, sizeof(struct monitor_pool));
+    assert_int_equal(head.lane_bytes, sizeof(struct monitor_lane));
     assert_int_equal(head.caches, 1);
     assert_int_equal(head.pid, getpid());
     assert_int_equal(head.start_ticks, vmm__process_start((uint64_t)getpid()));
