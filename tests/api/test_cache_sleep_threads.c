@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { SLEEPERS = 2, ORDERS = IS_SLOW_BUILD ? 16 : 40, SLOTS = 12, CROWD = 20 };
+enum { SLEEPERS = 2, ORDERS = IS_SLOW_BUILD ? 8 : 40, SLOTS = 12, CROWD = 20 };
 
 struct worker {
     struct cache_test *test;

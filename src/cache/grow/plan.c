@@ -26,11 +26,9 @@ struct search {
     uint64_t allowed_bytes;
     uint64_t chunk_bytes; /* of a new chunk */
     enum idle_when when;
-    struct candidates idle;  /* the largest first */
+    struct candidates idle;  /* these three: the largest first */
     struct candidates heads; /* partly live chunks with a free head, and with a free tail */
     struct candidates tails;
-    uint64_t largest_head; /* bytes */
-    uint64_t largest_tail;
     struct candidates trial; /* of the plan under consideration */
     struct plan best;        /* the cheapest with at most allowed_bytes */
     struct plan least;       /* the one with the least new memory */
@@ -132,24 +130,21 @@ static int by_size(const void *a, const void *b)
     return left->chunk < right->chunk ? -1 : left->chunk > right->chunk;
 }
 
-/* Sorts idle chunks, the largest first, and sums them up. */
-static void idle_sort(struct candidates *idle)
+/* Sorts candidates, the largest first, and sums them up. */
+static void candidates_sort(struct candidates *list)
 {
-    if (idle->count > 0)
-        qsort(idle->items, idle->count, sizeof *idle->items, by_size);
+    if (list->count > 0)
+        qsort(list->items, list->count, sizeof *list->items, by_size);
     uint64_t sum = 0;
-    for (uint64_t i = 0; i < idle->count; i++) {
-        sum += idle->items[i].bytes;
-        idle->items[i].sum = sum;
+    for (uint64_t i = 0; i < list->count; i++) {
+        sum += list->items[i].bytes;
+        list->items[i].sum = sum;
     }
 }
 
 static uint64_t largest_bytes(const struct candidates *list)
 {
-    uint64_t bytes = 0;
-    for (uint64_t i = 0; i < list->count; i++)
-        bytes = vmm__max(bytes, list->items[i].bytes);
-    return bytes;
+    return list->count > 0 ? list->items[0].bytes : 0;
 }
 
 /* ---- Choices --------------------------------------------------------------------------------- */
@@ -179,70 +174,51 @@ static bool site_bans(const struct search *search, const struct site *site,
     return place != NO_GRANULE;
 }
 
-/* The smallest idle chunk that holds `bytes`, from number `from` on. */
-static const struct candidate *idle_fit(const struct search *search, const struct site *site,
-                                        uint32_t from, uint64_t bytes)
+/* The smallest candidate that holds `bytes`, from number `from` on; NULL: none. */
+static const struct candidate *smallest_fit(const struct search *search, const struct site *site,
+                                            const struct candidates *list, uint32_t from,
+                                            uint64_t bytes)
 {
     uint32_t low = from;
-    uint32_t high = search->idle.count;
+    uint32_t high = list->count;
+    if (low == high || list->items[low].bytes < bytes)
+        return NULL;
     while (low < high) { /* finds the first that is too small */
         uint32_t middle = low + (high - low) / 2;
-        if (search->idle.items[middle].bytes >= bytes)
+        if (list->items[middle].bytes >= bytes)
             low = middle + 1;
         else
             high = middle;
     }
-    while (low > from && site_bans(search, site, search->idle.items[low - 1].chunk))
+    while (low > from && site_bans(search, site, list->items[low - 1].chunk))
         low--;
-    return low > from ? &search->idle.items[low - 1] : NULL;
+    return low > from ? &list->items[low - 1] : NULL;
 }
 
-/* Whether an end fits better than the best so far: one that holds `bytes` beats one that does not; of those that hold
- * them, the smaller is better, of the others the larger. */
-static bool end_is_better(const struct candidate *best, const struct candidate *item,
-                          uint64_t bytes)
+/* The largest candidate from number *next on; moves *next behind it. NULL: none. */
+static const struct candidate *largest_from(const struct search *search, const struct site *site,
+                                            const struct candidates *list, uint32_t *next)
 {
-    if (best == NULL)
-        return true;
-    bool holds = item->bytes >= bytes;
-    if (holds != (best->bytes >= bytes))
-        return holds;
-    return holds ? item->bytes < best->bytes : item->bytes > best->bytes;
+    while (*next < list->count && site_bans(search, site, list->items[*next].chunk))
+        (*next)++;
+    return *next < list->count ? &list->items[(*next)++] : NULL;
 }
 
-/* The best free end for `bytes`; one that does not hold them only if may_be_short. */
-static const struct candidate *end_fit(const struct search *search, const struct site *site,
-                                       uint64_t bytes, bool may_be_short)
+/* The free ends of partly live chunks that a site may end with. */
+static const struct candidates *ends_of(const struct search *search, const struct site *site)
 {
-    const struct candidates *list = site->is_left ? &search->tails : &search->heads;
-    const struct candidate *best = NULL;
-    for (uint32_t i = 0; i < list->count; i++) {
-        const struct candidate *item = &list->items[i];
-        if ((item->bytes >= bytes || may_be_short) && end_is_better(best, item, bytes) &&
-            !site_bans(search, site, item->chunk))
-            best = item;
-    }
-    return best;
+    return site->is_left ? &search->tails : &search->heads;
 }
 
 /* The smallest idle chunk, from number `from` on, or free end that holds `bytes`. */
-static const struct candidate *smallest_fit(const struct search *search, const struct site *site,
-                                            uint32_t from, uint64_t bytes)
+static const struct candidate *rest_fit(const struct search *search, const struct site *site,
+                                        uint32_t from, uint64_t bytes)
 {
-    const struct candidate *idle = idle_fit(search, site, from, bytes);
-    const struct candidate *end = end_fit(search, site, bytes, false);
+    const struct candidate *idle = smallest_fit(search, site, &search->idle, from, bytes);
+    const struct candidate *end = smallest_fit(search, site, ends_of(search, site), 0, bytes);
     if (idle == NULL || end == NULL)
         return idle == NULL ? end : idle;
     return end->bytes < idle->bytes ? end : idle;
-}
-
-/* The largest idle chunk from number *next on; moves *next behind it. */
-static const struct candidate *idle_largest(const struct search *search, const struct site *site,
-                                            uint32_t *next)
-{
-    while (*next < search->idle.count && site_bans(search, site, search->idle.items[*next].chunk))
-        (*next)++;
-    return *next < search->idle.count ? &search->idle.items[(*next)++] : NULL;
 }
 
 /* Fills `bytes`, into search->trial: while no chunk or end holds the rest, with the largest idle chunk; then with the
@@ -252,16 +228,17 @@ static bool fill_choose(struct search *search, const struct site *site, uint64_t
                         uint64_t *missing_bytes)
 {
     uint32_t next = 0;
+    uint32_t next_end = 0;
     bool is_over = false;
     bool is_ok = true;
     search->trial.count = 0;
     while (bytes > 0 && !is_over && is_ok) {
-        const struct candidate *fit = smallest_fit(search, site, next, bytes);
+        const struct candidate *fit = rest_fit(search, site, next, bytes);
         if (fit == NULL)
-            fit = idle_largest(search, site, &next);
+            fit = largest_from(search, site, &search->idle, &next);
         is_over = fit == NULL;
         if (is_over)
-            fit = end_fit(search, site, bytes, true);
+            fit = largest_from(search, site, ends_of(search, site), &next_end);
         if (fit == NULL)
             continue;
         is_ok = candidates_add(&search->trial, *fit);
@@ -373,7 +350,7 @@ static bool site_is_dear(const struct search *search, const struct site *site)
 {
     uint64_t free_bytes = site->free_bytes + search->allowed_bytes;
     uint64_t bytes = search->bytes - vmm__min(search->bytes, free_bytes);
-    uint64_t end_bytes = site->is_left ? search->largest_tail : search->largest_head;
+    uint64_t end_bytes = largest_bytes(ends_of(search, site));
     uint64_t with_end = 1 + idle_fewest(search, bytes - vmm__min(bytes, end_bytes));
     uint64_t least = vmm__min(idle_fewest(search, bytes), with_end);
     return search->best.cost != UINT64_MAX && least * MAP_COST >= search->best.cost;
@@ -384,11 +361,7 @@ static bool new_rows_consider(struct search *search)
     struct site site = { .end = NO_GRANULE, .room_bytes = UINT64_MAX };
     if (!site_consider(search, &site))
         return false;
-    const struct candidate *begin = NULL;
-    for (uint32_t i = 0; i < search->tails.count; i++) {
-        const struct candidate *tail = &search->tails.items[i];
-        begin = begin == NULL || tail->bytes > begin->bytes ? tail : begin;
-    }
+    const struct candidate *begin = search->tails.count > 0 ? &search->tails.items[0] : NULL;
     site.begin = begin;
     site.free_bytes = begin == NULL ? 0 : begin->bytes;
     return begin == NULL || site_consider(search, &site);
@@ -440,9 +413,9 @@ static bool search_run(struct search *search)
     if (!own_add(search) ||
         !vmm__idle_visit(search->cache, search->heap, search->when, run_add, search))
         return false;
-    idle_sort(&search->idle);
-    search->largest_head = largest_bytes(&search->heads);
-    search->largest_tail = largest_bytes(&search->tails);
+    candidates_sort(&search->idle);
+    candidates_sort(&search->heads);
+    candidates_sort(&search->tails);
     return new_rows_consider(search) && rows_consider(search);
 }
 
