@@ -80,9 +80,12 @@ int descriptors_open(void)
  * open before, too. */
 void descriptors_are_closed(int before)
 {
-    for (int i = 0; i < 1000 && descriptors_open() > before; i++)
+    int open = descriptors_open();
+    for (int i = 0; i < 1000 && open > before; i++) {
         (void)poll(NULL, 0, 10);
-    assert_in_range(descriptors_open(), 0, before);
+        open = descriptors_open();
+    }
+    assert_in_range(open, 0, before);
 }
 
 vmm_stats stats_of(void)

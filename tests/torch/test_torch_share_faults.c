@@ -49,10 +49,10 @@ enum call {
 enum { STALLS = -1 }; /* a code: the call waits for fault_end() */
 
 static struct {
-    enum call call;
-    int code;
-    bool is_theirs;  /* in another thread than the test's */
-    atomic_int next; /* it fails when this falls to 0; below: it has failed */
+    _Atomic(enum call) call;
+    atomic_int code;
+    atomic_bool is_theirs; /* in another thread than the test's */
+    atomic_int next;       /* it fails when this falls to 0; below: it has failed */
     atomic_bool is_slow;
     atomic_bool has_ended;
 } fault;
