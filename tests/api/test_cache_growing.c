@@ -456,7 +456,13 @@ CACHE_TEST(reserved_addresses_come_back_from_limbo)
     (void)flight_begin(test, at(block, 80 * MIB), 2 * MIB, 1);
     block_free(test, block);
     flight_end(test);
-    block_end(test, block_committed(test, 160 * MIB, 2 * MIB));
+    block = block_committed(test, 160 * MIB, 2 * MIB);
+    commit(test, block, 80 * MIB, 2 * MIB);
+    (void)flight_begin(test, at(block, 80 * MIB), 2 * MIB, 1);
+    assert_ptr_equal(block_resize(test, block, 80 * MIB), block);
+    flight_end(test);
+    assert_ptr_equal(block_resize(test, block, 160 * MIB), block);
+    block_end(test, block);
 }
 
 /* ---- Threads -------------------------------------------------------------------------------- */
@@ -750,6 +756,9 @@ CACHE_TEST(without_caching_nothing_is_copied)
     block_check(test, block, 5 * MIB, 8, 1);
     assert_int_equal(cache_stats(test).resize_copied_bytes, 0);
     work_verify(test);
+    uint64_t reserved_bytes = cache_stats(test).reserved_bytes.current;
+    block = block_resize(test, block, 5 * MIB);
+    assert_true(cache_stats(test).reserved_bytes.current < reserved_bytes);
     cache_verify(test);
     block_free(test, block);
 }

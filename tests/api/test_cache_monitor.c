@@ -90,6 +90,10 @@ CACHE_TEST(figures_are_those_of_the_statistics)
         assert_ok(vmm_free(test->cache, slots[i]));
     (void)cache_trim(test, 0);
     cache_compare(test);
+    assert_status(vmm_alloc(test->cache, 2 * CACHE_LIMIT, test->streams[0], slots),
+                  VMM_ERR_DEVICE_OOM);
+    assert_true(cache_stats(test).retries > 0 && cache_stats(test).ooms > 0);
+    cache_compare(test);
 }
 
 CACHE_TEST(device_and_driver_are_named)

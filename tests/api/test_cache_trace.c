@@ -651,6 +651,20 @@ CACHE_TEST(the_environment_records_each_cache)
     (void)test;
 }
 
+CACHE_TEST(memory_of_reserved_blocks_is_recorded)
+{
+    void *block;
+    const char *path = recording_begin(test);
+    assert_ok(vmm_reserve(vmm_cache_pool(test->cache), 8 * MIB, 0, test->streams[1], &block));
+    assert_ok(vmm_commit(test->cache, block, 0, 6 * MIB));
+    assert_ok(vmm_decommit(test->cache, block, 0, 2 * MIB));
+    block_free(test, block);
+    struct trace_sum sum = recording_end(test, path);
+    assert_int_equal(sum.allocations, 3);
+    assert_int_equal(sum.frees, 3);
+    assert_int_equal(sum.live_bytes, 0);
+}
+
 CACHE_TEST(a_wrong_environment_makes_no_cache)
 {
     char path[5000] = "";
