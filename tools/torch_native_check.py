@@ -175,6 +175,18 @@ def check_mempool_shared():
     expect(pool.use_count() == 1, "it has %d uses" % pool.use_count())
 
 
+def check_mempool_no_split():
+    """keeps the blocks of a pool with no_split whole"""
+    torch, _ = start()
+    pool = torch.cuda.MemPool(no_split=True)
+    with torch.cuda.use_mem_pool(pool):
+        address = torch.empty(20 * MIB, dtype=torch.uint8, device="cuda").data_ptr()
+        part = torch.empty(2 * MIB, dtype=torch.uint8, device="cuda").data_ptr()
+        again = torch.empty(20 * MIB, dtype=torch.uint8, device="cuda").data_ptr()
+    expect(not address <= part < address + 20 * MIB, "a smaller tensor got a part of a freed block")
+    expect(again == address, "the freed block was not used again")
+
+
 def check_snapshot():
     """records history with stacks of Python and C++"""
     torch, vmmcache = start()

@@ -96,9 +96,12 @@ typedef struct vmm_torch_functions {
     vmm_status (*pool_leave)(int device, vmm_pool_id id);
     /* Number of uses; 0: there is no such pool. */
     uint64_t (*pool_uses)(int device, vmm_pool_id id);
-    /* Makes an empty pool with one use one of the kind VMM_POOL_GENERAL: while it has one use only, its idle memory serves
-     * other pools. A further use may be a graph, which needs the memory. */
-    vmm_status (*pool_share)(int device, vmm_pool_id id);
+    /* Sets or clears vmm_pool_options.use_on_oom of an empty pool with one use. While it is set, the pool is one of the kind
+     * VMM_POOL_GENERAL: while it has one use only, its idle memory serves all requests of other pools; with more, such as
+     * graphs, its free memory serves those that would fail. ERR_INVALID_ARGUMENT: it is in use. */
+    vmm_status (*pool_use_on_oom)(int device, vmm_pool_id id, int is_on);
+    /* The same for vmm_pool_options.no_split, which cannot be cleared. */
+    vmm_status (*pool_no_split)(int device, vmm_pool_id id);
     vmm_status (*pool_route)(int device, vmm_pool_id id, vmm_pool_filter filter, void *context);
     vmm_status (*pool_unroute)(int device, vmm_pool_id id);
     /* Releases idle memory of the pool. Without such a pool it does nothing. */

@@ -317,13 +317,17 @@ typedef struct vmm_config {
     vmm_switch
         shareable; /* on: any block but reserved ones can be exported: see "Sharing". New memory then costs the
                              driver 1.3 to 2 times as long; environment: VMM_SHAREABLE=0|1 */
+    vmm_switch
+        views; /* off: no chunk is mapped at a second address. A request that fits in no free block then gets new
+                         memory, whatever footprint_permille says. Default on, unless vmm_create() finds that the driver
+                         cannot do it, which the log says; environment: VMM_VIEWS=0|1 */
 } vmm_config;
 
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL,   \
     NULL, 0, VMM_REUSE_DEFAULT, VMM_COMPACTION_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL, \
-    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT }
+    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT, VMM_DEFAULT }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -608,11 +612,34 @@ typedef enum vmm_on_sleep {
 /*
  * Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size.
  *
- * For users of torch.cuda.MemPool: use_on_oom is what every GENERAL pool without reserve_bytes does,
- * because other pools take its idle chunks; a GRAPH pool cannot, because graphs write to them. There
- * is no no_split: free memory between blocks serves requests of any size, in views. Nor is there a
- * source of foreign memory: a chunk is mapped at several addresses, sleeps and wakes, which memory
- * that comes with an address of its own cannot.
+ * no_split: each block of the pool has chunks of its own, in whole granules (2 MiB), so that what is done to the memory
+ * of one block (registered with another library, advised, given to a peer) is done to no other. A new block is one
+ * chunk. A freed block is not split: it serves only requests of the same size in granules. The pool neither takes the
+ * idle memory of other pools nor gives them its own; requests that find no other memory release it, as vmm_trim() does.
+ * vmm_resize() adds a chunk to a block, and copies a block that gets fewer granules; vmm_alloc_aligned() aligns to the
+ * granule at most; vmm_pool_place() places a block only as it was. All else is as in other pools of the kind: during a
+ * capture, under a push or a route, for pinned blocks, asleep, after fork() and on a lost device. With
+ * vmm_config.shareable the blocks can be exported. shareable includes no_split.
+ *
+ * use_on_oom: free memory of the pool serves a request of another pool that would fail otherwise. It matters for memory
+ * that other pools do not get anyway: free memory of a retained pool (vmm_pool_retain(), kind GRAPH), what reserve_bytes
+ * keeps, and free bytes beside live blocks. Idle chunks of other pools go where they are needed with and without it. It is
+ * the last attempt of a request that the device or the limit of the cache refuses, after the pressure function and
+ * compaction. The block is a block of this pool, in its statistics, reports and limit: it sleeps with the pool, and
+ * vmm_pool_destroy() adopts it. Its stream waits on the device for the work of the pool's stream that had the memory.
+ * A captured graph writes to free memory of its pool at each launch: set use_on_oom for a pool with graphs only if they do
+ * not run while others have its memory. No block is given
+ *   to requests whose own pool's limit refuses them, or whose pool is retained, shareable or has no_split; to
+ *           vmm_alloc_aligned(), vmm_commit() and vmm_resize() in place; in debug mode and with vmm_config.zero;
+ *   during a capture of one of the two streams, unless the work on the memory has ended before;
+ *   by a pool that is asleep.
+ * A block of up to 1 MiB comes from the pool's memory for such blocks. A pool with no_split lends the smallest block that
+ * is large enough. Pushes and routes choose the pool of a request as always. Exported blocks are not free until their last
+ * share is closed. vmm_find() names the pool, and its stream, that a borrowed block is of. In a child of fork() and on a
+ * lost device the request fails before that, as without the option.
+ *
+ * There is no source of foreign memory, as torch.cuda.MemPool(allocator) has: a chunk is mapped at several addresses, sleeps
+ * and wakes, which memory that comes with an address of its own cannot.
  */
 typedef struct vmm_pool_options {
     size_t struct_size;
@@ -624,12 +651,14 @@ typedef struct vmm_pool_options {
     vmm_on_sleep on_sleep;
     uint64_t user_id[2]; /* reported in vmm_item and vmm_change; not the same as in another pool;
                             zeros: none */
-    int shareable; /* its blocks can be exported, and share no memory with others: see "Sharing" */
+    int shareable;  /* its blocks can be exported, and share no memory with others: see "Sharing" */
+    int no_split;   /* its blocks share no chunk: see above */
+    int use_on_oom; /* its free memory serves requests of other pools that would fail: see above */
 } vmm_pool_options;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 }, 0 }
+#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 }, 0, 0, 0 }
 #else
 #define VMM_POOL_OPTIONS_INIT { .struct_size = sizeof(vmm_pool_options) }
 #endif
@@ -946,7 +975,7 @@ VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
  * Returns, Owns, Threads: as vmm_alloc_from(). Pushes and routes do not apply. During a capture: as vmm_alloc_from(). With
  *           VMM_DEBUG_ON, a block with an alignment above 512 has canaries and no guard page.
  * On failure: as vmm_alloc_from(); ERR_INVALID_ARGUMENT also if `alignment` is no power of two; ERR_UNSUPPORTED also if
- *           it is above the granule and the pool is shareable.
+ *           it is above the granule and the pool is shareable or has no_split.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_alloc_aligned(vmm_pool *pool, size_t bytes, size_t alignment,
                                                    vmm_stream stream, void **out);

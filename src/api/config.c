@@ -63,6 +63,7 @@ static const struct choice choices[] = {
     CHOICE(debug, vmm_debug_mode, VMM_DEBUG_STOP, VMM_DEBUG_OFF, "VMM_DEBUG", debug_words),
     SWITCH(nvtx, "VMM_NVTX", switch_words),
     SWITCH(shareable, "VMM_SHAREABLE", switch_words),
+    CHOICE(views, vmm_switch, VMM_OFF, VMM_ON, "VMM_VIEWS", switch_words),
 };
 enum { CHOICES = sizeof choices / sizeof *choices };
 

@@ -27,7 +27,7 @@ vmm_status vmm__config_read(const vmm_config *config, vmm_config *out);
 const char *vmm__config_variable(const char *name);
 
 /* Sets fields that are at their default from VMM_DRIVER, VMM_NO_CACHING, VMM_FOOTPRINT, VMM_REUSE, VMM_COMPACTION,
- * VMM_DECAY_MS, VMM_ZERO, VMM_DEBUG, VMM_NVTX and VMM_SHAREABLE. ERR_INVALID_ARGUMENT. */
+ * VMM_DECAY_MS, VMM_ZERO, VMM_DEBUG, VMM_NVTX, VMM_SHAREABLE and VMM_VIEWS. ERR_INVALID_ARGUMENT. */
 vmm_status vmm__config_environment(vmm_config *config);
 
 /* Call it last: replaces defaults by the values in effect (except for the driver, the footprint and the limit) and

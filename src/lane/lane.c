@@ -22,7 +22,7 @@ vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct direc
     lane->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
     atomic_init(&lane->stream, stream);
     lane->pool = pool;
-    lane->has_own_chunks = pool->account.is_exportable;
+    lane->has_own_chunks = pool->has_own_chunks;
     lane->is_imported = pool->account.is_imported;
     lane->until_event_bytes = UINT64_MAX;
     lane->event_distance_bytes = UINT64_MAX / 2;
@@ -304,7 +304,7 @@ static vmm_status object_place(struct lane *lane, uint64_t address, uint64_t byt
     return VMM_OK;
 }
 
-/* In a shareable pool, a free block is what one block left behind, and no two blocks may have a chunk together. */
+/* In a pool whose blocks have chunks of their own, a free block is what one block left behind. */
 static bool is_whole_block(const struct heap *heap, uint64_t address, uint64_t bytes)
 {
     const struct block *block = vmm__heap_cover(heap, address);

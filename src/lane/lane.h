@@ -64,7 +64,7 @@ struct lane {
         *pool; /* changes, under both locks, only when a destroyed pool joins the default pool */
     bool is_pooled;           /* it was made for another pool than the default one */
     bool is_in_table;         /* of its pool */
-    bool has_own_chunks;      /* made for a shareable pool: each block has chunks of its own */
+    bool has_own_chunks;      /* made for a pool whose blocks have: see pool.h */
     bool is_imported;         /* its memory belongs to other caches: see cache/share/import.h */
     uint32_t exports;         /* of its blocks: how many are exported; guarded by `lock` */
     bool is_asleep;           /* its pool is not awake: no request is served; guarded by `lock` */

@@ -37,6 +37,8 @@ struct pool {
     vmm_pool_id id;
     char name[POOL_NAME_BYTES];
     vmm_pool_kind kind;
+    bool has_own_chunks; /* each of its blocks has chunks that no other block uses */
+    bool lends;          /* see vmm_pool_options.use_on_oom */
     struct totals totals;
     struct account account;
     uint64_t home_end; /* of its large heaps: the free memory of one lies beside that of another,
@@ -67,7 +69,7 @@ static inline bool vmm__pool_is_retained(const struct pool *pool)
 static inline bool vmm__pool_shares(const struct pool *pool)
 {
     const struct account *account = &pool->account;
-    return account->least_bytes == 0 && !account->is_exportable && !account->is_imported;
+    return account->least_bytes == 0 && !pool->has_own_chunks && !account->is_imported;
 }
 
 /* The pool of an account. */

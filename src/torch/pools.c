@@ -28,17 +28,20 @@ static vmm_status pool_get(int ordinal, vmm_pool_id id, vmm_pool **out)
 
 /* ---- Uses ----------------------------------------------------------------------------------- */
 
-static vmm_status pool_create(int ordinal, vmm_pool_id id, vmm_pool_kind kind)
+/* Idle memory of a pool that lends goes to other pools while nothing retains it. */
+static vmm_status pool_create(int ordinal, vmm_pool_id id, unsigned flags)
 {
     struct error_line line;
     vmm_pool *pool = NULL;
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    options.kind = kind;
+    options.use_on_oom = (flags & TORCH_POOL_USE_ON_OOM) != 0;
+    options.no_split = (flags & TORCH_POOL_NO_SPLIT) != 0;
+    options.kind = options.use_on_oom ? VMM_POOL_GENERAL : VMM_POOL_GRAPH;
     options.user_id[0] = id.first;
     options.user_id[1] = id.second;
     vmm_status status = vmm_pool_create(vmm_torch_cache(ordinal), &options, &pool);
     if (status == VMM_OK)
-        status = vmm__torch_region_note(ordinal, pool, id);
+        status = vmm__torch_region_note(ordinal, pool, id, flags);
     if (status != VMM_OK && pool != NULL) {
         vmm__error_save(&line);
         (void)vmm_pool_destroy(pool, 0);
@@ -56,7 +59,7 @@ vmm_status vmm__torch_pool_use(int ordinal, vmm_pool_id id)
     if (id.first == 0 && id.second == 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "the id of a graph pool is zeros");
     vmm_pool *pool = pool_find(ordinal, id);
-    return pool != NULL ? vmm_pool_retain(pool) : pool_create(ordinal, id, VMM_POOL_GRAPH);
+    return pool != NULL ? vmm_pool_retain(pool) : pool_create(ordinal, id, 0);
 }
 
 /* A capture that failed may have left its route. */
@@ -86,22 +89,40 @@ uint64_t vmm__torch_pool_uses(int ordinal, vmm_pool_id id)
     return pool == NULL ? 0 : vmm_pool_uses(pool) + 1;
 }
 
-vmm_status vmm__torch_pool_share(int ordinal, vmm_pool_id id)
+/* Makes a pool anew: the library takes options at the creation only. */
+static vmm_status pool_make_anew(int ordinal, vmm_pool_id id, vmm_pool *pool, unsigned flags)
 {
-    vmm_pool *pool = NULL;
     vmm_stats stats = VMM_STATS_INIT;
-    vmm_status status = pool_get(ordinal, id, &pool);
-    if (status == VMM_OK)
-        status = vmm_pool_stats_get(pool, &stats);
+    vmm_status status = vmm_pool_stats_get(pool, &stats);
     if (status != VMM_OK)
         return status;
     if (stats.reserved_bytes.current > 0 || vmm_pool_uses(pool) > 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "pool (%llu, %llu) is in use: whether others may use its memory can "
-                          "only be set before that",
+                          "pool (%llu, %llu) is in use: its options can only be set before that",
                           (unsigned long long)id.first, (unsigned long long)id.second);
     status = vmm_pool_destroy(pool, 0);
-    return status == VMM_OK ? pool_create(ordinal, id, VMM_POOL_GENERAL) : status;
+    return status == VMM_OK ? pool_create(ordinal, id, flags) : status;
+}
+
+static vmm_status flag_set(int ordinal, vmm_pool_id id, enum torch_pool_flag flag, bool is_set)
+{
+    vmm_pool *pool = NULL;
+    vmm_status status = pool_get(ordinal, id, &pool);
+    if (status != VMM_OK)
+        return status;
+    unsigned before = vmm__torch_region_flags(pool);
+    unsigned flags = is_set ? before | flag : before & ~(unsigned)flag;
+    return flags == before ? VMM_OK : pool_make_anew(ordinal, id, pool, flags);
+}
+
+vmm_status vmm__torch_pool_use_on_oom(int ordinal, vmm_pool_id id, int is_on)
+{
+    return flag_set(ordinal, id, TORCH_POOL_USE_ON_OOM, is_on != 0);
+}
+
+vmm_status vmm__torch_pool_no_split(int ordinal, vmm_pool_id id)
+{
+    return flag_set(ordinal, id, TORCH_POOL_NO_SPLIT, true);
 }
 
 /* ---- Routes --------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 struct member {
     struct member *next;
     vmm_torch_pool pool;
+    unsigned flags; /* see enum torch_pool_flag */
     bool is_region; /* of vmm_torch_region_begin(); else PyTorch's */
     bool is_ended;  /* PyTorch has ended it; it is destroyed once it is awake */
 };
@@ -56,13 +57,14 @@ static struct member *member_find_locked(const vmm_torch_pool *wanted)
 }
 
 /* Adds a pool. If another thread has added one of the same tag meanwhile, *pool becomes that one. */
-static vmm_status member_add(vmm_torch_pool *pool, bool is_region)
+static vmm_status member_add(vmm_torch_pool *pool, bool is_region, unsigned flags)
 {
     struct member *member = vmm__host_alloc(1, sizeof *member);
     if (member == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "no host memory for the list of pools");
     member->pool = *pool;
     member->is_region = is_region;
+    member->flags = flags;
     vmm__mutex_lock(&members_lock);
     members_purge_locked();
     struct member *other = is_region ? member_find_locked(pool) : NULL;
@@ -167,7 +169,7 @@ static vmm_status pool_get(vmm_cache *cache, vmm_torch_pool *pool)
     if (member != NULL || status != VMM_OK)
         return status;
     vmm_pool *created = pool->pool;
-    status = member_add(pool, true);
+    status = member_add(pool, true, 0);
     if (pool->pool != created || status != VMM_OK) {
         struct error_line line;
         vmm__error_save(&line);
@@ -254,7 +256,7 @@ void vmm__torch_region_uncover(const vmm_pool *pool)
 
 /* ---- PyTorch's pools ------------------------------------------------------------------------ */
 
-vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id)
+vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id, unsigned flags)
 {
     const struct region *region = region_find(ordinal);
     vmm_torch_pool noted = { .pool = pool, .id = id, .device = ordinal };
@@ -262,7 +264,18 @@ vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id)
         noted.discards = region->pool.discards;
         memcpy(noted.tag, region->pool.tag, sizeof noted.tag);
     }
-    return member_add(&noted, false);
+    return member_add(&noted, false, flags);
+}
+
+unsigned vmm__torch_region_flags(const vmm_pool *pool)
+{
+    vmm__mutex_lock(&members_lock);
+    const struct member *member = members;
+    while (member != NULL && member->pool.pool != pool)
+        member = member->next;
+    unsigned flags = member == NULL ? 0 : member->flags;
+    vmm__mutex_unlock(&members_lock);
+    return flags;
 }
 
 /* Adds a pool to a list with room for so many. */

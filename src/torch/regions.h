@@ -12,8 +12,14 @@
 
 #include "torch/plugin.h"
 
+/* What PyTorch has set for a pool, in bits: a pool that is made anew keeps it. */
+enum torch_pool_flag { TORCH_POOL_USE_ON_OOM = 1, TORCH_POOL_NO_SPLIT = 2 };
+
 /* Lists a new pool of PyTorch; it gets the tag of the region that the calling thread is in. ERR_HOST_OOM. */
-vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id);
+vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id, unsigned flags);
+
+/* The flags of a pool of PyTorch. */
+unsigned vmm__torch_region_flags(const vmm_pool *pool);
 
 /* Has a pool destroyed later that cannot be destroyed because it sleeps. False if it does not sleep. */
 bool vmm__torch_region_defer(const vmm_pool *pool);

@@ -168,6 +168,29 @@ CACHE_TEST(routes_end_while_threads_allocate)
     cache_verify_empty(test);
 }
 
+/* One thread's pool keeps its memory, and the requests of the others borrow it. */
+CACHE_TEST(threads_borrow_from_a_pool_that_is_in_use)
+{
+    struct worker workers[WORKERS] = { { .test = NULL } };
+    for (int is_whole = 0; is_whole <= 1; is_whole++) {
+        vmm_pool *pool = pool_make(test, .name = "lender", .use_on_oom = 1, .no_split = is_whole);
+        assert_ok(vmm_pool_retain(pool));
+        block_free(test, pool_alloc(test, pool, CACHE_LIMIT - 16 * MIB, 1));
+        for (unsigned i = 0; i < WORKERS; i++)
+            workers[i] = (struct worker){ .test = test, .pool = i == 0 ? pool : NULL, .number = i };
+        workers_start(workers, user_main);
+        while (atomic_load(&workers_left) > 0)
+            observe(test);
+        workers_join(workers);
+        work_verify(test);
+        cache_verify(test);
+        assert_int_equal(pool_stats(pool).allocations.current, 0);
+        assert_ok(vmm_pool_drop(pool));
+        assert_ok(vmm_pool_destroy(pool, 0));
+    }
+    cache_verify_empty(test);
+}
+
 static void *thread_pop(void *context)
 {
     return vmm_pool_pop(context) == VMM_ERR_INVALID_ARGUMENT ? context : NULL;

@@ -92,6 +92,24 @@ CACHE_TEST(free_memory_in_holes_serves_a_larger_request)
     }
 }
 
+CACHE_TEST(new_memory_serves_what_needs_a_view_if_views_are_off)
+{
+    struct scene scene;
+    cache_restart_with(test, .views = VMM_OFF);
+    scene_begin(test, &scene, PIECE);
+    vmm_stats before = cache_stats(test);
+    void *block = block_alloc(test, WHOLE, 1);
+    vmm_stats after = cache_stats(test);
+    assert_false(is_in_view(test, block));
+    assert_int_equal(after.views, 0);
+    assert_int_equal(after.places, 0);
+    assert_true(after.reserved_bytes.current > before.reserved_bytes.current);
+    block_fill(test, block, WHOLE, 7, 1);
+    block_check(test, block, WHOLE, 7, 1);
+    block_free(test, block);
+    scene_end(test, &scene);
+}
+
 CACHE_TEST(a_view_is_found_again_without_a_driver_call)
 {
     struct scene scene;

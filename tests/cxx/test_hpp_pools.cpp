@@ -62,6 +62,22 @@ void a_limit_throws_and_names_the_pool()
     EXPECT(pool.trim() == 16 * MIB && pool.trim() == 0);
 }
 
+void options_reach_the_pool()
+{
+    vmm::cache cache(limited());
+    vmm_pool_options options = vmm::make_pool_options();
+    options.no_split = 1;
+    options.use_on_oom = 1;
+    options.reserve_bytes = cache.stats().limit_bytes;
+    vmm::pool pool(cache, options);
+    (void)pool.allocate(options.reserve_bytes - 4 * MIB);
+    vmm::block whole = pool.allocate(1);
+    EXPECT(pool.stats().chunks.current == 2);
+    whole = vmm::block();
+    vmm::block borrowed = cache.allocate(MIB);
+    EXPECT(pool_of(cache, borrowed) == pool.get());
+}
+
 void a_push_ends_with_its_scope()
 {
     vmm::cache cache(limited());
@@ -142,6 +158,7 @@ int main(int argc, char **argv)
     read_driver(argc, argv);
     blocks_outlive_their_pool();
     a_limit_throws_and_names_the_pool();
+    options_reach_the_pool();
     a_push_ends_with_its_scope();
     a_pool_moves();
     a_close_says_what_is_wrong();

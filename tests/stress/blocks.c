@@ -134,30 +134,56 @@ static bool may_borrow(const struct stress *stress, uint64_t bytes)
             stress->was_hurt || stress->model.ooms != 0 || stress->model.was_divided);
 }
 
-/* A block of a shareable pool has whole granules. */
-static uint64_t block_bytes_of(const struct stress *stress, uint64_t bytes, bool is_shareable)
+/* A block with chunks of its own has whole granules. */
+static uint64_t block_bytes_of(const struct stress *stress, uint64_t bytes, bool has_own_chunks)
 {
     uint64_t block_bytes = vmm_block_bytes(stress->cache, bytes);
-    return is_shareable ? vmm__align_up(block_bytes, stress->driver->granule_bytes) : block_bytes;
+    return has_own_chunks ? vmm__align_up(block_bytes, stress->driver->granule_bytes) : block_bytes;
+}
+
+/* A request that would have failed has a block of another pool, one that lends. Stores the bytes of that block. NULL: it has
+ * none. */
+static const struct model_tenant *lender_of(struct stress *stress, const struct model_tenant *asked,
+                                            const void *address, uint64_t *block_bytes)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    const struct model_tenant *lender = NULL;
+    for (unsigned i = 0; i < MODEL_TENANTS; i++) {
+        const struct model_tenant *tenant = &stress->model.tenants[i];
+        if (tenant->handle == NULL || !tenant->lends || tenant == asked)
+            continue;
+        if (item.address == 0) {
+            stress_enter(stress);
+            vmm_status status = vmm_find(stress->cache, address, &item);
+            stress_leave(stress);
+            stress_expect_ok(stress, "vmm_find", status);
+        }
+        lender = item.pool == tenant->handle ? tenant : lender;
+    }
+    *block_bytes = lender == NULL ? *block_bytes : item.bytes;
+    return lender;
 }
 
 static void block_note(struct stress *stress, unsigned slot, unsigned stream, uint64_t bytes,
                        const struct model_tenant *tenant, const void *address)
 {
     const struct model *model = &stress->model;
+    bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
+    uint64_t block_bytes = block_bytes_of(stress, bytes, has_own_chunks);
+    const struct model_tenant *lender = lender_of(stress, tenant, address, &block_bytes);
+    tenant = lender == NULL ? tenant : lender;
     unsigned graph_pool = tenant == NULL ? model_pool_of(model, stream) : MODEL_POOLS;
-    bool is_shareable = tenant != NULL && tenant->is_shareable;
     struct model_block block = { .address = (uintptr_t)address,
                                  .requested_bytes = bytes,
-                                 .block_bytes = block_bytes_of(stress, bytes, is_shareable),
-                                 .is_shareable = is_shareable,
+                                 .block_bytes = block_bytes,
+                                 .is_shareable = tenant != NULL && tenant->is_shareable,
                                  .stream = stream,
                                  .handle = stress->streams[stream],
                                  .pool = graph_pool,
                                  .tenant =
                                      tenant == NULL ? 0 : 1 + (unsigned)(tenant - model->tenants),
                                  .is_of_pool_surely = true,
-                                 .may_borrow = may_borrow(stress, bytes) };
+                                 .may_borrow = lender != NULL || may_borrow(stress, bytes) };
     if (block.pool != MODEL_POOLS)
         block.pool_id = model->pools[block.pool].id;
     stress_list(stress, "%#" PRIx64 ", %" PRIu64 " bytes for %" PRIu64, block.address,

@@ -74,6 +74,8 @@ struct model_tenant {
     uint64_t least_bytes;   /* that other pools leave to it */
     uint64_t ceiling_bytes; /* as in struct model */
     bool is_shareable;
+    bool has_own_chunks; /* of each block: it is shareable, or has no_split */
+    bool lends;          /* has use_on_oom */
 };
 
 struct model {

@@ -36,7 +36,8 @@ static vmm_stats tenant_stats(struct stress *stress, const struct model_tenant *
 
 /* ---- Life ---------------------------------------------------------------------------------- */
 
-/* One in four has a limit, one in four a promise, both of up to an eighth of the device; one in four shares. */
+/* One in four has a limit, one in four a promise, both of up to an eighth of the device; one in four shares or has
+ * no_split; one in two lends. */
 static vmm_pool_options options_draw(struct stress *stress, uint64_t bits)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
@@ -44,6 +45,8 @@ static vmm_pool_options options_draw(struct stress *stress, uint64_t bits)
     options.limit_bytes = bits % 4 == 1 ? bytes : 0;
     options.reserve_bytes = bits % 4 == 2 ? bytes : 0;
     options.shareable = bits % 8 >= 6 && stress->driver->has_sharing && !stress_is_padded(stress);
+    options.no_split = (bits % 8 == 4 || bits % 8 == 6) && !stress_is_padded(stress);
+    options.use_on_oom = bits % 16 >= 8;
     return options;
 }
 
@@ -71,6 +74,8 @@ void operation_pool_create(struct stress *stress, const struct operation *operat
                                      .ceiling_bytes = options.limit_bytes };
     tenant->least_bytes = options.reserve_bytes;
     tenant->is_shareable = options.shareable != 0;
+    tenant->lends = options.use_on_oom != 0;
+    tenant->has_own_chunks = options.shareable != 0 || options.no_split != 0;
     model->was_divided = model->was_divided || model_is_divided(model);
 }
 

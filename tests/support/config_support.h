@@ -19,19 +19,13 @@
 static inline int environment_clear(void **state)
 {
     (void)state;
-    static const char *const names[] = { "VMM_DRIVER",
-                                         "VMM_NO_CACHING",
-                                         "VMM_FOOTPRINT",
-                                         "VMM_REUSE",
-                                         "VMM_COMPACTION",
-                                         "VMM_DECAY_MS",
-                                         "VMM_LOG",
-                                         "VMM_ZERO",
-                                         "VMM_DEBUG",
-                                         "VMM_NVTX",
-                                         "VMM_LIMIT",
-                                         "VMM_SHAREABLE",
-                                         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" };
+    static const char *const names[] = { "VMM_DRIVER",     "VMM_NO_CACHING",
+                                         "VMM_FOOTPRINT",  "VMM_REUSE",
+                                         "VMM_COMPACTION", "VMM_DECAY_MS",
+                                         "VMM_LOG",        "VMM_ZERO",
+                                         "VMM_DEBUG",      "VMM_NVTX",
+                                         "VMM_LIMIT",      "VMM_SHAREABLE",
+                                         "VMM_VIEWS",      "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_int_equal(unsetenv(names[i]), 0);
     return 0;

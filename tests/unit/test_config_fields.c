@@ -220,7 +220,7 @@ static const char *const loud[][2] = {
     { "VMM_NO_CACHING", "1" },  { "VMM_REUSE", "stream_wait" }, { "VMM_COMPACTION", "on" },
     { "VMM_ZERO", "1" },        { "VMM_DEBUG", "on" },          { "VMM_NVTX", "1" },
     { "VMM_FOOTPRINT", "any" }, { "VMM_DECAY_MS", "1" },        { "VMM_LIMIT", "4MiB" },
-    { "VMM_SHAREABLE", "1" },
+    { "VMM_SHAREABLE", "1" },   { "VMM_VIEWS", "0" },
 };
 
 static vmm_config quiet_config(void)
@@ -234,13 +234,14 @@ static vmm_config quiet_config(void)
     config.debug = VMM_DEBUG_OFF;
     config.nvtx = VMM_OFF;
     config.shareable = VMM_OFF;
+    config.views = VMM_ON;
     config.footprint_permille = 10;
     config.decay_ms = VMM_NO_DECAY;
     config.limit_bytes = VMM_NO_LIMIT;
     return config;
 }
 
-/* "Off" or "none" in a field overrides "on" in the environment. */
+/* A field overrides its variable, also where it asks for less. */
 CONFIG_TEST(explicit_off_overrides_the_environment)
 {
     for (size_t i = 0; i < sizeof loud / sizeof *loud; i++)
@@ -258,13 +259,14 @@ CONFIG_TEST(explicit_off_overrides_the_environment)
     assert_null(cache->debug);
     assert_null(cache->nvtx);
     assert_false(cache->vm.is_exportable);
+    assert_true(cache->has_views);
     assert_int_equal(cache->footprint_permille, 10);
     assert_int_equal(cache->vm.limit_bytes, 0);
     assert_int_equal(cache->decay.period_ns, 0);
     assert_ok(vmm_destroy(cache));
 }
 
-/* Without a field and a variable, the default is off. */
+/* Without a field and a variable, all but views is off. */
 CONFIG_TEST(defaults_are_off)
 {
     vmm_config config = VMM_CONFIG_INIT;
@@ -278,6 +280,7 @@ CONFIG_TEST(defaults_are_off)
     assert_int_equal(config.debug, quiet.debug);
     assert_int_equal(config.nvtx, quiet.nvtx);
     assert_int_equal(config.shareable, quiet.shareable);
+    assert_int_equal(config.views, quiet.views);
     assert_int_equal(config.decay_thread, VMM_OFF);
     assert_int_equal(config.decay_ms, quiet.decay_ms);
 }

@@ -111,7 +111,7 @@ static vmm_status aligned_serve(struct vmm_cache *cache, void *context, void **o
                                          aligned->block_bytes, aligned->alignment, out);
 }
 
-/* In a shareable pool: a block begins with its chunk, and no other block may use what an alignment skips. */
+/* A block with chunks of its own begins with its chunk, and no other block may use what an alignment skips. */
 static vmm_status aligned_alloc_own(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
                                     uint64_t alignment, void **out)
 {
@@ -119,8 +119,8 @@ static vmm_status aligned_alloc_own(struct vmm_cache *cache, struct lane *lane, 
     if (alignment <= granule_bytes)
         return lane_alloc(cache, lane, bytes, out);
     return vmm__error(VMM_ERR_UNSUPPORTED,
-                      "vmm_alloc_aligned: alignment is %llu; blocks of shareable pool %s can have "
-                      "%llu at most",
+                      "vmm_alloc_aligned: alignment is %llu; blocks of pool %s have chunks of "
+                      "their own, and can have %llu at most",
                       (unsigned long long)alignment, lane->pool->name,
                       (unsigned long long)granule_bytes);
 }

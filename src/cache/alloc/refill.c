@@ -35,8 +35,8 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
     return vmm__lane_take_locked(request->lane, request->bytes, out);
 }
 
-/* In a shareable pool each free block is what a request of its size left behind: it serves only another one. NULL: none
- * fits exactly. */
+/* In a pool whose blocks have chunks of their own, a free block is what a request of its size left behind, and serves only
+ * another one. NULL: none fits exactly. */
 static struct block *idle_find(const struct vmm_cache *cache, const struct request *request)
 {
     struct size_index *index = &request->demand.heap->index;

@@ -109,6 +109,15 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
     return status;
 }
 
+/* A block in a view stays as it is; so does one that serves another stream than its lane's, which has not waited for what
+ * lies behind; and no two blocks share a chunk that one has alone. */
+static bool may_extend(const struct resize *resize, uint64_t free_bytes, uint64_t need_bytes)
+{
+    bool would_split = resize->lane->has_own_chunks && free_bytes > need_bytes;
+    bool is_borrowed = vmm__uses_borrower(&resize->lane->uses, resize->address) != NULL;
+    return !resize->block->is_in_view && !is_borrowed && !would_split;
+}
+
 static vmm_status block_extend(struct vmm_cache *cache, const struct resize *resize)
 {
     struct block *block = resize->block;
@@ -116,9 +125,8 @@ static vmm_status block_extend(struct vmm_cache *cache, const struct resize *res
     uint64_t need_bytes = resize->block_bytes - before;
     bool has_free = block->next != NULL && block->next->state == BLOCK_FREE;
     uint64_t free_bytes = has_free ? block->next->node.size : 0;
-    bool would_split = resize->lane->has_own_chunks && free_bytes > need_bytes;
     vmm_status status = VMM_OK;
-    if (block->is_in_view || would_split)
+    if (!may_extend(resize, free_bytes, need_bytes))
         return VMM__NO_FIT;
     if (free_bytes < need_bytes)
         status = extent_grow(cache, resize, free_bytes, need_bytes);

@@ -6,11 +6,11 @@ vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                      uint64_t count)
 {
     struct vm *vm = &cache->vm;
-    struct account *account = &heap->lane->pool->account;
+    const struct lane *lane = heap->lane;
+    uint32_t chunk_granules =
+        lane->has_own_chunks ? (uint32_t)count : vmm__target_chunk_granules(cache, heap, bytes);
     vmm__arena_take(&vm->arena, granule, count);
-    vmm_status status = vmm__vm_map(
-        vm, account, granule, count,
-        account->is_exportable ? (uint32_t)count : vmm__target_chunk_granules(cache, heap, bytes));
+    vmm_status status = vmm__vm_map(vm, &lane->pool->account, granule, count, chunk_granules);
     if (status != VMM_OK)
         return status;
     status = vmm__vm_access(vm, granule, count);

@@ -84,7 +84,7 @@ static void lane_clean(struct lane *lane)
     (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
 }
 
-/* In a shareable pool, blocks have whole granules. */
+/* Blocks with chunks of their own have whole granules. */
 static uint64_t block_bytes_choose(const struct vmm_cache *cache, const struct place *place)
 {
     uint64_t bytes = vmm__cache_block_bytes(cache, place->bytes);
@@ -92,7 +92,7 @@ static uint64_t block_bytes_choose(const struct vmm_cache *cache, const struct p
                                        : bytes;
 }
 
-/* There, a free block is placed as a whole: otherwise another block would get the rest of its chunks. */
+/* Of these, a free block is placed as a whole: otherwise another block would get the rest of its chunks. */
 static bool would_split(const struct place *place, uint64_t block_bytes)
 {
     if (!place->lane->has_own_chunks || !vmm__heap_has_extent(place->heap, place->address))

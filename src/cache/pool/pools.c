@@ -134,6 +134,8 @@ static void options_take(struct pool *pool, const vmm_pool_options *options, uin
     pool->account.limit_bytes = options->limit_bytes;
     pool->account.least_bytes = options->reserve_bytes;
     pool->account.is_exportable = options->shareable != 0;
+    pool->has_own_chunks = options->shareable != 0 || options->no_split != 0;
+    pool->lends = options->use_on_oom != 0;
 }
 
 static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options *options,
@@ -197,7 +199,7 @@ static bool is_of(struct lane *lane, const struct pool *pool, vmm_stream stream)
 static bool is_spare(struct lane *lane, const struct pool *pool, vmm_stream stream)
 {
     bool is_free = lane->pool == pool || lane->pool == &pool->cache->pool;
-    bool is_alike = lane->has_own_chunks == pool->account.is_exportable &&
+    bool is_alike = lane->has_own_chunks == pool->has_own_chunks &&
                     lane->is_imported == pool->account.is_imported;
     return is_free && is_alike && !vmm__lane_has_memory(lane) && vmm__stream_serves(lane, stream);
 }

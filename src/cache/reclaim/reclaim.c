@@ -269,6 +269,14 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
     return is_reported ? status : VMM__NOTHING;
 }
 
+/* A block of another pool does not count for the limit of the request's own, so it does not help where that refuses. */
+static vmm_status step_lend(struct vmm_cache *cache, struct request *request)
+{
+    if (request->growth != NULL || need_of(cache, request).pool != NULL)
+        return VMM__NOTHING;
+    return ok_if(vmm__lend(cache, request->lane, request->bytes, &request->shared) == VMM_OK);
+}
+
 /* Calls of the pressure function that one request may make. */
 enum { QUESTIONS_MOST = 64 };
 
@@ -292,13 +300,14 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
 static const struct {
     reclaim_step run;
     bool frees_blocks; /* so that earlier steps may succeed again: the sequence starts anew */
-} reclaim_steps[] = {
-    { step_passed, false },        { step_view, false },       { step_follow, false },
-    { step_idle_finished, false }, { step_share, false },      { step_idle, false },
-    { step_quarantine, true },     { step_wait_limbo, false }, { step_wait_uses, true },
-    { step_wait_pools, true },     { step_wait_stale, true },  { step_all_idle, false },
-    { step_wait_limbo, false },    { step_pressure, true },    { step_compact, false }
-};
+} reclaim_steps[] = { { step_passed, false },     { step_view, false },
+                      { step_follow, false },     { step_idle_finished, false },
+                      { step_share, false },      { step_idle, false },
+                      { step_quarantine, true },  { step_wait_limbo, false },
+                      { step_wait_uses, true },   { step_wait_pools, true },
+                      { step_wait_stale, true },  { step_all_idle, false },
+                      { step_wait_limbo, false }, { step_pressure, true },
+                      { step_compact, false },    { step_lend, false } };
 
 enum { RECLAIM_STEPS = sizeof reclaim_steps / sizeof reclaim_steps[0] };
 

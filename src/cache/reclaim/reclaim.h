@@ -19,6 +19,7 @@
  *  step_pressure         Call the program's pressure function, with no lock held; if it freed something, restart. At
  *                        most 64 calls for each request.
  *  step_compact          Relocate live bytes and release the memory that they pinned (compact/compact.h).
+ *  step_lend             Serve a block from the free memory of a pool with use_on_oom (reuse/share.h).
  *
  * May be called by: refill. Locks: the caller holds the grow lock and the requesting lane's lock. Steps that wait for
  * the device drop the lane's lock while they wait; step_quarantine and step_pressure drop both.

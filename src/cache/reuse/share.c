@@ -1,47 +1,71 @@
-/* Small blocks from other streams' memory: see share.h. */
+/* Blocks from another lane's free memory: see share.h. */
 #include "cache/reuse/share.h"
+#include "base/arith.h"
 #include "base/error.h"
+#include "lane/block_ref.h"
 
-/* Whether a lane, which is locked, may have free memory for a small block: its free bytes may also lie apart. */
-static bool may_give(const struct lane *from, uint64_t bytes)
-{
-    return !vmm__lane_is_retained(from) &&
-           (bytes <= SLAB_LARGEST_BYTES ? from->small.bytes > 0 : from->small.free_bytes >= bytes);
-}
+/* Takes a block out of the free memory of a lane, which is locked. */
+typedef vmm_status (*take_fn)(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
+                              void **out);
 
 /* Returns a block that was just allocated; its memory was free before for the lane's own stream. */
-static void block_return(struct lane *from, void *block, uint64_t bytes)
+static void block_return(struct lane *from, struct heap *heap, uint64_t address, uint64_t bytes)
 {
     struct error_line line;
+    struct block_ref ref;
     vmm__error_save(&line);
-    (void)vmm__lane_give_locked(from, &from->small, (uint64_t)(uintptr_t)block);
-    vmm__counters_undo(&from->counters, bytes, vmm__lane_block_bytes(bytes));
+    if (vmm__lane_find_live_locked(from, heap, address, &ref)) {
+        uint64_t block_bytes = vmm__block_ref_bytes(&ref);
+        (void)vmm__lane_give_locked(from, heap, address);
+        vmm__counters_undo(&from->counters, bytes, block_bytes);
+    }
     vmm__error_restore(&line);
 }
 
-static vmm_status lane_share(struct lane *from, struct lane *to, uint64_t bytes, void **out)
+/* Makes the stream of `to` wait for the work on a block, and a user of it. */
+static vmm_status block_hand(struct lane *from, struct heap *heap, uint64_t address,
+                             struct lane *to)
+{
+    struct timeline *timeline = &from->timeline;
+    vmm_status status = vmm__timeline_follow(timeline, vmm__timeline_now(timeline), to->stream);
+    if (status == VMM_OK)
+        status = vmm__lane_use_locked(from, heap, address, &to->timeline);
+    if (status == VMM_OK)
+        vmm__uses_lend(&from->uses, address, &to->timeline);
+    return status;
+}
+
+static vmm_status lane_share(const struct vmm_cache *cache, struct lane *from, struct lane *to,
+                             uint64_t bytes, take_fn take, void **out)
 {
     void *block;
-    if (!may_give(from, bytes))
-        return VMM__NO_FIT;
     (void)vmm__lane_poll_locked(from, UINT32_MAX);
     vmm__lane_counters_flush(from);
-    vmm_status status = vmm__lane_take_locked(from, bytes, &block);
+    vmm_status status = take(cache, from, bytes, &block);
     if (status != VMM_OK)
         return status;
-    struct timeline *timeline = &from->timeline;
-    status = vmm__timeline_follow(timeline, vmm__timeline_now(timeline), to->stream);
+    uint64_t address = (uint64_t)(uintptr_t)block;
+    struct heap *heap = vmm__directory_heap(from->large.directory, address);
+    status = block_hand(from, heap, address, to);
     if (status == VMM_OK)
-        status =
-            vmm__lane_use_locked(from, &from->small, (uint64_t)(uintptr_t)block, &to->timeline);
-    if (status != VMM_OK) {
-        block_return(from, block, bytes);
-    } else {
-        vmm__uses_lend(&from->uses, (uint64_t)(uintptr_t)block, &to->timeline);
         *out = block;
-    }
+    else
+        block_return(from, heap, address, bytes);
     vmm__lane_counters_flush(from);
     return status;
+}
+
+/* ---- Small blocks of the same pool ---------------------------------------------------------- */
+
+/* The free bytes of the small heap may also lie apart. */
+static vmm_status small_take(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
+                             void **out)
+{
+    (void)cache;
+    bool may_give =
+        !vmm__lane_is_retained(from) &&
+        (bytes <= SLAB_LARGEST_BYTES ? from->small.bytes > 0 : from->small.free_bytes >= bytes);
+    return may_give ? vmm__lane_take_locked(from, bytes, out) : VMM__NO_FIT;
 }
 
 /* Skips lanes that fail for any reason. */
@@ -56,7 +80,63 @@ vmm_status vmm__share(struct vmm_cache *cache, struct lane *to, uint64_t bytes, 
         if (from == to || from->pool != to->pool)
             continue;
         vmm__lane_lock_second(from);
-        status = lane_share(from, to, bytes, out);
+        status = lane_share(cache, from, to, bytes, small_take, out);
+        vmm__lane_unlock(from);
+    }
+    return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
+}
+
+/* ---- Blocks of pools that lend --------------------------------------------------------------- */
+
+/* The smallest free block that holds the request: blocks with chunks of their own, and those of a cache without caching, are
+ * not split. */
+static vmm_status whole_take(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
+                             void **out)
+{
+    uint64_t granule_bytes = cache->vm.arena.granule_bytes;
+    uint64_t need_bytes = vmm__align_up(vmm__cache_block_bytes(cache, bytes), granule_bytes);
+    struct size_node *node = vmm__size_index_find(&from->large.index, need_bytes);
+    if (node == NULL)
+        return VMM__NO_FIT;
+    return vmm__lane_take_block_locked(from, (struct block *)node, 0, bytes, out);
+}
+
+/* Searches all free blocks. Memory has run out, so what the block strands does not matter. */
+static vmm_status any_take(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
+                           void **out)
+{
+    uint64_t strand_bytes = from->large.strand_bytes;
+    bool is_whole = from->has_own_chunks || cache->no_caching;
+    from->large.strand_bytes = UINT64_MAX;
+    from->large.index.search_all = true;
+    from->small.index.search_all = true;
+    vmm_status status =
+        is_whole ? whole_take(cache, from, bytes, out) : vmm__lane_take_locked(from, bytes, out);
+    from->large.strand_bytes = strand_bytes;
+    from->large.index.search_all = false;
+    from->small.index.search_all = false;
+    return status;
+}
+
+static bool may_lend(const struct lane *from, const struct lane *to)
+{
+    const struct pool *pool = from->pool;
+    return pool->lends && pool != to->pool && pool->handle != NULL && pool->phase == VMM_POOL_AWAKE;
+}
+
+/* Skips lanes that fail for any reason. */
+vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
+{
+    vmm_status status = VMM__NO_FIT;
+    if (to->has_own_chunks || vmm__lane_is_retained(to) || cache->debug != NULL)
+        return VMM__NO_FIT;
+    vmm__lane_counters_flush(to);
+    for (struct lane *from = cache->lanes.stocked.first; from != NULL && status != VMM_OK;
+         from = from->list_next) {
+        if (!may_lend(from, to))
+            continue;
+        vmm__lane_lock_second(from);
+        status = lane_share(cache, from, to, bytes, any_take, out);
         vmm__lane_unlock(from);
     }
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;

@@ -147,14 +147,12 @@ void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id)
 
 void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool is_shared)
 {
-    if (is_shared)
-        check("setUseOnOOM", library->pool_share(device, id_of(id)));
+    check("setUseOnOOM", library->pool_use_on_oom(device, id_of(id), is_shared ? 1 : 0));
 }
 
-void allocator::setNoSplit(DeviceIndex, MempoolId_t)
+void allocator::setNoSplit(DeviceIndex device, MempoolId_t id)
 {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "vmmcache: a torch.cuda.MemPool cannot have no_split with "
-                                       "this version");
+    check("setNoSplit", library->pool_no_split(device, id_of(id)));
 }
 
 /* ---- States --------------------------------------------------------------------------------- */

@@ -159,6 +159,7 @@ static void pool_share(bool)
 }
 #endif
 
+/* Whether a graph may use the memory, as after beginAllocateToPool(), or not. */
 TEST(a_pool_may_lend_its_memory)
 {
     shim().createOrIncrefPool(0, graph);
@@ -166,17 +167,82 @@ TEST(a_pool_may_lend_its_memory)
     shim().beginAllocateToPool(0, graph, nullptr);
     shim().raw_delete(shim().raw_alloc(200 * MIB));
     shim().endAllocateToPool(0, graph);
-    assert_true(has(thrown<c10::Error>([] { pool_share(true); }), "is in use"));
-    (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(200 * MIB); });
-    shim().releasePool(0, graph); /* until here it may have been a graph that used the memory */
-    shim().raw_delete(shim().raw_alloc(200 * MIB));
+    pool_share(true); /* it is so already */
+    void *block = shim().raw_alloc(200 * MIB);
+    assert_true(pool_of(block) == graph);
+    shim().raw_delete(block);
     shim().releasePool(0, graph);
+    block = shim().raw_alloc(200 * MIB);
+    assert_true(pool_of(block) == MempoolId_t(0, 0));
+    shim().raw_delete(block);
+    shim().releasePool(0, graph);
+}
+
+TEST(a_pool_lends_nothing_unless_asked)
+{
+    shim().createOrIncrefPool(0, graph);
+#if VMM_TEST_TORCH >= 210
+    pool_share(true);
+    pool_share(false);
+#endif
+    shim().beginAllocateToPool(0, graph, nullptr);
+    shim().raw_delete(shim().raw_alloc(200 * MIB));
+    shim().endAllocateToPool(0, graph);
+    (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(200 * MIB); });
+    shim().releasePool(0, graph);
+    shim().releasePool(0, graph);
+}
+
+/* A request of 2 MiB does not get a part of the freed block. */
+static void blocks_are_whole()
+{
+    shim().beginAllocateToPool(0, graph, nullptr);
+    void *first = shim().raw_alloc(20 * MIB);
+    shim().raw_delete(first);
+    void *part = shim().raw_alloc(2 * MIB);
+    assert_true(part < first || static_cast<char *>(part) >= static_cast<char *>(first) + 20 * MIB);
+    void *again = shim().raw_alloc(20 * MIB);
+    assert_true(again == first);
+    shim().raw_delete(part);
+    shim().raw_delete(again);
+    shim().endAllocateToPool(0, graph);
+    shim().releasePool(0, graph);
+}
+
+TEST(a_pool_may_have_no_split)
+{
+    shim().createOrIncrefPool(0, graph);
+    shim().setNoSplit(0, graph);
+    blocks_are_whole();
+    shim().setNoSplit(0, graph);
+    assert_true(has(thrown<c10::Error>([] { pool_share(true); }), "is in use"));
+    shim().releasePool(0, graph);
+}
+
+/* PyTorch sets one after the other, each before the first request. */
+TEST(a_pool_keeps_what_was_set_before)
+{
+    for (bool lends_first : { false, true }) {
+        shim().createOrIncrefPool(0, graph);
+        if (lends_first)
+            pool_share(true);
+        shim().setNoSplit(0, graph);
+        if (!lends_first)
+            pool_share(true);
+        blocks_are_whole();
+        shim().beginAllocateToPool(0, graph, nullptr);
+        shim().raw_delete(shim().raw_alloc(200 * MIB));
+        shim().endAllocateToPool(0, graph);
+        void *block = shim().raw_alloc(200 * MIB);
+        assert_true(pool_of(block) == graph);
+        shim().raw_delete(block);
+        shim().releasePool(0, graph);
+        shim().releasePool(0, graph);
+    }
 }
 
 TEST(what_a_pool_cannot_do_is_refused)
 {
-    assert_true(
-        has(thrown<c10::NotImplementedError>([] { shim().setNoSplit(0, graph); }), "no_split"));
 #if VMM_TEST_TORCH >= 211
     std::shared_ptr<caching::CUDAAllocator> foreign(&shim(), [](caching::CUDAAllocator *) {});
 #else

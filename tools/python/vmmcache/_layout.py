@@ -56,7 +56,7 @@ class Config(ctypes.Structure):
         ("clock", pointer), ("clock_context", pointer), ("pressure", PRESSURE_FN),
         ("pressure_context", pointer), ("peer_devices", u64), ("zero", ctypes.c_int),
         ("debug", ctypes.c_int), ("misuse", pointer), ("misuse_context", pointer), ("nvtx", ctypes.c_int),
-        ("shareable", ctypes.c_int),
+        ("shareable", ctypes.c_int), ("views", ctypes.c_int),
     ]
 
 
