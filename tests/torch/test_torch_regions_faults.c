@@ -113,7 +113,7 @@ TEST(a_pool_that_cannot_be_listed_is_an_error)
     vmm_pool *pool = graph_pool();
     size_t before = pools_count();
     (void)vmm__host_fail_at(1);
-    vmm_status status = vmm__torch_region_note(0, pool, (vmm_pool_id){ 0, 9 });
+    vmm_status status = vmm__torch_region_note(0, pool, (vmm_pool_id){ 0, 9 }, 0);
     (void)vmm__host_fail_at(0);
     assert_status(status, VMM_ERR_HOST_OOM);
     assert_int_equal(pools_count(), before);
