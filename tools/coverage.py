@@ -3,8 +3,9 @@
 
 usage: coverage.py ROOT BUILD [--gate PERCENT] [--missed]
 
-The core is src/ without the cuda driver, which needs a GPU, and without src/torch/; those two are counted separately.
-Each condition of && and || has two branches; branches taken by exceptions do not count. A comment on the line of a
+The core is src/ without the cuda driver, which needs a GPU, and without the libraries of src/torch/ and src/preload/; all
+three are counted separately. Each condition of && and || has two branches; branches taken by exceptions do not count,
+nor do those of assertions that fail. A comment on the line of a
 branch that no test can take excludes it,
     if (broken) { /* unreachable: why */
 and such a comment is an error if all branches of its line were taken. Exits with 1 if fewer than PERCENT of the core's
@@ -18,7 +19,8 @@ import subprocess
 import sys
 
 MARK = re.compile(r"/\* unreachable: (.*?)\*/")
-BESIDE = re.compile(r"^src/(driver/cuda/|torch/)")
+ASSERTION = re.compile(r"^\s*VMM_ASSERT(_HELD)?\(")
+BESIDE = re.compile(r"^src/(driver/cuda/|torch/|preload/)")
 FILES_A_RUN = 16
 
 
@@ -47,6 +49,7 @@ class File:
         with open(os.path.join(root, path), encoding="utf-8") as file:
             lines = file.read().splitlines()
         self.marked = {number for number, line in enumerate(lines, 1) if MARK.search(line)}
+        self.asserted = {number for number, line in enumerate(lines, 1) if ASSERTION.match(line)}
         self.branches = {}  # (line, function, number within the line): how often it was taken
         self.lines = {}
 
@@ -62,7 +65,7 @@ class File:
         return [key[0] for key, count in self.branches.items() if count == 0]
 
     def excluded(self):
-        return sum(number in self.marked for number in self.missed())
+        return sum(number in self.marked | self.asserted for number in self.missed())
 
     def counts(self):
         """[branches without excluded ones, taken branches, excluded branches, lines, lines reached]"""
@@ -72,7 +75,7 @@ class File:
                 sum(count > 0 for count in self.lines.values())]
 
     def places(self):
-        return sorted(set(self.missed()) - self.marked)
+        return sorted(set(self.missed()) - self.marked - self.asserted)
 
 
 def read(root, build):

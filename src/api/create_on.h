@@ -1,6 +1,8 @@
 /*
  * Creates a cache on a driver that the caller opened: for tests, benchmarks and tools, which configure the driver and
  * count its objects.
+ *
+ * Owns: nothing. May be called by: tests, bench, tools; api. Locks: as for the public functions.
  */
 #ifndef VMM_API_CREATE_ON_H
 #define VMM_API_CREATE_ON_H

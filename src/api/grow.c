@@ -53,13 +53,11 @@ vmm_status vmm_alloc_aligned(vmm_pool *handle, size_t bytes, size_t alignment, v
                              void **out)
 {
     struct pool *pool;
-    vmm_status status = vmm__api_pool(handle, "vmm_alloc_aligned", out, "out", &pool);
+    vmm_status status = vmm__api_pool_work(handle, "vmm_alloc_aligned", out, "out", &pool);
     if (status == VMM_OK && (alignment == 0 || (alignment & (alignment - 1)) != 0))
         status =
             vmm__error(VMM_ERR_INVALID_ARGUMENT,
                        "vmm_alloc_aligned: alignment is %zu, which is no power of two", alignment);
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(pool->cache, "vmm_alloc_aligned");
     if (status != VMM_OK)
         return status;
     struct debug_call call = { .cache = pool->cache,
@@ -84,8 +82,7 @@ static vmm_status reserve_check(const struct vmm_cache *cache, size_t bytes, uin
             "vmm_reserve: %zu bytes in units of %llu: bytes must be above 0, a unit a "
             "multiple of %llu",
             bytes, (unsigned long long)unit_bytes, (unsigned long long)granule_bytes);
-    uint64_t units = (bytes - 1) / unit_bytes + 1;
-    if (__builtin_mul_overflow(units, unit_bytes, &rounded) ||
+    if (!vmm__round_up_checked(bytes, unit_bytes, &rounded) ||
         rounded > cache->vm.arena.limit_bytes)
         return vmm__error(VMM_ERR_ADDRESS_SPACE,
                           "vmm_reserve: %zu bytes are more than the arena has: see arena_bytes",
@@ -99,9 +96,7 @@ vmm_status vmm_reserve(vmm_pool *handle, size_t bytes, size_t unit_bytes, vmm_st
     struct pool *pool;
     struct lane *lane;
     uint64_t unit = unit_bytes == 0 ? UNIT_BYTES_DEFAULT : unit_bytes;
-    vmm_status status = vmm__api_pool(handle, "vmm_reserve", out, "out", &pool);
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(pool->cache, "vmm_reserve");
+    vmm_status status = vmm__api_pool_work(handle, "vmm_reserve", out, "out", &pool);
     if (status == VMM_OK)
         status = vmm__stream_resolve("vmm_reserve", &stream);
     if (status == VMM_OK)
@@ -253,9 +248,7 @@ static vmm_status resize_by_copy(const struct debug_call *call, void *ptr, size_
 
 static vmm_status resize_check(vmm_cache *cache, const void *ptr, size_t bytes, void **out)
 {
-    vmm_status status = vmm__api_admit(cache, "vmm_resize", out, "out");
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(cache, "vmm_resize");
+    vmm_status status = vmm__api_admit_work(cache, "vmm_resize", out, "out");
     if (status == VMM_OK && ptr == NULL)
         status = vmm__cache_missing("vmm_resize", "ptr");
     if (status == VMM_OK && bytes == 0)

@@ -22,9 +22,19 @@ static inline vmm_status vmm__api_admit(const vmm_cache *cache, const char *func
     return status == VMM_OK && argument == NULL ? vmm__cache_missing(function, name) : status;
 }
 
-/* The same for a call that names a pool. *out is NULL if there is no such pool. */
+/* The same for a call that needs the device. */
+static inline vmm_status vmm__api_admit_work(const vmm_cache *cache, const char *function,
+                                             const void *argument, const char *name)
+{
+    vmm_status status = vmm__api_admit(cache, function, argument, name);
+    return status == VMM_OK ? vmm__cache_admit_work(cache, function) : status;
+}
+
+/* The same for calls that name a pool. *out is NULL if there is no such pool. */
 vmm_status vmm__api_pool(vmm_pool *handle, const char *function, const void *argument,
                          const char *name, struct pool **out);
+vmm_status vmm__api_pool_work(vmm_pool *handle, const char *function, const void *argument,
+                              const char *name, struct pool **out);
 
 /* With no_caching, releases memory that a pool no longer retains, or no share keeps. If that fails, a later call
  * retries. */

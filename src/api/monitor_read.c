@@ -152,16 +152,10 @@ static void driver_read(struct monitor_cache *record, const struct driver *drive
     (void)snprintf(record->driver, sizeof record->driver, "%s", driver->ops->name);
     memcpy(record->device_name, driver->device_name, sizeof record->device_name);
     record->device_bytes = driver->total_bytes;
-    record->stalls = atomic_load_explicit(&driver->stalls, memory_order_relaxed);
-    record->stream_waits = vmm__driver_calls(driver, DRIVER_CALL_stream_wait);
-    record->create_calls = vmm__driver_calls(driver, DRIVER_CALL_create);
-    record->map_calls = vmm__driver_calls(driver, DRIVER_CALL_map);
-    record->access_calls = vmm__driver_calls(driver, DRIVER_CALL_access);
-    record->unmap_calls = vmm__driver_calls(driver, DRIVER_CALL_unmap);
-    record->release_calls = vmm__driver_calls(driver, DRIVER_CALL_release);
+#define RECORD_READ(name, value) record->name = value;
+    DRIVER_STAT_MAP(RECORD_READ, driver)
     for (int call = 0; call < DRIVER_CALL_COUNT; call++)
         record->driver_calls += vmm__driver_calls(driver, (enum driver_call)call);
-    record->driver_ns = vmm__driver_clock_ns(driver);
 }
 
 static void cache_read(const struct vmm_cache *cache, struct monitor_cache *record)

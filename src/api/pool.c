@@ -28,6 +28,13 @@ vmm_status vmm__api_pool(vmm_pool *handle, const char *function, const void *arg
     return status;
 }
 
+vmm_status vmm__api_pool_work(vmm_pool *handle, const char *function, const void *argument,
+                              const char *name, struct pool **out)
+{
+    vmm_status status = vmm__api_pool(handle, function, argument, name, out);
+    return status == VMM_OK ? vmm__cache_admit_work((*out)->cache, function) : status;
+}
+
 /* The pool of a call without another pointer to check. */
 static vmm_status pool_admit(vmm_pool *handle, const char *function, struct pool **out)
 {
@@ -82,9 +89,7 @@ static vmm_status options_read(const vmm_pool_options *options, vmm_pool_options
 vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options, vmm_pool **out)
 {
     vmm_pool_options settings;
-    vmm_status status = vmm__api_admit(cache, "vmm_pool_create", out, "out");
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(cache, "vmm_pool_create");
+    vmm_status status = vmm__api_admit_work(cache, "vmm_pool_create", out, "out");
     if (status == VMM_OK)
         status = options_read(options, &settings);
     if (status == VMM_OK)
@@ -170,9 +175,7 @@ static vmm_status block_place(const struct debug_call *call, size_t bytes, vmm_s
 vmm_status vmm_pool_place(vmm_pool *handle, void *address, size_t bytes, vmm_stream stream)
 {
     struct pool *pool;
-    vmm_status status = vmm__api_pool(handle, "vmm_pool_place", address, "address", &pool);
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(pool->cache, "vmm_pool_place");
+    vmm_status status = vmm__api_pool_work(handle, "vmm_pool_place", address, "address", &pool);
     if (status == VMM_OK)
         status = vmm__stream_resolve("vmm_pool_place", &stream);
     if (status != VMM_OK)
@@ -189,9 +192,7 @@ vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
 {
     struct pool *pool;
     uint64_t released_bytes;
-    vmm_status status = pool_admit(handle, "vmm_pool_trim", &pool);
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(pool->cache, "vmm_pool_trim");
+    vmm_status status = vmm__api_pool_work(handle, "vmm_pool_trim", handle, "pool", &pool);
     if (status != VMM_OK)
         return status;
     vmm_status found = quarantine_flush(pool->cache, "vmm_pool_trim", __builtin_return_address(0));
@@ -257,9 +258,7 @@ vmm_status vmm_pool_pop(vmm_pool *handle)
 vmm_status vmm_pool_route(vmm_pool *handle, vmm_pool_filter filter, void *context)
 {
     struct pool *pool;
-    vmm_status status = pool_admit(handle, "vmm_pool_route", &pool);
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(pool->cache, "vmm_pool_route");
+    vmm_status status = vmm__api_pool_work(handle, "vmm_pool_route", handle, "pool", &pool);
     if (status == VMM_OK)
         status = vmm__route_add(pool, filter, context);
     return status == VMM__IN_USE ? pool_refuse("vmm_pool_route", pool, "has a route already")

@@ -49,9 +49,7 @@ vmm_status vmm_share_export(vmm_cache *cache, void *ptr, vmm_share **out)
 {
     struct share *share = NULL;
     void *inner = ptr;
-    vmm_status status = vmm__api_admit(cache, "vmm_share_export", out, "out");
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(cache, "vmm_share_export");
+    vmm_status status = vmm__api_admit_work(cache, "vmm_share_export", out, "out");
     struct debug_call call = { .cache = cache,
                                .function = "vmm_share_export",
                                .caller = __builtin_return_address(0) };
@@ -98,9 +96,7 @@ vmm_status vmm_share_receive(int socket, vmm_share **out)
 vmm_status vmm_share_import(vmm_cache *cache, vmm_share *handle, vmm_stream stream, void **out)
 {
     struct share *share = NULL;
-    vmm_status status = vmm__api_admit(cache, "vmm_share_import", out, "out");
-    if (status == VMM_OK)
-        status = vmm__cache_admit_work(cache, "vmm_share_import");
+    vmm_status status = vmm__api_admit_work(cache, "vmm_share_import", out, "out");
     if (status == VMM_OK)
         status = share_admit(handle, "vmm_share_import", &share);
     return status == VMM_OK ? vmm__import(cache, share, stream, out) : status;

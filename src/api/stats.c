@@ -69,18 +69,12 @@ static void lanes_read(struct vmm_cache *cache, const struct pool *pool, vmm_sta
 
 static void driver_read(const struct driver *driver, vmm_stats *stats)
 {
-    stats->stalls = atomic_load_explicit(&driver->stalls, memory_order_relaxed);
-    stats->stream_waits = vmm__driver_calls(driver, DRIVER_CALL_stream_wait);
+#define DRIVER_STAT_READ(name, value) stats->name = value;
+    DRIVER_STAT_MAP(DRIVER_STAT_READ, driver)
     stats->reserve_calls = vmm__driver_calls(driver, DRIVER_CALL_reserve);
     stats->address_free_calls = vmm__driver_calls(driver, DRIVER_CALL_address_free);
-    stats->create_calls = vmm__driver_calls(driver, DRIVER_CALL_create);
-    stats->map_calls = vmm__driver_calls(driver, DRIVER_CALL_map);
-    stats->access_calls = vmm__driver_calls(driver, DRIVER_CALL_access);
-    stats->unmap_calls = vmm__driver_calls(driver, DRIVER_CALL_unmap);
-    stats->release_calls = vmm__driver_calls(driver, DRIVER_CALL_release);
     for (int call = DRIVER_CALL_event_create; call <= DRIVER_CALL_stream_wait; call++)
         stats->event_calls += vmm__driver_calls(driver, (enum driver_call)call);
-    stats->driver_ns = vmm__driver_clock_ns(driver);
 }
 
 /* Every allocation in a view takes a turn; those that needed a stitch found no view before. */

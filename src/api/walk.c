@@ -1,7 +1,6 @@
 /* Visits every chunk and block: see internal.h. */
 #include "api/internal.h"
 #include "base/callback.h"
-#include "base/error.h"
 
 /* The state of a walk. It holds all lanes' locks: a block in a view that is allocated or freed changes the address of
  * memory, which a walk of one lane after another would miss or show twice. */

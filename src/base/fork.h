@@ -7,7 +7,7 @@
  *  1. the generation is 1 in the process that loaded the library, and one more in each child;
  *  2. the child's only thread changes it and calls the functions before fork() returns in the child.
  * Processes that clone(), vfork() or _Fork() create are not covered: they must not use the library before exec().
- * May be called by: everything.
+ * May be called by: everything. Locks: its own, only to register a function; a child takes none.
  */
 #ifndef VMM_BASE_FORK_H
 #define VMM_BASE_FORK_H

@@ -1,6 +1,8 @@
 /*
  * A mutex for short sections. A cache has two further kinds of locks: its grow lock (base/fair.h) and the locks of its
  * lanes (base/biased.h). base/lock_rank.h states the order in which a thread takes them all.
+ *
+ * Owns: nothing. May be called by: everything.
  */
 #ifndef VMM_BASE_MUTEX_H
 #define VMM_BASE_MUTEX_H

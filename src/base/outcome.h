@@ -10,6 +10,8 @@
  *   IN_USE     an id is taken already
  *   NOTHING    a step had nothing to give; the next step may
  *   STRANDS    a block fits, but would strand too many free bytes: see heap->strand_bytes
+ *
+ * Owns: nothing. May be used by: everything. Locks: none.
  */
 #ifndef VMM_BASE_OUTCOME_H
 #define VMM_BASE_OUTCOME_H

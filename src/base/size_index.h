@@ -13,7 +13,7 @@
  *     rows is 0;
  *  2. every node is in the list of its size; link and next give its place there;
  *  3. the size of a node does not change while it is in the index.
- * Locks: the caller's.
+ * May be called by: everything. Locks: the caller's.
  */
 #ifndef VMM_BASE_SIZE_INDEX_H
 #define VMM_BASE_SIZE_INDEX_H

@@ -3,6 +3,7 @@
  * its own additions and subtractions and flush them together.
  *
  * Invariant 1: current <= peak, and freed = allocated - current is never negative.
+ * Owns: nothing. May be called by: everything. Locks: none (atomics).
  */
 #ifndef VMM_BASE_STAT_H
 #define VMM_BASE_STAT_H

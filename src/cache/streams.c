@@ -18,15 +18,14 @@ vmm_status vmm__stream_resolve(const char *function, vmm_stream *stream)
 
 /* ---- Closing ------------------------------------------------------------------------------- */
 
-/* Whether a lane, of the stream itself or of a graph, is this open stream's: not one of a closed stream with the same
- * handle. */
+/* Whether a lane, in any pool, is this open stream's: not one of a closed stream with the same handle. */
 static bool is_open(const struct lane *lane, vmm_stream stream)
 {
     return lane->stream == stream && !vmm__timeline_has_ended(&lane->timeline);
 }
 
-/* Settles a lane and begins a new epoch, so that a wait for the device covers all that was freed before. Leaves lanes in
- * use by graphs alone. */
+/* Settles a lane and begins a new epoch, so that a wait for the device covers all that was freed before. Leaves lanes of
+ * retained pools alone. */
 static void lane_settle(struct lane *lane)
 {
     vmm__lane_lock(lane);

@@ -11,7 +11,7 @@
  * a new stream needs a lane, the cache checks a few vacant ones for this. Until then the lane is a small record.
  *
  * Invariants:
- *  1. a lane that is not of a graph is detached exactly while its timeline has ended.
+ *  1. a lane that is not pooled is detached exactly while its timeline has ended.
  * May be called by: cache, api. Locks: the caller holds the grow lock, except where said.
  */
 #ifndef VMM_CACHE_STREAMS_H

@@ -1,6 +1,5 @@
 /* Allocation in debug mode: see debug_mode.h. */
 #include "cache/alloc/alloc.h"
-#include "base/hostmem.h"
 #include "cache/grow/guard_page.h"
 #include "cache/pool/place.h"
 #include "cache/streams.h"

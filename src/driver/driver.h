@@ -326,4 +326,15 @@ uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call);
 uint64_t vmm__driver_clock_ns(const struct driver *driver); /* time in driver calls */
 uint64_t vmm__driver_host_ns(const struct driver *driver);  /* the same on the host's clock */
 
+/* What statistics of a cache show of its driver: X(name, value). */
+#define DRIVER_STAT_MAP(X, driver)                                                                 \
+    X(stalls, atomic_load_explicit(&(driver)->stalls, memory_order_relaxed))                       \
+    X(stream_waits, vmm__driver_calls(driver, DRIVER_CALL_stream_wait))                            \
+    X(create_calls, vmm__driver_calls(driver, DRIVER_CALL_create))                                 \
+    X(map_calls, vmm__driver_calls(driver, DRIVER_CALL_map))                                       \
+    X(access_calls, vmm__driver_calls(driver, DRIVER_CALL_access))                                 \
+    X(unmap_calls, vmm__driver_calls(driver, DRIVER_CALL_unmap))                                   \
+    X(release_calls, vmm__driver_calls(driver, DRIVER_CALL_release))                               \
+    X(driver_ns, vmm__driver_clock_ns(driver))
+
 #endif

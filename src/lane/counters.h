@@ -97,27 +97,6 @@ static inline void vmm__counter_add(struct counter *counter, uint64_t amount)
     vmm__counter_raise(counter);
 }
 
-static inline void vmm__counters_alloc(struct counters *counters, struct totals *totals,
-                                       uint64_t requested_bytes, uint64_t bytes)
-{
-    vmm__counter_add(&counters->requested_bytes, requested_bytes);
-    vmm__counter_add(&counters->allocated_bytes, bytes);
-    vmm__counter_add(&counters->allocations, 1);
-    vmm__counters_active_raise(counters);
-    if (counters->allocated_bytes.current > counters->high_bytes)
-        vmm__counters_flush(counters, totals);
-}
-
-static inline void vmm__counters_free(struct counters *counters, struct totals *totals,
-                                      uint64_t requested_bytes, uint64_t bytes)
-{
-    counters->requested_bytes.current -= requested_bytes;
-    counters->allocated_bytes.current -= bytes;
-    counters->allocations.current--;
-    if (counters->allocated_bytes.current < counters->low_bytes)
-        vmm__counters_flush(counters, totals);
-}
-
 /* The size of a live block changes. */
 static inline void vmm__counters_grow(struct counters *counters, struct totals *totals,
                                       uint64_t requested_bytes, uint64_t bytes)
@@ -136,6 +115,20 @@ static inline void vmm__counters_shrink(struct counters *counters, struct totals
     counters->allocated_bytes.current -= bytes;
     if (counters->allocated_bytes.current < counters->low_bytes)
         vmm__counters_flush(counters, totals);
+}
+
+static inline void vmm__counters_alloc(struct counters *counters, struct totals *totals,
+                                       uint64_t requested_bytes, uint64_t bytes)
+{
+    vmm__counter_add(&counters->allocations, 1);
+    vmm__counters_grow(counters, totals, requested_bytes, bytes);
+}
+
+static inline void vmm__counters_free(struct counters *counters, struct totals *totals,
+                                      uint64_t requested_bytes, uint64_t bytes)
+{
+    counters->allocations.current--;
+    vmm__counters_shrink(counters, totals, requested_bytes, bytes);
 }
 
 /* Undoes an allocation that was freed again before the next flush, as if it never happened. */

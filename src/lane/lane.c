@@ -536,8 +536,8 @@ static void ref_release(struct lane *lane, struct heap *heap, struct block_ref *
         vmm__slab_give(&lane->slabs, ref->slab, ref->object, epoch);
 }
 
-/* A stream that uses a graph pool has a timeline besides the graph pool's own. After the lane's
- * stream is closed, the same handle names another stream. */
+/* A stream has a timeline in each pool that it uses. After the lane's stream is closed, the same handle names another
+ * stream. */
 static bool is_own(const struct lane *lane, const struct timeline *other)
 {
     if (other == &lane->timeline)

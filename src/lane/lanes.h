@@ -14,6 +14,7 @@
  *     otherwise in none;
  *  3. a lane of the default pool that its stream does not find is in `closed`; each of `pooled` is in
  *     `pooled_streams`.
+ * May be called by: lane, cache, api.
  * Locks: finding needs none; the grow lock guards everything else.
  */
 #ifndef VMM_LANE_LANES_H

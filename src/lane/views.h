@@ -10,7 +10,7 @@
  *     the free tail of the barrier's chunk + the idle chunks behind it + the free head of the next barrier's chunk.
  *
  * A block in a view occupies blocks of the extents, its pieces, one for each chunk under it. vmm_free() frees the pieces
- * and stamps them and the places; the row stays for the next request. A graph pool in use keeps its places, too.
+ * and stamps them and the places; the row stays for the next request. A retained pool keeps its places, too.
  *
  * Owns: the table of places, the barriers, and each large heap's index of runs. Invariants:
  *  1. places[g].chunk is the id of the chunk that is mapped at the place which starts at granule g, while the place is in

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,24 +14,23 @@
 /* Of /proc/PID/stat, counted from 1; the second is the name, which may contain blanks and brackets. */
 enum { FIELD_STATE = 3, FIELD_START = 22, STAT_BYTES = 1024 };
 
-static ssize_t file_read(const char *path, char *text, size_t bytes)
+/* Reads the beginning of a file into a text of zeros. */
+static bool file_read(const char *path, char *text, size_t bytes)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
-        return -1;
+        return false;
     ssize_t count = read(file, text, bytes - 1);
     (void)close(file);
-    if (count >= 0)
-        text[count] = '\0';
-    return count;
+    return count > 0;
 }
 
 uint64_t vmm__process_start(uint64_t pid)
 {
     char path[40];
-    char text[STAT_BYTES];
+    char text[STAT_BYTES] = "";
     (void)snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
-    if (file_read(path, text, sizeof text) <= 0)
+    if (!file_read(path, text, sizeof text))
         return 0;
     const char *at = strrchr(text, ')');
     for (int field = FIELD_STATE; at != NULL && field <= FIELD_START; field++)

@@ -1,7 +1,8 @@
 /*
  * The C functions that abi.cpp calls, declared for C and C++. If a function returns anything but VMM_OK,
  * vmm_last_error() holds the reason.
- * May be called by: torch.
+ *
+ * Owns: nothing. May be called by: torch. Locks: those of the functions that it leads to.
  */
 #ifndef VMM_TORCH_ABI_H
 #define VMM_TORCH_ABI_H

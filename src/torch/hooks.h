@@ -1,6 +1,7 @@
 /*
  * What hooks.c and workspace.c do for PyTorch, as functions that return a status.
- * May be called by: torch.
+ *
+ * Owns: nothing. May be called by: torch. Locks: those of the caches and of the recorder (record.h).
  */
 #ifndef VMM_TORCH_HOOKS_H
 #define VMM_TORCH_HOOKS_H

@@ -12,8 +12,8 @@ struct shared_block {
     struct map_node by_token;   /* its key is the first half of the token */
     struct share_token token;
     vmm_share *share;
-    uint32_t senders; /* calls of the server that use the share */
-    bool is_freed;    /* the last sender closes the share */
+    bool is_sent;  /* the server, one thread, uses the share */
+    bool is_freed; /* meanwhile: the server closes the share */
 };
 
 static struct mutex lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
@@ -65,7 +65,7 @@ struct shared_block *vmm__shared_block_send_begin(const struct share_token *toke
     vmm__mutex_lock(&lock);
     struct shared_block *block = token_find_locked(token);
     if (block != NULL) {
-        block->senders++;
+        block->is_sent = true;
         *share = block->share;
     }
     vmm__mutex_unlock(&lock);
@@ -75,9 +75,10 @@ struct shared_block *vmm__shared_block_send_begin(const struct share_token *toke
 void vmm__shared_block_send_end(struct shared_block *block)
 {
     vmm__mutex_lock(&lock);
-    bool is_last = --block->senders == 0 && block->is_freed;
+    bool is_freed = block->is_freed;
+    block->is_sent = false;
     vmm__mutex_unlock(&lock);
-    if (is_last)
+    if (is_freed)
         block_close(block);
 }
 
@@ -85,7 +86,7 @@ void vmm__shared_block_drop(const void *ptr)
 {
     vmm__mutex_lock(&lock);
     struct shared_block *block = address_find_locked((uint64_t)(uintptr_t)ptr);
-    bool is_sent = block != NULL && block->senders > 0;
+    bool is_sent = block != NULL && block->is_sent;
     if (block != NULL) {
         vmm__map_remove(&by_address, &block->by_address);
         vmm__map_remove(&by_token, &block->by_token);

@@ -19,8 +19,3 @@ void vmm__ring_fini(struct ring *ring)
     vmm__host_free(ring->slots, RING_SLOTS * sizeof *ring->slots);
     ring->slots = NULL;
 }
-
-bool vmm__ring_is_empty(const struct ring *ring)
-{
-    return atomic_load_explicit(&ring->head, memory_order_acquire) == ring->tail;
-}

@@ -97,7 +97,4 @@ static inline void vmm__ring_release(struct ring *ring)
     ring->tail++;
 }
 
-/* Whether events were pushed, or are being pushed, that were not taken. */
-bool vmm__ring_is_empty(const struct ring *ring);
-
 #endif

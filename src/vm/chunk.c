@@ -72,7 +72,7 @@ static vmm_status handle_close(const struct vm *vm, const struct chunk *chunk)
                                        : vmm__driver_release(vm->driver, chunk->handle, bytes);
 }
 
-/* vmm__chunk_open(), or the same with an imported chunk. */
+/* Creates one chunk, or imports that of a descriptor, and maps it: see vmm__chunks_open(). */
 static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t granule,
                              uint32_t granules, int descriptor)
 {
@@ -103,10 +103,17 @@ static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t gr
     return VMM_OK;
 }
 
-vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t granule,
-                           uint32_t granules)
+vmm_status vmm__chunks_open(struct vm *vm, struct account *account, uint64_t granule,
+                            uint64_t count, uint32_t chunk_granules, uint64_t *done)
 {
-    return chunk_open(vm, account, granule, granules, NO_DESCRIPTOR);
+    vmm_status status = vmm__account_check(vm, account, count << vm->arena.granule_shift);
+    *done = 0;
+    while (*done < count && status == VMM_OK) {
+        uint32_t granules = (uint32_t)vmm__min(chunk_granules, count - *done);
+        status = chunk_open(vm, account, granule + *done, granules, NO_DESCRIPTOR);
+        *done += status == VMM_OK ? granules : 0;
+    }
+    return status;
 }
 
 /* Unmaps the newest place of a chunk, or any mapping of one that does not sleep. */
@@ -181,13 +188,8 @@ static void map_undo(struct vm *vm, uint64_t granule, uint64_t done, uint64_t co
 vmm_status vmm__vm_map(struct vm *vm, struct account *account, uint64_t granule, uint64_t count,
                        uint32_t chunk_granules)
 {
-    vmm_status status = vmm__account_check(vm, account, count << vm->arena.granule_shift);
-    uint64_t done = 0;
-    while (done < count && status == VMM_OK) {
-        uint32_t granules = (uint32_t)vmm__min(chunk_granules, count - done);
-        status = vmm__chunk_open(vm, account, granule + done, granules);
-        done += status == VMM_OK ? granules : 0;
-    }
+    uint64_t done;
+    vmm_status status = vmm__chunks_open(vm, account, granule, count, chunk_granules, &done);
     if (status != VMM_OK)
         map_undo(vm, granule, done, count);
     return status;

@@ -1,5 +1,4 @@
 /* Limbo: chunks that wait for their last work before they are released. See vm.h. */
-#include "base/error.h"
 #include "base/hostmem.h"
 #include "vm/vm.h"
 

@@ -30,16 +30,10 @@ static void range_undo(struct vm *vm, uint64_t granule, uint64_t done)
 vmm_status vmm__range_map(struct vm *vm, struct account *account, uint64_t granule, uint64_t count,
                           uint32_t chunk_granules)
 {
-    vmm_status status = vmm__account_check(vm, account, count << vm->arena.granule_shift);
-    uint64_t done = 0;
-    while (done < count && status == VMM_OK) {
-        uint32_t granules = (uint32_t)vmm__min(chunk_granules, count - done);
-        status = vmm__chunk_open(vm, account, granule + done, granules);
-        if (status != VMM_OK)
-            break;
-        vmm__vm_chunk(vm, granule + done)->keeps_addresses = true;
-        done += granules;
-    }
+    uint64_t done;
+    vmm_status status = vmm__chunks_open(vm, account, granule, count, chunk_granules, &done);
+    for (uint64_t at = granule; at < granule + done; at += vmm__vm_chunk(vm, at)->granules)
+        vmm__vm_chunk(vm, at)->keeps_addresses = true;
     if (status == VMM_OK)
         status = vmm__vm_access(vm, granule, count);
     if (status != VMM_OK)

@@ -323,10 +323,10 @@ void vmm__account_unbook(struct vm *vm, const struct chunk *chunk);
 struct chunk *vmm__chunk_take(struct vm *vm); /* an unused record; NULL if there is none */
 void vmm__chunk_drop(struct vm *vm, struct chunk *chunk);
 
-/* Creates one chunk and maps it, without access yet. A handle that could not be mapped goes to limbo; the caller keeps
- * its addresses. */
-vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t granule,
-                           uint32_t granules);
+/* Creates chunks for `count` granules and maps them, without access yet. On failure the first *done granules have
+ * chunks; a handle that could not be mapped goes to limbo, and the caller keeps all other addresses. */
+vmm_status vmm__chunks_open(struct vm *vm, struct account *account, uint64_t granule,
+                            uint64_t count, uint32_t chunk_granules, uint64_t *done);
 
 /* Take `count` records for aliases, all or none, linked by next; and drop them. */
 vmm_status vmm__aliases_take(struct vm *vm, uint32_t count, uint32_t *first);

@@ -26,6 +26,21 @@ static void commit(struct cache_test *test, void *block, size_t offset, size_t b
     assert_ok(vmm_commit(test->cache, block, offset, bytes));
 }
 
+/* A reserved block with memory at its start. */
+static void *block_committed(struct cache_test *test, size_t bytes, size_t committed)
+{
+    void *block = block_reserve(test, bytes, 0, 1);
+    commit(test, block, 0, committed);
+    return block;
+}
+
+/* Frees the only block. */
+static void block_end(struct cache_test *test, void *block)
+{
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
 static void decommit(struct cache_test *test, void *block, size_t offset, size_t bytes)
 {
     assert_ok(vmm_decommit(test->cache, block, offset, bytes));
@@ -79,14 +94,12 @@ CACHE_TEST(committed_memory_counts_and_holds_contents)
     assert_int_equal(cache_stats(test).active_bytes.current, 20 * MIB);
     cache_verify(test);
     work_verify(test);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
 }
 
 CACHE_TEST(decommitted_memory_goes_after_its_work)
 {
-    void *block = block_reserve(test, 16 * MIB, 0, 1);
-    commit(test, block, 0, 8 * MIB);
+    void *block = block_committed(test, 16 * MIB, 8 * MIB);
     bool is_certain = flight_begin(test, block, 8 * MIB, 1);
     decommit(test, block, 0, 4 * MIB);
     vmm_stats stats = cache_stats(test);
@@ -100,14 +113,12 @@ CACHE_TEST(decommitted_memory_goes_after_its_work)
     (void)cache_trim(test, 0);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 4 * MIB);
     cache_verify(test);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
 }
 
 CACHE_TEST(a_commit_cancels_a_decommit)
 {
-    void *block = block_reserve(test, 16 * MIB, 0, 1);
-    commit(test, block, 0, 8 * MIB);
+    void *block = block_committed(test, 16 * MIB, 8 * MIB);
     bool is_certain = flight_begin(test, block, 8 * MIB, 1);
     uint64_t creates = cache_stats(test).create_calls;
     decommit(test, block, 0, 8 * MIB);
@@ -122,14 +133,12 @@ CACHE_TEST(a_commit_cancels_a_decommit)
     assert_int_equal(cache_stats(test).reserved_bytes.current, 4 * MIB);
     assert_int_equal(cache_stats(test).limbo_bytes, 0);
     cache_verify(test);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
 }
 
 CACHE_TEST(a_decommit_waits_for_the_other_streams_of_a_block)
 {
-    void *block = block_reserve(test, 16 * MIB, 0, 1);
-    commit(test, block, 0, 4 * MIB);
+    void *block = block_committed(test, 16 * MIB, 4 * MIB);
     block_use(test, block, 2);
     bool is_certain = flight_begin(test, block, 4 * MIB, 2);
     decommit(test, block, 0, 2 * MIB);
@@ -207,28 +216,24 @@ CACHE_TEST(a_commit_stays_below_the_limits_and_takes_idle_memory)
     decommit(test, block, 2 * UNIT, UNIT);
     assert_status(vmm_commit(test->cache, block, 0, UNIT), VMM_ERR_DEVICE_OOM);
     assert_non_null(strstr(vmm_last_error(), "pool default"));
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
 }
 
 CACHE_TEST(memory_that_a_commit_adds_is_cleared_on_request)
 {
     cache_restart_with(test, .zero = VMM_ON);
-    void *block = block_reserve(test, 8 * MIB, 0, 1);
-    commit(test, block, 0, 4 * MIB);
+    void *block = block_committed(test, 8 * MIB, 4 * MIB);
     unsigned char bytes[64];
     struct driver_piece piece = { (uintptr_t)block + 3 * MIB, sizeof bytes, bytes };
     assert_ok(vmm__driver_read(test->driver, &piece, 1, test->streams[1]));
     for (size_t i = 0; i < sizeof bytes; i++)
         assert_int_equal(bytes[i], 0);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
 }
 
 CACHE_TEST(a_reserved_block_moves_without_a_copy)
 {
-    void *block = block_reserve(test, 8 * MIB, 0, 1);
-    commit(test, block, 0, 4 * MIB);
+    void *block = block_committed(test, 8 * MIB, 4 * MIB);
     commit(test, block, 6 * MIB, 2 * MIB);
     block_fill(test, block, 4 * MIB, 1, 1);
     block_fill(test, at(block, 6 * MIB), 2 * MIB, 2, 1);
@@ -252,8 +257,7 @@ CACHE_TEST(a_reserved_block_moves_without_a_copy)
     assert_status(vmm_commit(test->cache, block, 6 * MIB, 2 * MIB), VMM_ERR_INVALID_ARGUMENT);
     block_check(test, block, 4 * MIB, 1, 1);
     work_verify(test);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
 }
 
 /* Fills the addresses behind a reserved block, so that it must move. */
@@ -288,8 +292,7 @@ CACHE_TEST(work_at_the_old_addresses_of_a_moved_block_runs_on)
 
 CACHE_TEST(pinned_memory_stays)
 {
-    void *block = block_reserve(test, 8 * MIB, 0, 1);
-    commit(test, block, 0, 4 * MIB);
+    void *block = block_committed(test, 8 * MIB, 4 * MIB);
     assert_ok(vmm_pin(test->cache, block));
     assert_int_equal(cache_stats(test).unmovable_bytes, 4 * MIB);
     assert_status(vmm_decommit(test->cache, block, 0, 2 * MIB), VMM_ERR_INVALID_ARGUMENT);
@@ -298,8 +301,20 @@ CACHE_TEST(pinned_memory_stays)
     assert_status(vmm_resize(test->cache, block, 2 * MIB, &block), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_unpin(test->cache, block));
     decommit(test, block, 0, 2 * MIB);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
+}
+
+CACHE_TEST(pinned_memory_that_would_have_to_move_stays)
+{
+    void *block = block_enclose(test, 4 * MIB);
+    void *out = test;
+    assert_ok(vmm_pin(test->cache, block));
+    assert_status(vmm_resize(test->cache, block, 512 * MIB, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "move: it is pinned"));
+    assert_status(vmm_resize(test->cache, block, SIZE_MAX, &out), VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm_resize(test->cache, block, SIZE_MAX / 2, &out), VMM_ERR_ADDRESS_SPACE);
+    assert_ptr_equal(out, test);
+    cache_verify(test);
 }
 
 CACHE_TEST(a_retained_pool_keeps_a_freed_reserved_block)
@@ -313,6 +328,8 @@ CACHE_TEST(a_retained_pool_keeps_a_freed_reserved_block)
     assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block));
     commit(test, block, 0, 8 * MIB);
     assert_status(vmm_decommit(test->cache, block, 0, 2 * MIB), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_resize(test->cache, block, 2 * MIB, &block), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "retained"));
     block_free(test, block);
     assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 8 * MIB);
@@ -362,8 +379,7 @@ CACHE_TEST(a_destroyed_pool_leaves_its_reserved_blocks_to_the_default_pool)
     assert_int_equal(stats.active_bytes.current, 8 * MIB);
     assert_int_equal(stats.reserved_bytes.current, 8 * MIB);
     cache_verify(test);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
 }
 
 CACHE_TEST(a_reserved_block_outlives_its_stream)
@@ -386,14 +402,12 @@ CACHE_TEST(a_reserved_block_outlives_its_stream)
     commit(test, block, 4 * MIB, 4 * MIB);
     decommit(test, block, 0, 8 * MIB);
     cache_verify(test);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
 }
 
 CACHE_TEST(memory_can_be_committed_during_a_capture)
 {
-    void *block = block_reserve(test, 8 * MIB, 0, 1);
-    commit(test, block, 0, 2 * MIB);
+    void *block = block_committed(test, 8 * MIB, 2 * MIB);
     capture_begin(test, 1);
     commit(test, block, 2 * MIB, 4 * MIB);
     decommit(test, block, 0, 2 * MIB);
@@ -402,15 +416,13 @@ CACHE_TEST(memory_can_be_committed_during_a_capture)
     block_free(test, other);
     capture_end(test, 1);
     cache_verify(test);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
 }
 
 CACHE_TEST(debug_mode_takes_reserved_and_resized_blocks)
 {
     cache_restart_with(test, .debug = VMM_DEBUG_ON);
-    void *block = block_reserve(test, 8 * MIB, 0, 1);
-    commit(test, block, 0, 4 * MIB);
+    void *block = block_committed(test, 8 * MIB, 4 * MIB);
     block_fill(test, block, 4 * MIB, 5, 1);
     assert_ok(vmm_pin(test->cache, block));
     assert_ok(vmm_unpin(test->cache, block));
@@ -423,6 +435,8 @@ CACHE_TEST(debug_mode_takes_reserved_and_resized_blocks)
     block = block_resize(test, block, 6 * MIB);
     block_check(test, block, 3000 / 512 * 512, 7, 1);
     assert_ok(vmm_debug_check(test->cache));
+    assert_status(vmm_resize(test->cache, at(block, 512), MIB, &block), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_resize(test->cache, test, MIB, &block), VMM_ERR_UNKNOWN_POINTER);
     block_free(test, block);
     for (size_t alignment = 1; alignment <= 8 * MIB; alignment *= 4) {
         assert_ok(vmm_alloc_aligned(pool_of(test), 5000, alignment, test->streams[1], &block));
@@ -431,6 +445,24 @@ CACHE_TEST(debug_mode_takes_reserved_and_resized_blocks)
         block_free(test, block);
     }
     work_verify(test);
+}
+
+/* Addresses that wait for work are used again once it has ended. */
+CACHE_TEST(reserved_addresses_come_back_from_limbo)
+{
+    cache_restart_with(test, .arena_bytes = 256 * MIB);
+    void *block = block_committed(test, 160 * MIB, 2 * MIB);
+    commit(test, block, 80 * MIB, 2 * MIB);
+    (void)flight_begin(test, at(block, 80 * MIB), 2 * MIB, 1);
+    block_free(test, block);
+    flight_end(test);
+    block = block_committed(test, 160 * MIB, 2 * MIB);
+    commit(test, block, 80 * MIB, 2 * MIB);
+    (void)flight_begin(test, at(block, 80 * MIB), 2 * MIB, 1);
+    assert_ptr_equal(block_resize(test, block, 80 * MIB), block);
+    flight_end(test);
+    assert_ptr_equal(block_resize(test, block, 160 * MIB), block);
+    block_end(test, block);
 }
 
 /* ---- Threads -------------------------------------------------------------------------------- */
@@ -497,8 +529,66 @@ CACHE_TEST(a_small_block_is_copied)
     assert_int_equal(cache_stats(test).requested_bytes.current, 3 * MIB);
     work_verify(test);
     cache_verify(test);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
+}
+
+static void copy_refuse(struct cache_test *test, void *block, vmm_status wanted, const char *why)
+{
+    void *out = test;
+    assert_status(vmm_resize(test->cache, block, 8192, &out), wanted);
+    assert_non_null(strstr(vmm_last_error(), why));
+    assert_ptr_equal(out, test);
+    cache_verify(test);
+}
+
+/* The copy is work of the block's stream. */
+CACHE_TEST(a_small_block_is_copied_only_in_the_order_of_its_stream)
+{
+    vmm_stream stream;
+    void *block = block_alloc(test, 4096, 1);
+    capture_begin(test, 1);
+    copy_refuse(test, block, VMM_ERR_INVALID_ARGUMENT, "its stream is being captured");
+    capture_end(test, 1);
+    assert_ok(vmm_pin(test->cache, block));
+    copy_refuse(test, block, VMM_ERR_INVALID_ARGUMENT, "it is pinned");
+    assert_ok(vmm_unpin(test->cache, block));
+    copy_refuse(test, at(block, 512), VMM_ERR_UNKNOWN_POINTER, "not the start of a live block");
+    block_free(test, block_resize(test, block, 8192));
+    assert_ok(vmm__driver_stream_create(test->driver, &stream));
+    assert_ok(vmm_alloc(test->cache, 4096, stream, &block));
+    assert_ok(vmm_stream_end(test->cache, stream));
+    copy_refuse(test, block, VMM_ERR_INVALID_ARGUMENT, "its stream has ended");
+    assert_ok(vmm__driver_stream_destroy(test->driver, stream));
+    block_end(test, block);
+}
+
+/* Annotations cannot show what has several addresses, or none. */
+CACHE_TEST(annotated_blocks_are_copied)
+{
+    void *block;
+    cache_restart_with(test, .nvtx = VMM_ON);
+    assert_ok(vmm_alloc_aligned(pool_of(test), 8192, 4096, test->streams[1], &block));
+    copy_refuse(test, at(block, 512), VMM_ERR_UNKNOWN_POINTER, "not the start of a live block");
+    block_fill(test, block, 8192, 3, 1);
+    block = block_resize(test, block, 3 * MIB);
+    block = block_resize(test, block, 6 * MIB);
+    block_check(test, block, 8192, 3, 1);
+    work_verify(test);
+    assert_int_equal(cache_stats(test).resize_copied_bytes, 8192 + 3 * MIB);
+    assert_status(vmm_reserve(pool_of(test), MIB, 0, NULL, &block), VMM_ERR_UNSUPPORTED);
+    block_end(test, block);
+}
+
+CACHE_TEST(a_copy_that_finds_no_memory_changes_nothing)
+{
+    void *block = block_alloc(test, 4096, 1);
+    void *out = test;
+    block_fill(test, block, 4096, 3, 1);
+    assert_status(vmm_resize(test->cache, block, 2 * CACHE_LIMIT, &out), VMM_ERR_DEVICE_OOM);
+    assert_ptr_equal(out, test);
+    block_check(test, block, 4096, 3, 1);
+    work_verify(test);
+    block_end(test, block);
 }
 
 CACHE_TEST(a_large_block_grows_in_place)
@@ -522,8 +612,7 @@ CACHE_TEST(a_large_block_grows_in_place)
     assert_int_equal(cache_stats(test).requested_bytes.current, 5000);
     work_verify(test);
     cache_verify(test);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
 }
 
 /* A block with live ones directly behind it. Its ends lie in chunks that it shares. */
@@ -667,6 +756,9 @@ CACHE_TEST(without_caching_nothing_is_copied)
     block_check(test, block, 5 * MIB, 8, 1);
     assert_int_equal(cache_stats(test).resize_copied_bytes, 0);
     work_verify(test);
+    uint64_t reserved_bytes = cache_stats(test).reserved_bytes.current;
+    block = block_resize(test, block, 5 * MIB);
+    assert_true(cache_stats(test).reserved_bytes.current < reserved_bytes);
     cache_verify(test);
     block_free(test, block);
 }
@@ -703,8 +795,7 @@ CACHE_TEST(free_memory_serves_aligned_blocks)
         assert_ok(vmm_alloc_aligned(pool_of(test), 3 * MIB, MIB, test->streams[1], &block));
     }
     assert_int_equal(cache_stats(test).create_calls, creates);
-    block_free(test, block);
-    cache_verify_empty(test);
+    block_end(test, block);
 }
 
 CACHE_TEST(a_bad_alignment_is_refused_with_a_line)

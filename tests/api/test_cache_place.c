@@ -395,6 +395,20 @@ static void hole_end(struct cache_test *test, const struct hole *hole)
     cache_verify_empty(test);
 }
 
+CACHE_TEST(an_object_in_the_way_is_named)
+{
+    char text[64];
+    struct hole hole = hole_make(test);
+    void *first = pool_alloc(test, hole.pool, 1000, 1);
+    void *second = pool_alloc(test, hole.pool, 1000, 1);
+    (void)snprintf(text, sizeof text, "the block at 0x%llx is in the way",
+                   (unsigned long long)(uintptr_t)second);
+    assert_refused(vmm_pool_place(hole.pool, second, 1000, test->streams[1]), text);
+    block_free(test, first);
+    block_free(test, second);
+    hole_end(test, &hole);
+}
+
 CACHE_TEST(memory_that_is_not_free_is_refused)
 {
     struct hole hole = hole_make(test);

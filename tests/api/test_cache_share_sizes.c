@@ -54,9 +54,8 @@ CACHE_TEST(a_grown_block_takes_no_part_of_an_idle_chunk)
 CACHE_TEST(a_shared_block_keeps_its_place_in_a_resize)
 {
     vmm_cache *other = cache_second(test);
-    vmm_pool *pool = shareable_make(test->cache);
-    void *block = block_from(test, pool, 8 * MIB, 0);
-    vmm_share *share = export_of(test->cache, block);
+    vmm_share *share;
+    void *block = block_shared(test, 8 * MIB, &share);
     void *imported = import_of(other, share, test->streams[0]);
     void *out = NULL;
     assert_status(vmm_resize(test->cache, block, MIB, &out), VMM_ERR_INVALID_ARGUMENT);

@@ -703,9 +703,40 @@ CACHE_TEST(the_environment_records_each_cache)
     assert_int_equal(trace_sum_of(first).live_bytes, 4096);
     assert_int_equal(trace_sum_of(second).allocations, 0);
     assert_int_equal(unlink(second), 0);
+    (void)test;
+}
+
+CACHE_TEST(memory_of_reserved_blocks_is_recorded)
+{
+    void *block;
+    const char *path = recording_begin(test);
+    assert_ok(vmm_reserve(vmm_cache_pool(test->cache), 8 * MIB, 0, test->streams[1], &block));
+    assert_ok(vmm_commit(test->cache, block, 0, 6 * MIB));
+    assert_ok(vmm_decommit(test->cache, block, 0, 2 * MIB));
+    block_free(test, block);
+    struct trace_sum sum = recording_end(test, path);
+    assert_int_equal(sum.allocations, 3);
+    assert_int_equal(sum.frees, 3);
+    assert_int_equal(sum.live_bytes, 0);
+}
+
+CACHE_TEST(a_wrong_environment_makes_no_cache)
+{
+    char path[5000] = "";
     assert_int_equal(setenv("VMM_TRACE", "/nowhere/a.trace", 1), 0);
     assert_null(sim_create());
-    assert_int_equal(unsetenv("VMM_TRACE"), 0);
+    assert_int_equal(setenv("VMM_TRACE_STACKS", "yes", 1), 0);
+    assert_null(sim_create());
+    assert_string_equal(vmm_last_error(), "VMM_TRACE_STACKS=yes: not 0 or 1");
+    assert_int_equal(setenv("VMM_TRACE_STACKS", "0", 1), 0);
+    memset(path, 'x', sizeof path - 1);
+    assert_int_equal(setenv("VMM_TRACE", path, 1), 0);
+    assert_null(sim_create());
+    assert_int_equal(setenv("VMM_TRACE", trace_path(), 1), 0);
+    vmm_cache *cache = sim_create();
+    assert_non_null(cache);
+    assert_ok(vmm_destroy(cache));
+    assert_int_equal(unsetenv("VMM_TRACE") | unsetenv("VMM_TRACE_STACKS"), 0);
     (void)test;
 }
 

@@ -51,7 +51,10 @@ static vmm_status resize(struct scene *scene)
 
 static vmm_status resize_reserved(struct scene *scene)
 {
-    return vmm_resize(scene->cache, scene->reserved, 512 * MIB, &scene->reserved);
+    vmm_status status = vmm_resize(scene->cache, scene->reserved, 512 * MIB, &scene->reserved);
+    if (status == VMM_OK) /* the end is there */
+        assert_ok(vmm_decommit(scene->cache, scene->reserved, 510 * MIB, 2 * MIB));
+    return status;
 }
 
 static vmm_status reserve(struct scene *scene)

@@ -45,6 +45,7 @@ ssize_t __wrap_sendmsg(int socket, const struct msghdr *header, int flags)
 {
     struct msghdr part = *header;
     struct iovec step = { .iov_base = header->msg_iov->iov_base, .iov_len = STEP_BYTES };
+    assert_int_equal(header->msg_iovlen, 1);
     if (is_failing())
         return -1;
     if (fault.is_slow)

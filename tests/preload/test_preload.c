@@ -71,6 +71,36 @@ static void pitch_is_as_libcuda_makes_it(void **state)
                      CUDA_ERROR_INVALID_VALUE);
 }
 
+/* libcuda knows what it does with other arguments. */
+static void odd_pitches_are_left_to_libcuda(void **state)
+{
+    static const struct {
+        size_t width;
+        size_t height;
+        unsigned element;
+    } odd[] = {
+        { 0, 10, 4 }, { 10, 0, 4 }, { SIZE_MAX, 10, 4 }, { SIZE_MAX / 4, 1000, 4 }, { 10, 10, 5 }
+    };
+    (void)state;
+    CUdeviceptr block = 0;
+    size_t pitch = 0;
+    fault_set("cuMemAllocPitch_v2", 77);
+    for (unsigned i = 0; i < sizeof odd / sizeof *odd; i++)
+        assert_int_equal(
+            cuda.cuMemAllocPitch_v2(&block, &pitch, odd[i].width, odd[i].height, odd[i].element),
+            77);
+    for (unsigned element = 8; element <= 16; element *= 2) {
+        assert_int_equal(cuda.cuMemAllocPitch_v2(&block, &pitch, 513, 3, element), CUDA_SUCCESS);
+        assert_int_equal(pitch, 1024);
+        block_free(block);
+    }
+    pitch = 0;
+    assert_int_equal(cuda.cuMemAllocPitch_v2(&block, &pitch, MIB, MIB, 4),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(pitch, 0);
+    fault_set("", 0);
+}
+
 /* ---- Questions ------------------------------------------------------------------------------- */
 
 static void idle_memory_counts_as_free(void **state)
@@ -103,6 +133,33 @@ static void addresses_belong_to_their_block(void **state)
     assert_ptr_equal(context, contexts[0]);
     block_free(block);
     assert_int_equal(cuda.cuMemGetAddressRange_v2(&base, &bytes, block), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void errors_of_libcuda_pass(void **state)
+{
+    (void)state;
+    size_t bytes = 5;
+    size_t total = 0;
+    unsigned type = 0;
+    void *data[] = { &type };
+    CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    CUdeviceptr block = block_alloc(MIB);
+    fault_set("cuMemGetInfo_v2", 77);
+    assert_int_equal(cuda.cuMemGetInfo_v2(&bytes, &total), 77);
+    assert_int_equal(bytes, 5);
+    fault_set("cuPointerGetAttributes", 77);
+    assert_int_equal(cuda.cuPointerGetAttributes(1, &attribute, data, block), 77);
+    fault_set("cuPointerGetAttribute", 77);
+    assert_int_equal(cuda.cuPointerGetAttribute(&type, attribute, block), 77);
+    assert_int_equal(cuda.cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, 0), 77);
+    assert_int_equal(cuda.cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, block),
+                     CUDA_SUCCESS);
+    assert_int_equal(bytes, MIB);
+    fault_set("cuMemGetAddressRange_v2", 77);
+    assert_int_equal(cuda.cuMemGetAddressRange_v2(&block, &bytes, 0), 77);
+    fault_set("", 0);
+    assert_int_equal(cuda.cuMemGetAddressRange_v2(NULL, NULL, block), CUDA_SUCCESS);
+    block_free(block);
 }
 
 static void all_attributes_are_right_at_once(void **state)
@@ -209,6 +266,11 @@ static void foreign_streams_free(void **state)
     fault_set("", 0);
     assert_int_equal(cuda.cuMemFree_v2(block), CUDA_ERROR_INVALID_VALUE);
     block = block_alloc(MIB);
+    fault_set("cuEventCreate", 2);
+    assert_int_equal(cuda.cuMemFreeAsync(block, foreign), CUDA_SUCCESS);
+    block = block_alloc(MIB);
+    fault_set("cuStreamIsCapturing", 400);
+    assert_int_equal(cuda.cuMemFreeAsync(block, foreign), 400);
     fault_set("cuEventRecord", 400);
     assert_int_equal(cuda.cuMemFreeAsync(block, NULL), CUDA_SUCCESS);
     fault_set("", 0);
@@ -250,6 +312,32 @@ static void captures_are_left_to_libcuda(void **state)
     assert_int_equal(cuda.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
 }
 
+/* libcuda has ended a capture that it calls invalid, and begun none that it refuses. */
+static void captures_that_fail_are_over(void **state)
+{
+    (void)state;
+    CUstream stream = stream_create();
+    CUgraph graph = NULL;
+    CUdeviceptr block = block_alloc(32 * MIB);
+    fault_set("cuStreamBeginCapture_v2", 401);
+    assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED), 401);
+    fault_set("", 0);
+    size_t before = free_bytes();
+    block_free(block); /* at once */
+    assert_int_equal(free_bytes(), before + 32 * MIB);
+    block = block_alloc(32 * MIB);
+    assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+                     CUDA_SUCCESS);
+    fault_set("cuStreamEndCapture", CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_int_equal(cuda.cuStreamEndCapture(stream, &graph),
+                     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    fault_set("", 0);
+    assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS); /* counts once */
+    block_free(block);
+    assert_int_equal(free_bytes(), before + 32 * MIB);
+    assert_int_equal(cuda.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+}
+
 /* ---- Pools ----------------------------------------------------------------------------------- */
 
 static void pool_check(CUmemoryPool pool, uint64_t plain)
@@ -277,6 +365,32 @@ static void pools_without_handles_are_served(void **state)
     assert_int_equal(cuda.cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
     pool_check(pool, 1);
     assert_int_equal(cuda.cuMemPoolDestroy(pool), CUDA_SUCCESS);
+}
+
+static void other_pools_are_left_to_libcuda(void **state)
+{
+    const CUmemPoolProps odd[] = {
+        { .allocType = CU_MEM_ALLOCATION_TYPE_INVALID,
+          .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } },
+        { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED },
+        { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+          .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = -1 } },
+        { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+          .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1000 } }
+    };
+    CUmemoryPool pool = NULL;
+    (void)state;
+    for (unsigned i = 0; i < sizeof odd / sizeof *odd; i++) {
+        assert_int_equal(cuda.cuMemPoolCreate(&pool, &odd[i]), CUDA_SUCCESS);
+        pool_check(pool, 1);
+        assert_int_equal(cuda.cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
+        assert_int_equal(cuda.cuMemPoolDestroy(pool), CUDA_SUCCESS);
+    }
+    fault_set("cuMemPoolCreate", 77);
+    assert_int_equal(cuda.cuMemPoolCreate(&pool, &odd[0]), 77);
+    fault_set("cuMemPoolTrimTo", 77);
+    assert_int_equal(cuda.cuMemPoolTrimTo(pool, 0), 77);
+    fault_set("", 0);
 }
 
 /* ---- Devices, contexts ----------------------------------------------------------------------- */
@@ -411,7 +525,9 @@ int main(int count, char **arguments)
         cmocka_unit_test(free_waits_for_the_device),
         cmocka_unit_test(memory_that_runs_out_is_an_error),
         cmocka_unit_test(pitch_is_as_libcuda_makes_it),
+        cmocka_unit_test(odd_pitches_are_left_to_libcuda),
         cmocka_unit_test(idle_memory_counts_as_free),
+        cmocka_unit_test(errors_of_libcuda_pass),
         cmocka_unit_test(addresses_belong_to_their_block),
         cmocka_unit_test(all_attributes_are_right_at_once),
         cmocka_unit_test(other_processes_get_no_handle),
@@ -421,7 +537,9 @@ int main(int count, char **arguments)
         cmocka_unit_test(foreign_streams_free),
         cmocka_unit_test(named_streams_are_served_in_both_forms),
         cmocka_unit_test(captures_are_left_to_libcuda),
+        cmocka_unit_test(captures_that_fail_are_over),
         cmocka_unit_test(pools_without_handles_are_served),
+        cmocka_unit_test(other_pools_are_left_to_libcuda),
         cmocka_unit_test(devices_have_caches_of_their_own),
         cmocka_unit_test(threads_allocate_at_once),
         cmocka_unit_test(dlsym_knows_its_caller),

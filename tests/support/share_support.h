@@ -37,6 +37,14 @@ static inline vmm_share *export_of(vmm_cache *cache, void *block)
     return share;
 }
 
+/* A block of a new shareable pool, and its share. */
+static inline void *block_shared(struct cache_test *test, size_t bytes, vmm_share **share)
+{
+    void *block = block_from(test, shareable_make(test->cache), bytes, 0);
+    *share = export_of(test->cache, block);
+    return block;
+}
+
 static inline void *import_of(vmm_cache *cache, vmm_share *share, vmm_stream stream)
 {
     void *block;

@@ -100,6 +100,29 @@ SIM_TEST(an_enclosed_block_is_mapped_again_once_a_doubling)
     sim_assert_clean(driver);
 }
 
+/* Such a driver cannot map memory at a new address before it is unmapped at the old one. */
+SIM_TEST(memory_that_has_one_address_only_is_copied_or_stays)
+{
+    driver->has_aliases = false;
+    vmm_cache *cache = cache_make(driver);
+    void *block = block_alloc(cache, 4 * GIB);
+    void *behind = block_alloc(cache, 4 * GIB);
+    void *moved;
+    assert_ok(vmm_resize(cache, block, 8 * GIB, &moved));
+    assert_ptr_not_equal(moved, block);
+    assert_int_equal(stats_of(cache).resize_copied_bytes, 4 * GIB);
+    assert_ok(vmm_free(cache, moved));
+    assert_ok(vmm_free(cache, behind));
+    assert_ok(vmm_reserve(vmm_cache_pool(cache), GIB, 0, NULL, &block));
+    for (int i = 0; i < 64; i++)
+        assert_ok(vmm_reserve(vmm_cache_pool(cache), GIB, 0, NULL, &behind));
+    assert_status(vmm_resize(cache, block, 256 * GIB, &moved), VMM_ERR_UNSUPPORTED);
+    assert_non_null(strstr(vmm_last_error(), "one address only"));
+    assert_ok(vmm__cache_check(cache));
+    assert_int_equal(vmm_destroy(cache), VMM_OK);
+    sim_assert_clean(driver);
+}
+
 SIM_TEST(a_commit_is_one_create_map_and_access_a_unit)
 {
     void *block;

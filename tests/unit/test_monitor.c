@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -85,6 +86,58 @@ static vmm_cache *cache_create(void)
     return cache;
 }
 
+static void child_expect(pid_t child, int code)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), code);
+}
+
+static void lines_count(void *context, const char *line)
+{
+    if (strstr(line, "monitor: cannot write") != NULL)
+        ++*(int *)context;
+}
+
+static vmm_cache *cache_create_logged(int *lines)
+{
+    vmm_cache *cache = NULL;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM, .log = lines_count, .log_context = lines);
+    assert_ok(vmm_create(&config, &cache));
+    return cache;
+}
+
+static vmm_cache *caches_of_child[2];
+static int lines_of_child;
+
+static void caches_destroy_late(void)
+{
+    for (int i = 0; i < 2; i++) {
+        if (vmm_destroy(caches_of_child[i]) != VMM_OK)
+            _exit(1);
+    }
+    if (lines_of_child != 0)
+        _exit(2);
+}
+
+/* Caches may end after the handler of exit() that removes the segment. The first test: handlers of exit() run in reverse
+ * order, and the first cache of a process registers that one. */
+MONITOR_TEST(caches_can_outlive_the_segment)
+{
+    (void)fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (atexit(caches_destroy_late) != 0)
+            exit(3);
+        for (int i = 0; i < 2; i++)
+            caches_of_child[i] = cache_create_logged(&lines_of_child);
+        exit(9);
+    }
+    child_expect(child, 9);
+    assert_int_equal(files_count(), 0);
+}
+
 MONITOR_TEST(a_process_has_one_segment_while_it_has_caches)
 {
     struct stat about;
@@ -97,6 +150,10 @@ MONITOR_TEST(a_process_has_one_segment_while_it_has_caches)
     struct monitor_head head = head_read(getpid());
     assert_memory_equal(head.magic, MONITOR_MAGIC, sizeof head.magic);
     assert_int_equal(head.version, MONITOR_VERSION);
+    assert_int_equal(head.head_bytes, sizeof(struct monitor_head));
+    assert_int_equal(head.cache_bytes, sizeof(struct monitor_cache));
+    assert_int_equal(head.pool_bytes, sizeof(struct monitor_pool));
+    assert_int_equal(head.lane_bytes, sizeof(struct monitor_lane));
     assert_int_equal(head.caches, 1);
     assert_int_equal(head.pid, getpid());
     assert_int_equal(head.start_ticks, vmm__process_start((uint64_t)getpid()));
@@ -110,6 +167,32 @@ MONITOR_TEST(a_process_has_one_segment_while_it_has_caches)
     assert_int_equal(head_read(getpid()).caches, 1);
     assert_ok(vmm_destroy(second));
     assert_int_equal(files_count(), 0);
+}
+
+MONITOR_TEST(caches_leave_in_any_order)
+{
+    vmm_cache *caches[4];
+    for (int i = 0; i < 4; i++)
+        caches[i] = cache_create();
+    static const int order[] = { 1, 3, 0, 2 };
+    for (int i = 0; i < 3; i++) {
+        assert_ok(vmm_destroy(caches[order[i]]));
+        assert_int_equal(head_read(getpid()).caches, 3 - i);
+    }
+    assert_ok(vmm_destroy(caches[order[3]]));
+    assert_int_equal(files_count(), 0);
+}
+
+MONITOR_TEST(shared_memory_is_the_usual_folder)
+{
+    char path[128];
+    assert_int_equal(setenv("VMM_MONITOR", "1", 1), 0);
+    vmm_cache *cache = cache_create();
+    assert_int_equal(files_count(), 0);
+    (void)snprintf(path, sizeof path, MONITOR_DIRECTORY "/" MONITOR_PREFIX "%ld.0", (long)getpid());
+    assert_int_equal(access(path, F_OK), 0);
+    assert_ok(vmm_destroy(cache));
+    assert_int_equal(access(path, F_OK), -1);
 }
 
 MONITOR_TEST(a_thread_publishes_while_the_program_sleeps)
@@ -133,28 +216,57 @@ MONITOR_TEST(a_name_that_is_taken_is_passed_over)
     assert_int_equal(unlink(path), 0);
 }
 
+static void file_write(int number, const void *bytes, size_t count)
+{
+    char path[128];
+    path_of(path, sizeof path, getpid(), number);
+    int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(write(file, bytes, count), count);
+    (void)close(file);
+}
+
+static void files_remove(int count)
+{
+    char path[128];
+    for (int number = 0; number < count; number++) {
+        path_of(path, sizeof path, getpid(), number);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
+/* Only a segment is replaced. */
+MONITOR_TEST(other_files_stay)
+{
+    const struct monitor_head head = { .magic = "vmmCache", .start_ticks = 1 };
+    file_write(0, &head, sizeof head);
+    file_write(1, MONITOR_MAGIC, MONITOR_MAGIC_BYTES);
+    vmm_cache *cache = cache_create();
+    assert_int_equal(files_count(), 3);
+    assert_ok(vmm_destroy(cache));
+    files_remove(2);
+}
+
+MONITOR_TEST(names_that_are_all_taken_are_an_error)
+{
+    vmm_cache *cache = NULL;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM);
+    for (int number = 0; number < 16; number++)
+        file_write(number, "", 0);
+    assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), ".15: File exists"));
+    files_remove(16);
+}
+
 /* An earlier process with the same pid was killed. */
 MONITOR_TEST(a_segment_of_an_earlier_process_is_replaced)
 {
     struct monitor_head head = { .pid = (uint64_t)getpid(), .start_ticks = 1 };
-    char path[128];
     memcpy(head.magic, MONITOR_MAGIC, sizeof head.magic);
-    path_of(path, sizeof path, getpid(), 0);
-    int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    assert_int_equal(write(file, &head, sizeof head), sizeof head);
-    (void)close(file);
+    file_write(0, &head, sizeof head);
     vmm_cache *cache = cache_create();
     assert_int_equal(files_count(), 1);
     assert_int_equal(head_read(getpid()).caches, 1);
     assert_ok(vmm_destroy(cache));
-}
-
-static void child_expect(pid_t child, int code)
-{
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), code);
 }
 
 /* A child of fork() leaves its parent's segment alone, also at its exit, and has its own. */
@@ -216,9 +328,34 @@ MONITOR_TEST(a_folder_that_cannot_be_written_is_an_error)
     assert_int_equal(setenv("VMM_MONITOR", "yes", 1), 0);
     assert_int_equal(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
     assert_string_equal(vmm_last_error(), "VMM_MONITOR=yes: not 0, 1 or the path of a folder");
+    char name[5000] = "";
+    memset(name, '/', sizeof name - 1);
+    assert_int_equal(setenv("VMM_MONITOR", name, 1), 0);
+    assert_int_equal(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
+    assert_string_equal(vmm_last_error(), "VMM_MONITOR: the name is too long");
     assert_int_equal(setenv("VMM_MONITOR", "0", 1), 0);
     assert_ok(vmm_destroy(cache_create()));
     assert_int_equal(files_count(), 0);
+}
+
+/* The program goes on, and the log says so once. */
+MONITOR_TEST(a_segment_that_cannot_be_written_is_logged_once)
+{
+    int lines = 0;
+    struct rlimit usual;
+    vmm_cache *first = cache_create_logged(&lines);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    struct rlimit small = { .rlim_cur = 64, .rlim_max = usual.rlim_max };
+    (void)fflush(NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    vmm_cache *second = cache_create();
+    vmm_cache *third = cache_create();
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    assert_ok(vmm_destroy(third));
+    assert_int_equal(lines, 1);
+    assert_int_equal(head_read(getpid()).caches, 2);
+    assert_ok(vmm_destroy(second));
+    assert_ok(vmm_destroy(first));
 }
 
 /* A full device fails a write, and no signal ends the process. */

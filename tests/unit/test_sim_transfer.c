@@ -21,6 +21,13 @@ static vmm_status range_load(struct driver *driver, uint64_t address, uint64_t b
     return vmm__driver_load(driver, &piece, 1, stream);
 }
 
+/* Mapped memory, and one pinned granule. */
+static uint64_t map_and_pin(struct driver *driver, uint64_t bytes)
+{
+    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    return memory_map(driver, bytes, NULL);
+}
+
 /* ---- Contents ---------------------------------------------------------------------------------- */
 
 SIM_TEST(contents_travel_with_the_bytes)
@@ -42,8 +49,7 @@ SIM_TEST(contents_travel_with_the_bytes)
 
 SIM_TEST(a_block_in_the_wrong_place_is_found)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    uint64_t address = map_and_pin(driver, GRANULE);
     memory_fill(driver, address, 4096, 1, NULL);
     assert_ok(range_save(driver, address, 4096, host, NULL));
     assert_ok(range_load(driver, address + 8192, 4096 - 512, host + 512, NULL));
@@ -69,8 +75,7 @@ SIM_TEST(cleared_contents_travel_too)
 
 SIM_TEST(bytes_that_were_never_saved_are_undefined)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    uint64_t address = map_and_pin(driver, GRANULE);
     memory_fill(driver, address, GRANULE, 1, NULL);
     assert_ok(range_save(driver, address, 4096, host, NULL));
     assert_ok(range_load(driver, address, 8192, host, NULL));
@@ -83,8 +88,7 @@ SIM_TEST(bytes_that_were_never_saved_are_undefined)
 
 SIM_TEST(unpinned_memory_forgets)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    uint64_t address = map_and_pin(driver, GRANULE);
     memory_fill(driver, address, GRANULE, 1, NULL);
     assert_ok(range_save(driver, address, GRANULE, host, NULL));
     assert_ok(vmm__driver_device_wait(driver));
@@ -110,8 +114,7 @@ SIM_TEST(a_load_that_does_not_follow_its_save_races)
 
 SIM_TEST(a_save_that_does_not_follow_the_work_there_races)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    uint64_t address = map_and_pin(driver, GRANULE);
     memory_fill(driver, address, GRANULE, 1, A);
     assert_ok(range_save(driver, address, GRANULE, host, B));
     sim_assert_violations(driver, 1, "save");
@@ -119,8 +122,7 @@ SIM_TEST(a_save_that_does_not_follow_the_work_there_races)
 
 SIM_TEST(a_save_over_a_load_in_progress_races)
 {
-    uint64_t address = memory_map(driver, 2 * GRANULE, NULL);
-    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    uint64_t address = map_and_pin(driver, 2 * GRANULE);
     assert_ok(range_load(driver, address, GRANULE, host, A));
     assert_ok(range_save(driver, address + GRANULE, GRANULE, host, B));
     sim_assert_violations(driver, 1, "races");
@@ -128,8 +130,7 @@ SIM_TEST(a_save_over_a_load_in_progress_races)
 
 SIM_TEST(unmapping_under_a_copy_is_a_violation)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    uint64_t address = map_and_pin(driver, GRANULE);
     assert_ok(range_save(driver, address, GRANULE, host, A));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     sim_assert_violations(driver, 1, "unmap");
@@ -137,8 +138,7 @@ SIM_TEST(unmapping_under_a_copy_is_a_violation)
 
 SIM_TEST(unpinning_under_a_copy_is_a_violation)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    uint64_t address = map_and_pin(driver, GRANULE);
     assert_ok(range_load(driver, address, GRANULE, host, A));
     assert_ok(vmm__driver_unpin(driver, host, GRANULE));
     sim_assert_violations(driver, 1, "unpin");
@@ -146,8 +146,7 @@ SIM_TEST(unpinning_under_a_copy_is_a_violation)
 
 SIM_TEST(unpinning_after_the_copies_is_none)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    uint64_t address = map_and_pin(driver, GRANULE);
     assert_ok(range_save(driver, address, GRANULE, host, A));
     assert_ok(range_load(driver, address, GRANULE, host, A));
     assert_ok(vmm__driver_event_wait(driver, sim_record(driver, A)));
@@ -176,8 +175,7 @@ SIM_TEST(a_copy_keeps_its_stream_busy)
 
 SIM_TEST(unpinned_memory_is_refused)
 {
-    uint64_t address = memory_map(driver, 4 * GRANULE, NULL);
-    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    uint64_t address = map_and_pin(driver, 4 * GRANULE);
     assert_ok(vmm__driver_pin(driver, host + GRANULE, GRANULE));
     static const struct {
         int64_t first;
@@ -231,8 +229,7 @@ SIM_TEST(pinned_ranges_never_overlap)
 
 SIM_TEST(a_stream_under_capture_refuses_copies)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    uint64_t address = map_and_pin(driver, GRANULE);
     assert_ok(vmm__driver_capture_begin(driver, A));
     assert_status(range_save(driver, address, GRANULE, host, A), VMM_ERR_DRIVER);
     assert_status(vmm__driver_capture_end(driver, A), VMM_ERR_DRIVER);
@@ -242,8 +239,7 @@ SIM_TEST(a_stream_under_capture_refuses_copies)
 /* D1: a copy that fails may have been submitted. */
 SIM_TEST(a_copy_that_is_made_to_fail_has_been_submitted)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    assert_ok(vmm__driver_pin(driver, host, GRANULE));
+    uint64_t address = map_and_pin(driver, GRANULE);
     memory_fill(driver, address, GRANULE, 1, NULL);
     vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, false);
     assert_status(range_save(driver, address, GRANULE, host, NULL), VMM_ERR_DRIVER);

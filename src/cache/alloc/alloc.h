@@ -15,9 +15,8 @@
 
 #include "cache/cache.h"
 
-/* Locks a stream's lane on the fast path. NULL if the thread cannot, the cache does not cache, or the request may
- * belong to a graph pool. Never locks a detached lane, even if it is the active one: a graph pool or a closed stream
- * left it. `bits` of cache->slow_path prevent it. */
+/* Locks a stream's lane of the default pool on the fast path. NULL if the thread cannot, or if cache->slow_path has one of
+ * `bits`. Never locks a detached lane, even if it is the active one: its stream was closed, or it is of another pool. */
 static inline struct lane *vmm__alloc_lane_lock_unless(struct vmm_cache *cache, vmm_stream stream,
                                                        uint8_t bits)
 {
@@ -49,7 +48,7 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t by
                            vmm_stream stream, void **out);
 
 /* The same for a block with whole granules of its own, between unmapped guard pages. *is_detached is false if
- * the request belongs to a graph pool: the block is then an ordinary one of padded_bytes. */
+ * the pool is retained: the block is then an ordinary one of padded_bytes. */
 vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                                size_t padded_bytes, vmm_stream stream, void **out,
                                bool *is_detached);

@@ -156,17 +156,6 @@ struct move {
     uint32_t aliases;
 };
 
-/* Where a chunk's mapping begins that contains a granule: at its home, or a place. */
-static uint64_t mapping_first(const struct vm *vm, const struct chunk *chunk, uint64_t granule)
-{
-    if (vmm__chunk_is_home(chunk, granule))
-        return chunk->first;
-    uint64_t place = chunk->place;
-    while (granule - place >= chunk->granules)
-        place = vm->next_places[place];
-    return place;
-}
-
 /* Lists the chunks that the block has alone, which are adjacent in it. VMM__NO_FIT if there are none. */
 static vmm_status parts_list(const struct vm *vm, const struct block *block, struct move *move)
 {
@@ -180,7 +169,7 @@ static vmm_status parts_list(const struct vm *vm, const struct block *block, str
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_resize: no host memory to list the chunks");
     while (at < end) {
         struct chunk *chunk = vmm__vm_chunk(vm, at);
-        uint64_t first = mapping_first(vm, chunk, at);
+        uint64_t first = vmm__chunk_mapping(vm, chunk, at);
         uint64_t address = vmm__arena_address(arena, first);
         at = first + chunk->granules;
         if (address < block->address || vmm__arena_address(arena, at) > vmm__block_end(block))

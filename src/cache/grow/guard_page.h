@@ -18,7 +18,7 @@ bool vmm__guard_page_placement(const struct vmm_cache *cache, uint64_t count, ui
 /* Makes a free granule a guard page. */
 void vmm__guard_page_put(struct vmm_cache *cache, uint64_t granule);
 
-/* Puts the memory of all free detached blocks into limbo, except in graph pools in use, and releases what no work uses.
+/* Puts the memory of all free detached blocks into limbo, except in retained pools, and releases what no work uses.
  * Cannot fail: a later call releases the rest. Takes the grow lock. */
 void vmm__guard_page_sweep(struct vmm_cache *cache);
 

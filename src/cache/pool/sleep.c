@@ -1,7 +1,6 @@
 /* Sleep and wake: see sleep.h. */
 #include "cache/pool/sleep.h"
 #include "base/arith.h"
-#include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "cache/cache.h"

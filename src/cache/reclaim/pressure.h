@@ -5,9 +5,10 @@
  * function again, because the recursion would not end. This is decided for each thread, so requests of other threads
  * may call the function at the same time.
  *
- * In debug mode, empties the quarantine first.
+ * Also empties the quarantine of debug mode, which an earlier step asks for.
  *
- * May be called by: reclaim.
+ * Owns: nothing. May be called by: reclaim. Locks: the caller holds the grow lock and the lane's lock; the program runs
+ * without both.
  */
 #ifndef VMM_CACHE_RECLAIM_PRESSURE_H
 #define VMM_CACHE_RECLAIM_PRESSURE_H

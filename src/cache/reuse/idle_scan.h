@@ -31,8 +31,8 @@ enum idle_when {
     IDLE_ANY       /* at once: the caller does not use it before its epoch has passed */
 };
 
-/* Returns the rule for a lane while memory has not run out. A graph pool gets only memory whose work has finished: a wait
- * would not repeat at each launch of the graph. */
+/* Returns the rule for a lane while memory has not run out. A retained pool gets only memory whose work has finished: a
+ * wait would not repeat at each launch of a graph. */
 static inline enum idle_when vmm__idle_usual(const struct vmm_cache *cache, const struct lane *to)
 {
     bool follows = cache->reuse == VMM_REUSE_STREAM_WAIT && !vmm__lane_is_retained(to);

@@ -164,24 +164,6 @@ static CUresult pieces_read(const struct cuda_api *api, const struct driver_piec
     return result != CUDA_SUCCESS ? result : waited;
 }
 
-vmm_status vmm__cuda_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
-                          vmm_stream stream)
-{
-    CUDA_CALLS(vmm__cuda_of(driver), pieces_read(vmm__cuda_of(driver)->api, pieces, count, stream),
-               VMM_ERR_HOST_OOM, "cuMemcpyDtoHAsync(0x%" PRIx64 " and %u more, stream %p)",
-               pieces[0].address, count - 1, stream);
-    return status;
-}
-
-vmm_status vmm__cuda_save(struct driver *driver, const struct driver_piece *pieces, unsigned count,
-                          vmm_stream stream)
-{
-    CUDA_CALLS(vmm__cuda_of(driver), pieces_save(vmm__cuda_of(driver)->api, pieces, count, stream),
-               VMM_ERR_HOST_OOM, "cuMemcpyDtoHAsync(0x%" PRIx64 " and %u more, stream %p)",
-               pieces[0].address, count - 1, stream);
-    return status;
-}
-
 static CUresult pieces_load(const struct cuda_api *api, const struct driver_piece *pieces,
                             unsigned count, vmm_stream stream)
 {
@@ -192,13 +174,34 @@ static CUresult pieces_load(const struct cuda_api *api, const struct driver_piec
     return result;
 }
 
+typedef CUresult pieces_function(const struct cuda_api *api, const struct driver_piece *pieces,
+                                 unsigned count, vmm_stream stream);
+
+static vmm_status pieces_copy(struct driver *driver, pieces_function *copy, const char *name,
+                              const struct driver_piece *pieces, unsigned count, vmm_stream stream)
+{
+    CUDA_CALLS(vmm__cuda_of(driver), copy(vmm__cuda_of(driver)->api, pieces, count, stream),
+               VMM_ERR_HOST_OOM, "%s(0x%" PRIx64 " and %u more, stream %p)", name,
+               pieces[0].address, count - 1, stream);
+    return status;
+}
+
+vmm_status vmm__cuda_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
+                          vmm_stream stream)
+{
+    return pieces_copy(driver, pieces_read, "cuMemcpyDtoHAsync", pieces, count, stream);
+}
+
+vmm_status vmm__cuda_save(struct driver *driver, const struct driver_piece *pieces, unsigned count,
+                          vmm_stream stream)
+{
+    return pieces_copy(driver, pieces_save, "cuMemcpyDtoHAsync", pieces, count, stream);
+}
+
 vmm_status vmm__cuda_load(struct driver *driver, const struct driver_piece *pieces, unsigned count,
                           vmm_stream stream)
 {
-    CUDA_CALLS(vmm__cuda_of(driver), pieces_load(vmm__cuda_of(driver)->api, pieces, count, stream),
-               VMM_ERR_HOST_OOM, "cuMemcpyHtoDAsync(0x%" PRIx64 " and %u more, stream %p)",
-               pieces[0].address, count - 1, stream);
-    return status;
+    return pieces_copy(driver, pieces_load, "cuMemcpyHtoDAsync", pieces, count, stream);
 }
 
 /* Created streams do not synchronize with the default stream. */

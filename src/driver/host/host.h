@@ -1,7 +1,7 @@
 /*
  * Operations of the host driver beyond the table, for tests, tools and examples.
  *
- * May be called by: tests, bench, tools, from any thread.
+ * Owns: nothing. May be called by: tests, bench, tools, from any thread. Locks: the driver's own.
  */
 #ifndef VMM_DRIVER_HOST_HOST_H
 #define VMM_DRIVER_HOST_HOST_H

@@ -1,7 +1,7 @@
 /*
  * Controls and reports of the sim driver beyond the table, for tests and tools.
  *
- * May be called by: tests, bench, tools, from any thread.
+ * Owns: nothing. May be called by: tests, bench, tools, from any thread. Locks: the driver's own.
  */
 #ifndef VMM_DRIVER_SIM_SIM_H
 #define VMM_DRIVER_SIM_SIM_H

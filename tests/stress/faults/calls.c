@@ -2,7 +2,6 @@
 #include "calls.h"
 
 #include <errno.h>
-#include <string.h>
 
 struct call_row {
     const char *name;
@@ -104,19 +103,4 @@ const char *sweep_code_name(enum sweep_group group, int code)
             return errors[i].name;
     }
     return "?";
-}
-
-bool sweep_code_parse(enum sweep_group group, const char *name, int *code)
-{
-    for (unsigned call = 0; call < SWEEP_CALLS; call++) {
-        if (sweep_call_group(call) != group)
-            continue;
-        for (unsigned i = 0; i < sweep_code_count(call); i++) {
-            if (strcmp(sweep_code_name(group, sweep_code(call, i)), name) == 0) {
-                *code = sweep_code(call, i);
-                return true;
-            }
-        }
-    }
-    return false;
 }

@@ -59,7 +59,4 @@ unsigned sweep_code_index(unsigned call, int code);
 /* "VMM_ERR_DRIVER", "ENOMEM". */
 const char *sweep_code_name(enum sweep_group group, int code);
 
-/* Reads a code's name; false if no call of the group has it. */
-bool sweep_code_parse(enum sweep_group group, const char *name, int *code);
-
 #endif

@@ -36,11 +36,6 @@ struct sweep_fault {
 
 const char *sweep_kind_name(enum sweep_kind kind);
 
-static inline bool sweep_fault_is_system(const struct sweep_fault *fault)
-{
-    return fault->kind == KIND_SYSTEM || fault->kind == KIND_SYSTEM_FOR_EVER;
-}
-
 /* Whether faults of the kind are injected into calls of the group. */
 bool sweep_kind_numbers(enum sweep_kind kind, enum sweep_group group);
 

@@ -5,8 +5,6 @@
  */
 #include "point.h"
 
-#include "base/hostmem.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
