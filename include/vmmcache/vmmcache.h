@@ -1233,7 +1233,7 @@ typedef struct vmm_stat {
     X(pressure_calls, COUNT, "Pressure calls")      /* calls of vmm_config.pressure */             \
     X(limit_bytes, BYTES, "Limit (0: none)")        /* of reserved_bytes */                        \
     X(streams, COUNT, "Streams")                    /* known, in all pools */                      \
-    X(retries, COUNT, "Retries")                    /* allocations that needed a reclaim step */   \
+    X(retries, COUNT, "Retries")                    /* requests that memory was reclaimed for */   \
     X(ooms, COUNT, "Out of memory")        /* allocations that failed because memory ran out */    \
     X(stalls, COUNT, "Stalls")             /* waits of the host for the device */                  \
     X(stream_waits, COUNT, "Stream waits") /* waits of one stream for another */                   \
@@ -1298,8 +1298,9 @@ typedef struct vmm_stats {
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
 /*
- * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: calls, waits,
- *           driver time and asleep_bytes.
+ * Does:     reads the statistics of one pool. Those that only a whole cache counts are 0: calls, waits, driver time,
+ *           retries, ooms, compactions, pressure_calls, asleep_bytes, imported_bytes, resize_copied_bytes, and those of
+ *           views but occupied_bytes.
  * Returns, Threads, On failure: as vmm_stats_get(); ERR_INVALID_ARGUMENT also if it is not a pool.
  */
 VMM_API vmm_status vmm_pool_stats_get(vmm_pool *pool, vmm_stats *out);

@@ -27,7 +27,7 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
         status = vmm__grow(cache, demand, GROW_WITHIN);
     if (status == VMM__NO_FIT)
         status = vmm__transfer(cache, demand, vmm__idle_usual(cache, request->lane));
-    if (status != VMM_OK)
+    if (status == VMM__NO_FIT)
         status = vmm__grow(cache, demand, request->from);
     if (status != VMM_OK)
         return status;

@@ -9,8 +9,8 @@
 #include "cache/reuse/transfer.h"
 #include "cache/streams.h"
 
-/* A step returns VMM_OK if the request may now succeed, an error to end the request, or any internal outcome if it
- * has nothing to give. */
+/* A step returns VMM_OK if the request may now succeed, or any internal outcome if it has nothing to give. An error ends
+ * the request, but for one that says that memory ran out: the request is tried again. */
 typedef vmm_status (*reclaim_step)(struct vmm_cache *cache, struct request *request);
 
 static vmm_status ok_if(bool has_given)
@@ -296,7 +296,7 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
     return VMM_OK;
 }
 
-/* In order; a step that waits for limbo follows each one that fills it. */
+/* In order. Steps that fill limbo come before one that waits for it. */
 static const struct {
     reclaim_step run;
     bool frees_blocks; /* so that earlier steps may succeed again: the sequence starts anew */
