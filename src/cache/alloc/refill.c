@@ -91,8 +91,8 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
             break;
         if (step_status != VMM_OK && !vmm__is_oom(step_status))
             return step_status;
-        if (request->shared != NULL) {
-            *out = request->shared;
+        if (request->borrowed != NULL) {
+            *out = request->borrowed;
             return VMM_OK;
         }
         status = refill_once(cache, request, out);
