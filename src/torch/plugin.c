@@ -1,6 +1,7 @@
 /* Settings, and the creation of caches: see plugin.h. */
 #define _GNU_SOURCE
 #include "torch/plugin.h"
+#include "api/create_trial.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/fork.h"
@@ -48,7 +49,7 @@ static vmm_status settings_check(const union settings *wanted, const char *line)
     trial.config.driver = VMM_DRIVER_SIM;
     trial.config.device = 0;
     vmm_cache *cache;
-    vmm_status status = vmm_create(&trial.config, &cache);
+    vmm_status status = vmm__cache_create_trial(&trial.config, &cache);
     if (status != VMM_OK)
         return status;
     if (line != NULL)

@@ -1,5 +1,6 @@
 """install() into a fake PyTorch that has only the interface, each case in a process of its own."""
 import os
+import tempfile
 import unittest
 
 from support import ProgramTest, has_cuda
@@ -132,6 +133,18 @@ if os.fork() == 0:
 assert os.wait()[1] == 0
 vmmcache.set_memory_limit('32MiB')
 """, VMM_DECAY_MS="junk")
+
+    def test_the_recording_has_the_name_that_was_given(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.%p.trace")
+            said = self.succeeds(BEGIN + f"""
+import os
+vmmcache.install(limit='64MiB')
+assert os.listdir({folder!r}) == [], os.listdir({folder!r})
+vmmcache.mem_get_info()
+print('pid', os.getpid())
+""", VMM_TRACE=path, VMM_MONITOR=folder)
+            self.assertEqual(os.listdir(folder), [f"run.{said.split()[1]}.trace"])
 
     def test_what_hooks_cannot_say_is_in_the_log(self):
         said = self.succeeds(BEGIN + """
