@@ -14,7 +14,8 @@ PLAIN_GRAPHS = "VMMCACHE_PLAIN_GRAPHS"
 MEMORY_SAVER = "VMMCACHE_MEMORY_SAVER"
 
 OFF = ("", "0")
-QUIET = "quiet"  # a parent has warned already
+QUIET = "VMMCACHE_QUIET"  # set by a process that has warned, for those that it starts
+STRICT = "strict"  # AUTOINSTALL: a program for which install() fails must not run
 _SWITCH = {"0": False, "1": True}
 _NATIVE = {**_SWITCH, "auto": None}
 
@@ -28,13 +29,17 @@ def install() -> None:
     _read(choices, "native", NATIVE, _NATIVE)
     _read(choices, "plain_graphs", PLAIN_GRAPHS, _SWITCH)
     with warnings.catch_warnings():
-        if os.environ.get(AUTOINSTALL) == QUIET:
+        if os.environ.get(QUIET, "") not in OFF:
             warnings.simplefilter("ignore", VmmWarning)
         _install.install_automatically(**choices)
     if os.environ.get(MEMORY_SAVER, "") not in OFF:
         importlib.import_module("vmmcache.memory_saver").stand_in()
-    if os.environ.get(AUTOINSTALL, "") not in OFF:
-        os.environ[AUTOINSTALL] = QUIET
+    os.environ[QUIET] = "1"
+
+
+def is_strict() -> bool:
+    """Whether a program for which install() fails must end."""
+    return os.environ.get(AUTOINSTALL) == STRICT
 
 
 def _read(choices: dict, argument: str, name: str, values: dict) -> None:

@@ -81,7 +81,7 @@ def configure_subprocess():
     """A context: Python processes that are started in it have vmmcache and this module."""
     names = (_auto.AUTOINSTALL, _auto.MEMORY_SAVER)
     before = {name: os.environ.get(name) for name in names}
-    os.environ.update({name: "1" for name in names})
+    os.environ.update({name: "1" for name in names if before[name] in (None, *_auto.OFF)})
     try:
         yield
     finally:
