@@ -369,6 +369,20 @@ torch._C._cuda_record_memory_history_legacy(False)
 assert memory._snapshot()['device_traces'] == [[]]
 """)
 
+    def test_a_fraction_does_not_exceed_the_limit_of_the_settings(self):
+        code = BEGIN + """
+from vmmcache._figures import Figures
+vmmcache.install(%s)
+total = vmmcache.mem_get_info()[1]
+for fraction, limit in ((1.0, total // 4), (0.5, total // 4), (0.125, total // 8), (1.0, total // 4)):
+    memory.set_per_process_memory_fraction(fraction)
+    assert Figures(0).number('limit_bytes') == limit, (fraction, Figures(0).number('limit_bytes'))
+vmmcache.set_memory_limit(None)
+assert Figures(0).number('limit_bytes') == 0
+"""
+        self.succeeds(code % "limit='25%'")
+        self.succeeds(code % "", VMM_LIMIT="25%")
+
     def test_limits_are_told_as_fractions(self):
         self.succeeds(BEGIN + """
 vmmcache.install(patch=True)
