@@ -108,6 +108,18 @@ for _ in range(2):
 """, VMMCACHE_AUTOINSTALL="strict", VMM_LIMIT="8GB")
         self.assertEqual(said.count("VMM_LIMIT=8GB"), 2, said)
 
+    def test_peers_and_the_thread_of_decay(self):
+        code = "import torch\nfrom vmmcache import _install\nprint(_install._settings['peers'], _install._settings['decay_thread'])"
+        for peers, read in (("", "auto"), ("auto", "auto"), ("none", "None"), ("0", "[0]"), ("0,3", "[0, 3]")):
+            self.assertEqual(self.told(code, VMMCACHE_PEERS=peers), f"{read} False\n")
+        self.assertEqual(self.told(code, VMMCACHE_DECAY_THREAD="1", VMM_DECAY_MS="100"), "auto True\n")
+        self.assertEqual(self.told(code, VMMCACHE_DECAY_THREAD="0", VMM_DECAY_MS="100"), "auto False\n")
+        for wrong, why in (({"VMMCACHE_PEERS": "0,x"}, "VMMCACHE_PEERS='0,x' is not auto, none or ordinals such as 0,1"),
+                           ({"VMMCACHE_PEERS": "99"}, "peers=99 is outside 0 to 63"),
+                           ({"VMMCACHE_DECAY_THREAD": "on"}, "VMMCACHE_DECAY_THREAD='on' is not one of 0, 1"),
+                           ({"VMMCACHE_DECAY_THREAD": "1"}, "decay_ms is 0")):
+            self.assertIn(why, self.told("import torch", **wrong))
+
     def test_plain_graphs(self):
         self.assertIn("False", self.told("import torch, torch._inductor.config as config\n"
                                          "print(config.triton.cudagraph_trees)", VMMCACHE_PLAIN_GRAPHS="1"))

@@ -11,6 +11,8 @@ from ._errors import InstallError, VmmWarning
 AUTOINSTALL = "VMMCACHE_AUTOINSTALL"
 NATIVE = "VMMCACHE_NATIVE"
 PLAIN_GRAPHS = "VMMCACHE_PLAIN_GRAPHS"
+PEERS = "VMMCACHE_PEERS"
+DECAY_THREAD = "VMMCACHE_DECAY_THREAD"
 MEMORY_SAVER = "VMMCACHE_MEMORY_SAVER"
 
 OFF = ("", "0")
@@ -28,6 +30,8 @@ def install() -> None:
     choices = {}
     _read(choices, "native", NATIVE, _NATIVE)
     _read(choices, "plain_graphs", PLAIN_GRAPHS, _SWITCH)
+    _read(choices, "decay_thread", DECAY_THREAD, _SWITCH)
+    _read_peers(choices)
     with warnings.catch_warnings():
         if os.environ.get(QUIET, "") not in OFF:
             warnings.simplefilter("ignore", VmmWarning)
@@ -49,3 +53,13 @@ def _read(choices: dict, argument: str, name: str, values: dict) -> None:
     if value not in values:
         raise InstallError(f"{name}={value!r} is not one of {', '.join(values)}")
     choices[argument] = values[value]
+
+
+def _read_peers(choices: dict) -> None:
+    value = os.environ.get(PEERS, "")
+    if value in ("", "auto"):
+        return
+    try:
+        choices["peers"] = None if value == "none" else [int(ordinal) for ordinal in value.split(",")]
+    except ValueError as error:
+        raise InstallError(f"{PEERS}={value!r} is not auto, none or ordinals such as 0,1") from error
