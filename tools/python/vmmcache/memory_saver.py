@@ -4,7 +4,7 @@
 
 stand_in(), or VMMCACHE_MEMORY_SAVER=1 with VMMCACHE_AUTOINSTALL=1, gives this module to frameworks that import
 torch_memory_saver. It needs no LD_PRELOAD. Differences: pausing what is paused does nothing, tags that nothing has are
-accepted, and what fails leaves all memory as it was.
+accepted, and a pause that fails wakes what it can.
 """
 from __future__ import annotations
 
