@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs PyTorch on libvmmcache on a machine with a GPU, for docs/results/torchbench.md and docs/pytorch.md.
+# Runs PyTorch on libvmmcache on a machine with a GPU, for docs/results/torchbench.md and docs/tour.md.
 #
 # usage: tools/torchbench.sh FOLDER [BUILD] [PART...]
 #        tools/torchbench/report.py FOLDER docs/results/torchbench.md
-#        tools/torchbench/tour.py --splice FOLDER/tour.json docs/pytorch.md
+#        tools/torchbench/tour.py --splice FOLDER/tour.json docs/tour.md
 #
 # BUILD: a build with libvmmcache_torch.so (build/release). Parts, by default all, in this order:
 #   checks    libraries, streams and graphs, under PyTorch's allocator and vmmcache           (2 minutes)

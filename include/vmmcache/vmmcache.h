@@ -1384,7 +1384,8 @@ VMM_API vmm_status vmm_debug_report(vmm_cache *cache, FILE *out);
  * missing.
  *
  * The environment variable VMM_TRACE=FILE records every cache that vmm_create() makes: the first to
- * FILE, others to FILE.2, FILE.3 and so on; VMM_TRACE_STACKS=1 adds stacks.
+ * FILE, others to FILE.2, FILE.3 and so on; VMM_TRACE_STACKS=1 adds stacks. "%p" in FILE becomes the
+ * number of the process.
  *
  * A recording fails no other call. If the disk is full, the file ends with the last page that fit,
  * and vmm_trace_stop() says so. A call waits only if it is ahead of the file by 65536 events. In a

@@ -1,6 +1,7 @@
 /* vmm_create() and vmm_destroy(): see "Life" in include/vmmcache/vmmcache.h. */
 #include "api/config.h"
 #include "api/create_on.h"
+#include "api/create_trial.h"
 #include "api/internal.h"
 #include "api/monitor.h"
 #include "base/callback.h"
@@ -181,10 +182,6 @@ static vmm_status cache_create(const vmm_config *settings, struct driver *driver
         status = vmm__config_log(cache);
         vmm__environment_check(cache);
         aliases_log(cache);
-        if (status == VMM_OK)
-            status = vmm__trace_environment(cache);
-        if (status == VMM_OK)
-            status = vmm__monitor_environment(cache);
     }
     if (status == VMM_OK && settings->decay_thread == VMM_ON) /* the thread may use the cache */
         status = vmm__ticker_start(&cache->ticker, settings->decay_ms / TICKS_A_PERIOD, cache_tick,
@@ -218,10 +215,8 @@ static uint64_t device_bytes_choose(const vmm_config *config)
     return is_limited ? vmm__config_limit_bytes(config) : config->device_bytes;
 }
 
-vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
+vmm_status vmm__cache_create_trial(const vmm_config *config, vmm_cache **out)
 {
-    if (out == NULL)
-        return vmm__cache_missing("vmm_create", "out");
     vmm_config settings;
     vmm_status status = vmm__config_read(config, &settings);
     if (status == VMM_OK)
@@ -247,6 +242,35 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
         vmm__driver_close(driver);
     if (status == VMM_OK)
         vmm__error_restore(&line);
+    return status;
+}
+
+/* Records and publishes a cache if the environment asks for it. */
+static vmm_status watch_begin(vmm_cache *cache)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm_status status = vmm__trace_environment(cache);
+    if (status == VMM_OK)
+        status = vmm__monitor_environment(cache);
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    return status;
+}
+
+vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
+{
+    if (out == NULL)
+        return vmm__cache_missing("vmm_create", "out");
+    vmm_cache *cache;
+    vmm_status status = vmm__cache_create_trial(config, &cache);
+    if (status != VMM_OK)
+        return status;
+    status = watch_begin(cache);
+    if (status == VMM_OK)
+        *out = cache;
+    else
+        (void)vmm_destroy(cache);
     return status;
 }
 

@@ -3,11 +3,10 @@
 #include "api/config.h"
 #include "api/internal.h"
 #include "base/error.h"
+#include "trace/file_name.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { PATH_BYTES = 4096 };
 
 static vmm_status options_read(const vmm_trace_options *options, vmm_trace_options *out)
 {
@@ -186,7 +185,7 @@ void vmm__trace_end(struct vmm_cache *cache)
 vmm_status vmm__trace_environment(struct vmm_cache *cache)
 {
     static atomic_uint caches;
-    char path[PATH_BYTES];
+    char path[TRACE_PATH_BYTES];
     const char *file = vmm__config_variable("VMM_TRACE");
     const char *stacks = vmm__config_variable("VMM_TRACE_STACKS");
     vmm_trace_options options = VMM_TRACE_OPTIONS_INIT;
@@ -198,11 +197,9 @@ vmm_status vmm__trace_environment(struct vmm_cache *cache)
     vmm_status status = VMM__IN_USE;
     while (status == VMM__IN_USE) {
         unsigned number = 1 + atomic_fetch_add_explicit(&caches, 1, memory_order_relaxed);
-        int length = number == 1 ? snprintf(path, sizeof path, "%s", file)
-                                 : snprintf(path, sizeof path, "%s.%u", file, number);
-        if (length < 0 || length >= (int)sizeof path)
-            return vmm__error(VMM_ERR_INVALID_ARGUMENT, "VMM_TRACE: the name is too long");
-        status = trace_start(cache, path, &options);
+        status = vmm__trace_file_name(path, file, number);
+        if (status == VMM_OK)
+            status = trace_start(cache, path, &options);
     }
     return status;
 }

@@ -11,12 +11,13 @@
 #include "base/hostmem.h"
 #include "base/stack.h"
 #include "preload/preload.h"
+#include "trace/file_name.h"
 #include "trace/recorder.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_BYTES = 4096, CHUNK_BYTES = 2 << 20 };
+enum { CHUNK_BYTES = 2 << 20 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct recorder *) recorders[PRELOAD_DEVICES];
@@ -25,16 +26,13 @@ static bool is_refused;
 static vmm_status recorder_open(struct recorder *recorder, const char *file)
 {
     static unsigned files;
-    char path[PATH_BYTES];
+    char path[TRACE_PATH_BYTES];
     struct writer_origin origin = { .chunk_bytes = CHUNK_BYTES };
     vmm_status status = VMM__IN_USE;
     while (status == VMM__IN_USE) {
-        files++;
-        int length = files == 1 ? snprintf(path, sizeof path, "%s", file)
-                                : snprintf(path, sizeof path, "%s.%u", file, files);
-        if (length < 0 || length >= (int)sizeof path)
-            return vmm__error(VMM_ERR_INVALID_ARGUMENT, "VMM_TRACE: the name is too long");
-        status = vmm__recorder_open(recorder, path, origin);
+        status = vmm__trace_file_name(path, file, ++files);
+        if (status == VMM_OK)
+            status = vmm__recorder_open(recorder, path, origin);
     }
     return status;
 }

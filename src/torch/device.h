@@ -18,7 +18,8 @@ enum { TORCH_DEVICES = 64 };
 struct torch_device {
     _Atomic(vmm_cache *) cache; /* NULL before the first use */
     int ordinal;
-    bool has_debug; /* debug mode is on, or may be */
+    bool has_debug;       /* debug mode is on, or may be */
+    uint64_t limit_bytes; /* of the settings or the environment; 0: none */
     struct error_line
         sharing_failure; /* why the device cannot share its blocks; empty: it can, or need not */
     vmm_pressure_fn pressure; /* the program's */

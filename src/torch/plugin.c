@@ -1,6 +1,7 @@
 /* Settings, and the creation of caches: see plugin.h. */
 #define _GNU_SOURCE
 #include "torch/plugin.h"
+#include "api/create_trial.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/fork.h"
@@ -48,7 +49,7 @@ static vmm_status settings_check(const union settings *wanted, const char *line)
     trial.config.driver = VMM_DRIVER_SIM;
     trial.config.device = 0;
     vmm_cache *cache;
-    vmm_status status = vmm_create(&trial.config, &cache);
+    vmm_status status = vmm__cache_create_trial(&trial.config, &cache);
     if (status != VMM_OK)
         return status;
     if (line != NULL)
@@ -191,14 +192,33 @@ static const char *environment_find(const char *name)
     return value == NULL || *value == '\0' ? NULL : value;
 }
 
-vmm_status vmm__torch_limit(vmm_cache *cache, double share)
+vmm_status vmm__torch_fraction_bytes(vmm_cache *cache, double share, uint64_t *bytes)
 {
     uint64_t free_bytes;
     uint64_t total_bytes;
     vmm_status status = vmm_device_memory(cache, &free_bytes, &total_bytes);
-    if (status != VMM_OK)
-        return status;
-    return vmm_limit_set(cache, vmm__max(1, (uint64_t)(share * (double)total_bytes)));
+    if (status == VMM_OK)
+        *bytes = vmm__max(1, (uint64_t)(share * (double)total_bytes));
+    return status;
+}
+
+/* Limits a new cache to the share that vmm_torch_limit_share() has set, and returns the limit in effect. */
+static vmm_status limit_begin_locked(vmm_cache *cache, uint64_t *limit_bytes)
+{
+    VMM_ASSERT_HELD(&opening);
+    uint64_t bytes;
+    vmm_stats stats = VMM_STATS_INIT;
+    vmm_status status = VMM_OK;
+    if (limit_share != 0.0) {
+        status = vmm__torch_fraction_bytes(cache, limit_share, &bytes);
+        if (status == VMM_OK)
+            status = vmm_limit_set(cache, bytes);
+    }
+    if (status == VMM_OK)
+        status = vmm_stats_get(cache, &stats);
+    if (status == VMM_OK)
+        *limit_bytes = stats.limit_bytes;
+    return status;
 }
 
 void vmm__torch_sharing_want(void)
@@ -260,8 +280,7 @@ static vmm_status device_create_locked(struct torch_device *device, int ordinal)
         debug == VMM_DEBUG_DEFAULT ? environment_find("VMM_DEBUG") != NULL : debug != VMM_DEBUG_OFF;
     vmm__torch_stats_init(&device->stats);
     vmm__history_init(&device->history);
-    if (limit_share != 0.0)
-        status = vmm__torch_limit(cache, limit_share);
+    status = limit_begin_locked(cache, &device->limit_bytes);
     if (status == VMM_OK)
         status = vmm_listen(cache, change_handle, device);
     if (status != VMM_OK) {

@@ -15,8 +15,8 @@
 /* Returns a device's record, and creates its cache if there is none. Errors: as vmm_create(). */
 vmm_status vmm__torch_open(int ordinal, struct torch_device **out);
 
-/* Limits a cache to a share of its device's memory, of at least one byte. */
-vmm_status vmm__torch_limit(vmm_cache *cache, double share);
+/* Returns a share of a device's memory, at least one byte. */
+vmm_status vmm__torch_fraction_bytes(vmm_cache *cache, double share, uint64_t *bytes);
 
 /* The devices that may access each other's memory, as the settings say. */
 uint64_t vmm__torch_peers(void);

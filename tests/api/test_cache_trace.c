@@ -703,6 +703,12 @@ CACHE_TEST(the_environment_records_each_cache)
     assert_int_equal(trace_sum_of(first).live_bytes, 4096);
     assert_int_equal(trace_sum_of(second).allocations, 0);
     assert_int_equal(unlink(second), 0);
+    char own[160];
+    (void)snprintf(own, sizeof own, "%s.%%p.end", first);
+    assert_int_equal(setenv("VMM_TRACE", own, 1), 0);
+    assert_ok(vmm_destroy(sim_create()));
+    (void)snprintf(own, sizeof own, "%s.%ld.end.3", first, (long)getpid());
+    assert_int_equal(unlink(own), 0);
     (void)test;
 }
 

@@ -59,6 +59,12 @@ class Layers(Planted):
         for hidden in ("cache/cache.h", "driver/driver.h", "torch/hooks.h"):
             self.assertEqual(len(self.find(hidden, "src/preload/a.c")), 1, hidden)
 
+    def test_torch_sees_public_headers_base_and_the_trial(self):
+        for seen in ("vmmcache/vmmcache.h", "base/map.h", "torch/hooks.h", "api/create_trial.h"):
+            self.assertEqual(self.find(seen, "src/torch/a.c"), [], seen)
+        for hidden in ("cache/cache.h", "driver/driver.h", "api/internal.h"):
+            self.assertEqual(len(self.find(hidden, "src/torch/a.c")), 1, hidden)
+
     def test_only_the_driver_and_preload_see_cuda(self):
         self.assertEqual(len(self.find("cuda.h", "src/vm/a.c")), 1)
         self.assertEqual(self.find("cuda.h", "src/driver/cuda/a.c"), [])

@@ -74,6 +74,12 @@ class Modes(unittest.TestCase):
             self.assertNotEqual(found[3][3], "0")
             self.assertEqual(found[4:], [["-", found[1][1]], ["-", found[0][1]], ["-", found[3][1]]])
 
+    def test_the_number_of_the_process_in_the_name(self):
+        self.expect(run(VMM_PRELOAD="record", VMM_TRACE=self.trace + ".%p"), 4)
+        folder, name = os.path.split(self.trace)
+        written, = [file for file in os.listdir(folder) if file.startswith(name + ".")]
+        self.assertTrue(written[len(name) + 1:].isdigit(), written)
+
     def test_stacks_name_the_caller(self):
         run(VMM_PRELOAD="record", VMM_TRACE=self.trace, VMM_TRACE_STACKS="1")
         with open(self.trace, encoding="utf-8") as file:

@@ -7,7 +7,7 @@ import textwrap
 import unittest
 
 import vmmcache
-from support import FAKE, ProgramTest
+from support import FAKE, ProgramTest, run_python
 
 PACKAGE = os.path.dirname(os.path.abspath(vmmcache.__file__))
 STARTUP = os.path.join(PACKAGE, "startup")
@@ -88,6 +88,37 @@ assert vmmcache.is_installed()
         said = self.told("import torch, vmmcache\nprint(vmmcache.is_installed())", VMMCACHE_NATIVE="1", CXX="/nowhere/c++")
         self.assertEqual(said.count("\n"), 2, said)
         self.assertIn("keeps its own allocator: the allocator class cannot be used", said)
+
+    def test_strict_ends_a_program_that_would_run_without(self):
+        for wrong in ({"VMMCACHE_NATIVE": "1", "CXX": "/nowhere/c++"}, {"VMM_LIMIT": "8GB"}, {"VMMCACHE_NATIVE": "maybe"},
+                      {"VMMCACHE_LIBRARY": "/nowhere/none.so"}):
+            status, said = run_python("try:\n    import torch\nexcept Exception:\n    pass\nprint('ran')", PYTHONPATH=self.paths(),
+                                      VMMCACHE_AUTOINSTALL="strict", **wrong)
+            self.assertEqual((status, said.count("\n")), (1, 1), said)
+            self.assertTrue(said.startswith("vmmcache: "), said)
+        self.assertEqual(self.told(TELL, VMMCACHE_AUTOINSTALL="strict").splitlines(), ["early []", "installed True"])
+
+    def test_strict_stays_when_torch_is_imported_again(self):
+        said = self.told("""
+for _ in range(2):
+    try:
+        import torch
+    except SystemExit as error:
+        print(error.code)
+""", VMMCACHE_AUTOINSTALL="strict", VMM_LIMIT="8GB")
+        self.assertEqual(said.count("VMM_LIMIT=8GB"), 2, said)
+
+    def test_peers_and_the_thread_of_decay(self):
+        code = "import torch\nfrom vmmcache import _install\nprint(_install._settings['peers'], _install._settings['decay_thread'])"
+        for peers, read in (("", "auto"), ("auto", "auto"), ("none", "None"), ("0", "[0]"), ("0,3", "[0, 3]")):
+            self.assertEqual(self.told(code, VMMCACHE_PEERS=peers), f"{read} False\n")
+        self.assertEqual(self.told(code, VMMCACHE_DECAY_THREAD="1", VMM_DECAY_MS="100"), "auto True\n")
+        self.assertEqual(self.told(code, VMMCACHE_DECAY_THREAD="0", VMM_DECAY_MS="100"), "auto False\n")
+        for wrong, why in (({"VMMCACHE_PEERS": "0,x"}, "VMMCACHE_PEERS='0,x' is not auto, none or ordinals such as 0,1"),
+                           ({"VMMCACHE_PEERS": "99"}, "peers=99 is outside 0 to 63"),
+                           ({"VMMCACHE_DECAY_THREAD": "on"}, "VMMCACHE_DECAY_THREAD='on' is not one of 0, 1"),
+                           ({"VMMCACHE_DECAY_THREAD": "1"}, "decay_ms is 0")):
+            self.assertIn(why, self.told("import torch", **wrong))
 
     def test_plain_graphs(self):
         self.assertIn("False", self.told("import torch, torch._inductor.config as config\n"
@@ -185,10 +216,17 @@ class RunTest(ProgramTest):
     def test_choices(self):
         path = self.program("import os\nprint([os.environ.get(name) for name in ('VMMCACHE_NATIVE', 'VMM_LIMIT', "
                             "'VMMCACHE_PLAIN_GRAPHS', 'VMMCACHE_AUTOINSTALL')])")
-        for options, told in (((), [None, None, None, "1"]), (("--native",), ["1", None, None, "1"]),
-                              (("--auto", "--limit", "80%"), ["auto", "80%", None, "1"]),
-                              (("--plugin", "--plain-graphs"), ["0", None, "1", "1"])):
+        for options, told in (((), [None, None, None, "strict"]), (("--native",), ["1", None, None, "strict"]),
+                              (("--auto", "--limit", "80%"), ["auto", "80%", None, "strict"]),
+                              (("--plugin", "--plain-graphs"), ["0", None, "1", "strict"])):
             self.assertEqual(self.run_command(*options, path), f"{told}\n")
+
+    def test_a_program_that_would_run_without_does_not(self):
+        path = self.program("import torch\nprint('ran')")
+        for options, why in ((("--limit", "8GB"), "VMM_LIMIT=8GB"), (("--native",), "the allocator class cannot be used")):
+            said = self.run_command(*options, path, status=1, CXX="/nowhere/c++")
+            self.assertEqual(said.count("\n"), 1, said)
+            self.assertIn(why, said)
 
     def test_misuse_is_told(self):
         self.assertIn("there is no program", self.run_command(status=2))

@@ -1,5 +1,6 @@
 """install() into a fake PyTorch that has only the interface, each case in a process of its own."""
 import os
+import tempfile
 import unittest
 
 from support import ProgramTest, has_cuda
@@ -133,6 +134,18 @@ assert os.wait()[1] == 0
 vmmcache.set_memory_limit('32MiB')
 """, VMM_DECAY_MS="junk")
 
+    def test_the_recording_has_the_name_that_was_given(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.%p.trace")
+            said = self.succeeds(BEGIN + f"""
+import os
+vmmcache.install(limit='64MiB')
+assert os.listdir({folder!r}) == [], os.listdir({folder!r})
+vmmcache.mem_get_info()
+print('pid', os.getpid())
+""", VMM_TRACE=path, VMM_MONITOR=folder)
+            self.assertEqual(os.listdir(folder), [f"run.{said.split()[1]}.trace"])
+
     def test_what_hooks_cannot_say_is_in_the_log(self):
         said = self.succeeds(BEGIN + """
 vmmcache.install()
@@ -227,13 +240,16 @@ for warning in caught:
         return said.splitlines()
 
     def test_install_says_what_does_not_work(self):
+        more = ("the profiler's profile_memory, stacks of C++ and annotations in snapshots, "
+                "memory that PyTorch frees before a request fails")
         self.assertEqual(self.warnings(), [
             "vmmcache uses PyTorch's plug-in interface; these do not work with it: torch.cuda.MemPool, sharing CUDA "
             "tensors with other processes, NCCL's registration of tensor memory, torch.backends.cudnn.benchmark, "
-            "torch.compile(mode='reduce-overhead') without install(plain_graphs=True)"])
+            + more + ", torch.compile(mode='reduce-overhead') without install(plain_graphs=True)"])
         self.assertEqual(self.warnings("native=False, plain_graphs=True"), [
             "vmmcache uses PyTorch's plug-in interface; these do not work with it: torch.cuda.MemPool, sharing CUDA "
-            "tensors with other processes, NCCL's registration of tensor memory, torch.backends.cudnn.benchmark"])
+            "tensors with other processes, NCCL's registration of tensor memory, torch.backends.cudnn.benchmark, "
+            + more])
 
     def test_old_versions_lack_more(self):
         line, = self.warnings(before="torch._C._CUDAPluggableAllocator.missing = "
@@ -244,7 +260,7 @@ for warning in caught:
         self.succeeds(BEGIN + """
 vmmcache.install(plain_graphs=True)
 unsupported = vmmcache.capabilities()['unsupported']
-assert len(unsupported) == 4 and unsupported[0] == 'torch.cuda.MemPool', unsupported
+assert len(unsupported) == 7 and unsupported[0] == 'torch.cuda.MemPool', unsupported
 """)
 
     def test_expandable_segments_do_nothing(self):
@@ -252,7 +268,7 @@ assert len(unsupported) == 4 and unsupported[0] == 'torch.cuda.MemPool', unsuppo
             for value in ("expandable_segments:True", "max_split_size_mb:64, expandable_segments : true"):
                 lines = self.warnings(**{name: value})
                 self.assertEqual(len(lines), 2, lines)
-                self.assertTrue(lines[0].startswith(f"{name} has expandable_segments:True, which does nothing"),
+                self.assertTrue(lines[0].startswith(f"{name} has expandable_segments:True, which has no effect"),
                                 lines)
             for value in ("expandable_segments:False", "max_split_size_mb:64", ""):
                 self.assertEqual(len(self.warnings(**{name: value})), 1)
@@ -355,6 +371,20 @@ assert [bool(event['frames']) for event in trace if event['action'] in ('alloc',
 torch._C._cuda_record_memory_history_legacy(False)
 assert memory._snapshot()['device_traces'] == [[]]
 """)
+
+    def test_a_fraction_does_not_exceed_the_limit_of_the_settings(self):
+        code = BEGIN + """
+from vmmcache._figures import Figures
+vmmcache.install(%s)
+total = vmmcache.mem_get_info()[1]
+for fraction, limit in ((1.0, total // 4), (0.5, total // 4), (0.125, total // 8), (1.0, total // 4)):
+    memory.set_per_process_memory_fraction(fraction)
+    assert Figures(0).number('limit_bytes') == limit, (fraction, Figures(0).number('limit_bytes'))
+vmmcache.set_memory_limit(None)
+assert Figures(0).number('limit_bytes') == 0
+"""
+        self.succeeds(code % "limit='25%'")
+        self.succeeds(code % "", VMM_LIMIT="25%")
 
     def test_limits_are_told_as_fractions(self):
         self.succeeds(BEGIN + """

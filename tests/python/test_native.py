@@ -80,7 +80,7 @@ class NativeTest(ProgramTest):
 
 class InstallTest(NativeTest):
     def test_the_class_is_compiled_once_and_serves_memory(self):
-        said = self.program(INSTALL + """
+        said = self.program("import os; os.umask(0)" + INSTALL + """
 c10.fake_init(1)
 block = c10.fake_alloc(5 << 20)
 assert vmmcache.memory_allocated(0) >= 5 << 20
@@ -261,6 +261,26 @@ class FallbackTest(NativeTest):
         self.assertIn("other users can write to", told)
         self.assertIn("VMMCACHE_CACHE", told)
         self.assertEqual(os.listdir(self.cache), [])
+
+    def test_a_build_that_others_can_replace(self):
+        self.prepare()
+        for path, mode in ((self.cache, 0o777), (self.cache, 0o770), (self.builds()[0], 0o666)):
+            before = os.stat(path).st_mode
+            os.chmod(path, mode)
+            told = self.refusal()
+            self.assertIn("other users can write to " + path, told)
+            status, said = run_python("from vmmcache.__main__ import main; main([])", **self.environment())
+            self.assertEqual((status, "other users can write to " + path in said), (0, True), said)
+            os.chmod(path, before)
+        self.assertIn("native: True", self.program(INSTALL))
+
+    @unittest.skipUnless(os.getuid() == 0, "only root gives files away")
+    def test_a_build_of_another_user(self):
+        self.prepare()
+        for path in (self.cache, self.builds()[0]):
+            os.chown(path, 65534, -1)
+            self.assertIn("other users can write to " + path, self.refusal())
+            os.chown(path, 0, -1)
 
     def test_a_folder_that_is_a_file(self):
         with open(self.cache, "w", encoding="ascii"):

@@ -4,6 +4,7 @@ Python imports this module when it starts with VMMCACHE_AUTOINSTALL set: by vmmc
 packages, or by vmmcache/startup, which `python -m vmmcache run` puts on the path. A program that never imports PyTorch
 pays for this file only.
 """
+import os
 import sys
 
 
@@ -30,10 +31,10 @@ class _Watch:
             del loader.exec_module
             try:
                 run(module)
+                _install()
             except BaseException:
                 sys.meta_path.insert(0, self)
                 raise
-            _install()
         loader.exec_module = exec_module
 
 
@@ -41,8 +42,10 @@ def _install():
     try:
         from vmmcache import _auto
         _auto.install()
-    except Exception as error:  # the program must run without us, too
+    except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        if os.environ.get("VMMCACHE_AUTOINSTALL") == "strict":
+            sys.exit(f"vmmcache: {reason}")
         print(f"vmmcache: PyTorch keeps its own allocator: {reason}", file=sys.stderr)
 
 

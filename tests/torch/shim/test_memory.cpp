@@ -92,14 +92,15 @@ TEST(out_of_memory_is_pytorchs_error)
     std::string text =
         thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(2 * device_bytes); });
     fake().profiler.is_enabled = false;
-    assert_true(has(text, "CUDA out of memory. Tried to allocate 536870912 bytes. GPU 0"));
+    assert_true(has(text, "CUDA out of memory. Tried to allocate 512 MiB. GPU 0"));
     assert_int_equal(fake().profiler.oom_bytes, 2 * device_bytes);
     assert_int_equal(observed.size(), 4);
     assert_int_equal(observed[1], 2 * device_bytes);
     assert_int_equal(observed[2], device_bytes);
     shim().attachOutOfMemoryObserver(
         [](int64_t, size_t, size_t, size_t) { throw std::runtime_error("observer"); });
-    (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(2 * device_bytes); });
+    text = thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(20 * device_bytes); });
+    assert_true(has(text, "CUDA out of memory. Tried to allocate 5.0 GiB. GPU 0"));
 }
 
 struct hoard final : c10::FreeMemoryCallback {

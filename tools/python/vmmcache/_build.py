@@ -1,6 +1,6 @@
 """Compiles the allocator class (src/torch/shim) against the PyTorch of this process.
 
-A build lies in a folder of the user and is named by all that it depends on: PyTorch, its C++ ABI, our sources. One
+A build lies in a folder of the user and is named by what it depends on: PyTorch, its C++ ABI, the C library, our sources. One
 process compiles, others wait for it; a build appears under its name as a whole.
 """
 from __future__ import annotations
@@ -37,8 +37,10 @@ def built(torch) -> str:
     """The path of the shared library of the allocator class, which is compiled if it is not there. Raises
     NativeError."""
     path, sources = _place(torch)
-    if not os.path.exists(path):
-        _demand_folder(os.path.dirname(path))
+    if os.path.exists(path):
+        _demand_trusted(path)
+    else:
+        _make_folder(os.path.dirname(path))
         with _locked(path + ".lock"):
             if not os.path.exists(path):  # another process may have made it meanwhile
                 _compile(torch, sources, path)
@@ -48,9 +50,11 @@ def built(torch) -> str:
 def is_built(torch) -> bool:
     """Whether install() need not compile. Raises NativeError if it could not."""
     path, _ = _place(torch)
-    if not os.path.exists(path):
-        _compiler(), _cuda_folders(torch)
-    return os.path.exists(path)
+    if os.path.exists(path):
+        _demand_trusted(path)
+        return True
+    _compiler(), _cuda_folders(torch)
+    return False
 
 
 def _place(torch) -> tuple:
@@ -88,7 +92,7 @@ def source_files(folders: list) -> list:
 
 def _key(torch, sources: list) -> str:
     told = [torch.__version__, str(getattr(torch.version, "git_version", "")), str(_cxx11_abi(torch)),
-            platform.machine()]
+            platform.machine(), " ".join(platform.libc_ver())]
     digest = hashlib.sha256("\n".join(told).encode())
     for path in source_files(sources):
         with open(path, "rb") as file:
@@ -113,15 +117,25 @@ def _folder() -> str:
     return os.path.abspath(os.environ.get(CACHE) or os.path.join(cache, "vmmcache"))
 
 
-def _demand_folder(folder: str) -> None:
-    """Makes the folder. Refuses one that others can write to: what lies there is loaded into this process."""
+def _make_folder(folder: str) -> None:
+    """Makes the folder, if there is none. Refuses one that is not the user's own."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        found = os.stat(folder)
     except OSError as error:
         raise NativeError(f"the folder of builds cannot be made ({error}); {CACHE} names another one") from error
-    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise NativeError(f"other users can write to {folder}; {CACHE} names another folder")
+    _demand_owner(folder, (os.getuid(),))
+
+
+def _demand_trusted(path: str) -> None:
+    """Refuses a build that other users than this one and root could have put there: it is loaded into this process."""
+    for name in (os.path.dirname(path), path):
+        _demand_owner(name, (os.getuid(), 0))
+
+
+def _demand_owner(name: str, owners: tuple) -> None:
+    found = os.stat(name)
+    if found.st_uid not in owners or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise NativeError(f"other users can write to {name}; {CACHE} names another folder")
 
 
 @contextlib.contextmanager
@@ -190,6 +204,7 @@ def _compile(torch, sources: list, path: str) -> None:
         for standard in STANDARDS:
             problem = _run(_command(torch, sources, standard, part))
             if problem is None:
+                os.chmod(part, 0o755)
                 os.replace(part, path)
                 return
     finally:

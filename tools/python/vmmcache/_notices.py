@@ -7,7 +7,8 @@ import warnings
 from ._errors import VmmWarning
 
 _NEVER = ("torch.cuda.MemPool", "sharing CUDA tensors with other processes", "NCCL's registration of tensor memory",
-          "torch.backends.cudnn.benchmark")
+          "torch.backends.cudnn.benchmark", "the profiler's profile_memory", "stacks of C++ and annotations in snapshots",
+          "memory that PyTorch frees before a request fails")
 _WITHOUT_PLAIN_GRAPHS = "torch.compile(mode='reduce-overhead') without install(plain_graphs=True)"
 
 _SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -30,8 +31,8 @@ def warn(why_not, features: list) -> None:
     that was asked for. features: what does not work."""
     for name in _SETTINGS:
         if _has_expandable_segments(os.environ.get(name, "")):
-            warnings.warn(f"{name} has expandable_segments:True, which does nothing to vmmcache but changes what "
-                          "some frameworks (vLLM, SGLang) do: remove it", VmmWarning, stacklevel=3)
+            warnings.warn(f"{name} has expandable_segments:True, which has no effect on vmmcache but changes what "
+                          "some frameworks (vLLM, SGLang) do: see docs/pytorch.md#sleep", VmmWarning, stacklevel=3)
     if why_not is not None:
         reason = f", because its allocator class cannot be used: {why_not}" if why_not else ""
         warnings.warn(f"vmmcache uses PyTorch's plug-in interface{reason}; these do not work with it: {', '.join(features)}",

@@ -32,7 +32,8 @@ def main(arguments: list) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m vmmcache run", description="Runs a Python program. In it, and in all Python processes that it starts, "
-        "import torch makes libvmmcache the allocator of PyTorch. Variables such as VMM_LIMIT hold the settings.")
+        "import torch makes libvmmcache the allocator of PyTorch, or ends the process with status 1. "
+        "Variables such as VMM_LIMIT hold the settings.")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--native", action="store_const", dest="native", const="1", help="the allocator class, or an error")
     kinds.add_argument("--auto", action="store_const", dest="native", const="auto",
@@ -62,7 +63,7 @@ def _unreachable():
 
 
 def _environment(given) -> dict:
-    chosen = {_auto.AUTOINSTALL: "1"}
+    chosen = {_auto.AUTOINSTALL: _auto.STRICT}
     if given.native is not None:
         chosen[_auto.NATIVE] = given.native
     if given.plain_graphs:

@@ -4,7 +4,7 @@
 
 stand_in(), or VMMCACHE_MEMORY_SAVER=1 with VMMCACHE_AUTOINSTALL=1, gives this module to frameworks that import
 torch_memory_saver. It needs no LD_PRELOAD. Differences: pausing what is paused does nothing, tags that nothing has are
-accepted, and what fails leaves all memory as it was.
+accepted, and a pause that fails wakes what it can.
 """
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def configure_subprocess():
     """A context: Python processes that are started in it have vmmcache and this module."""
     names = (_auto.AUTOINSTALL, _auto.MEMORY_SAVER)
     before = {name: os.environ.get(name) for name in names}
-    os.environ.update({name: "1" for name in names})
+    os.environ.update({name: "1" for name in names if before[name] in (None, *_auto.OFF)})
     try:
         yield
     finally:

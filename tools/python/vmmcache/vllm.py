@@ -116,7 +116,9 @@ def register() -> None:
         _auto.install()
         importlib.import_module(_ALLOCATOR).CuMemAllocator = CuMemAllocator
         _register_backend()
-    except Exception as error:  # vLLM must run without us, too
+    except Exception as error:
+        if _auto.is_strict():
+            raise
         print(f"vmmcache: vLLM runs without it: {' '.join(str(error).split())}", file=sys.stderr)
 
 

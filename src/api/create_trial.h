@@ -1,0 +1,13 @@
+/*
+ * Creates a cache to check settings with it.
+ * Called by: torch, which checks settings before it opens a device. Locks: none.
+ */
+#ifndef VMM_API_CREATE_TRIAL_H
+#define VMM_API_CREATE_TRIAL_H
+
+#include "vmmcache/vmmcache.h"
+
+/* Does what vmm_create() does, except that VMM_TRACE and VMM_MONITOR have no effect on the cache. `out` is not NULL. */
+vmm_status vmm__cache_create_trial(const vmm_config *config, vmm_cache **out);
+
+#endif
