@@ -1044,13 +1044,15 @@ VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size
  *           These blocks are copied to a new one: those of up to 1 MiB; large ones that cannot grow in place and that
  *           vmm_record_stream() named, or whose pool is retained or of the kind GRAPH; all with debug mode, zero or nvtx.
  *           The old block is then freed, and waits for the streams of vmm_record_stream(), which do not go over to the
- *           new one. resize_copied_bytes counts what is copied.
+ *           new one. The new block is not taken from another stream's memory, where vmm_alloc() might find one
+ *           before it fails. resize_copied_bytes counts what is copied.
  * Takes:    ptr; bytes, above 0.
  * Returns:  VMM_OK and the block's address in *out, which may be ptr. out may be &ptr.
  * Threads:  any, while the block is live; no other call on the block may be under way.
  * On failure: the block is unchanged. ERR_DEVICE_OOM, ERR_ADDRESS_SPACE as vmm_alloc(); ERR_UNKNOWN_POINTER;
  *           ERR_INVALID_ARGUMENT (NULL; bytes is 0; the block is imported; it would have to move or lose memory and is
- *           pinned, exported, or reserved in a retained pool; bytes must be copied and the block's stream has ended or is being captured),
+ *           pinned, exported, or reserved in a retained pool; bytes must be copied and the block's stream has ended or
+ *           is being captured),
  *           ERR_UNSUPPORTED (a reserved block must move, and the driver maps memory at one address only), ERR_HOST_OOM,
  *           ERR_DRIVER, ERR_LOST.
  */
@@ -1234,7 +1236,7 @@ typedef struct vmm_stat {
     X(pressure_calls, COUNT, "Pressure calls")      /* calls of vmm_config.pressure */             \
     X(limit_bytes, BYTES, "Limit (0: none)")        /* of reserved_bytes */                        \
     X(streams, COUNT, "Streams")                    /* known, in all pools */                      \
-    X(retries, COUNT, "Retries")                    /* allocations that needed a reclaim step */   \
+    X(retries, COUNT, "Retries")                    /* requests that memory was reclaimed for */   \
     X(ooms, COUNT, "Out of memory")        /* allocations that failed because memory ran out */    \
     X(stalls, COUNT, "Stalls")             /* waits of the host for the device */                  \
     X(stream_waits, COUNT, "Stream waits") /* waits of one stream for another */                   \
@@ -1299,8 +1301,9 @@ typedef struct vmm_stats {
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
 /*
- * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: calls, waits,
- *           driver time and asleep_bytes.
+ * Does:     reads the statistics of one pool. Those that only a whole cache counts are 0: calls, waits, driver time,
+ *           retries, ooms, compactions, pressure_calls, asleep_bytes, imported_bytes, resize_copied_bytes, and those of
+ *           views but occupied_bytes.
  * Returns, Threads, On failure: as vmm_stats_get(); ERR_INVALID_ARGUMENT also if it is not a pool.
  */
 VMM_API vmm_status vmm_pool_stats_get(vmm_pool *pool, vmm_stats *out);

@@ -29,7 +29,7 @@ struct request {
     unsigned questions;          /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
     uint64_t given;
-    void *shared; /* the block found for it in another stream's lane; NULL: none */
+    void *borrowed; /* the block found for it in another lane; NULL: none */
 };
 
 #endif

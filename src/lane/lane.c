@@ -424,6 +424,7 @@ static vmm_status ref_await(struct lane *lane, struct heap *heap, uint64_t addre
                             struct block_ref *ref)
 {
     vmm_status status = vmm__uses_end(&lane->uses, address);
+    /* other processes use an exported block without this cache's knowledge */
     bool must_wait = status == VMM_OK && vmm__block_ref_is_exported(ref);
     if (status != VMM__PENDING && !must_wait)
         return status;
@@ -438,7 +439,7 @@ static vmm_status ref_await(struct lane *lane, struct heap *heap, uint64_t addre
     return VMM__PENDING;
 }
 
-/* Frees a block in any special case: pinned, used, or not live. */
+/* Frees a block in any special case: pinned, exported, used, named, or not live. */
 static __attribute__((noinline)) vmm_status ref_give(struct lane *lane, struct heap *heap,
                                                      uint64_t address)
 {

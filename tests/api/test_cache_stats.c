@@ -1,9 +1,9 @@
-/* The figures of what is handed out: exact for one caller, within known bounds for several. */
+/* Totals and peaks of allocations: exact for one caller, within known bounds for several. */
 #define _GNU_SOURCE
 #include "support/cache_support.h"
 #include "support/thread_support.h"
 
-/* What heap/totals.h allows a stream's account to keep back while several threads call. */
+/* What a lane may not have flushed while several threads call: see lane/counters.h. */
 #define COUNTERS_SLACK (4 * MIB)
 
 /* Two streams that have memory of their own, all of it free. */

@@ -130,6 +130,16 @@ POLICY_TEST(just_enough_chunks_are_released_for_the_driver)
     assert_int_equal(scene_reserved_bytes(scene), 5 * GRANULE);
 }
 
+/* A growth within the footprint target that the driver refuses goes to reclaim at once. */
+POLICY_TEST(a_refused_growth_is_not_tried_again_before_reclaim)
+{
+    void *block;
+    vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DEVICE_OOM, false);
+    assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(1), &block));
+    assert_int_equal(scene->cache->retries, 1);
+    assert_ok(vmm_free(scene->cache, block));
+}
+
 /* The step for unfinished chunks releases finished ones at once. */
 POLICY_TEST(finished_chunks_need_no_wait)
 {

@@ -48,7 +48,7 @@ static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t 
     return status == VMM__NO_FIT ? vmm__refill(cache, lane, bytes, out) : status;
 }
 
-/* Whether vmm__cache_admit() would pass. Leaves out the registry: the caller has followed the handle already. */
+/* Whether vmm__cache_admit() would pass, but for its look-up of the handle: the caller has already used the cache. */
 static bool is_admitted(const struct vmm_cache *cache)
 {
     return vmm__thread_slot_number() >= 0 && cache->generation == vmm__fork_generation();

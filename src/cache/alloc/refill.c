@@ -27,7 +27,7 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
         status = vmm__grow(cache, demand, GROW_WITHIN);
     if (status == VMM__NO_FIT)
         status = vmm__transfer(cache, demand, vmm__idle_usual(cache, request->lane));
-    if (status != VMM_OK)
+    if (status == VMM__NO_FIT)
         status = vmm__grow(cache, demand, request->from);
     if (status != VMM_OK)
         return status;
@@ -91,8 +91,8 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
             break;
         if (step_status != VMM_OK && !vmm__is_oom(step_status))
             return step_status;
-        if (request->shared != NULL) {
-            *out = request->shared;
+        if (request->borrowed != NULL) {
+            *out = request->borrowed;
             return VMM_OK;
         }
         status = refill_once(cache, request, out);

@@ -12,7 +12,7 @@
 /* Allocates a block for a lane's stream as vmm_alloc() promises. */
 vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out);
 
-/* The same, not from another stream's lane: see reuse/share.h. */
+/* The same, not from another stream's lane: see reuse/borrow.h. */
 vmm_status vmm__refill_own(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out);
 
 /* The same for a block of whole granules, away from all others. */

@@ -11,15 +11,15 @@
 /* Where the memory may come from. */
 enum grow_from {
     GROW_WITHIN, /* new memory within the footprint target only */
-    GROW_TARGET, /* the same, then views of idle memory, then new memory */
-    GROW_VIEW,   /* views with as little new memory as possible, then new memory */
-    GROW_FOLLOW /* the same; the stream waits, on the device, for other streams' work on their idle chunks */
+    GROW_TARGET, /* new memory within the target, else a view, else new memory beyond the target */
+    GROW_VIEW,   /* a view with as little new memory as possible, else new memory */
+    GROW_FOLLOW /* as GROW_VIEW; the stream waits, on the device, for other streams' work on their idle chunks */
 };
 
 /*
- * Maps memory so that the heap has a free block, or a run in a view, of at least as many bytes as are in demand. On failure the heap may have
- * gained idle chunks, and places without users may be gone. VMM__NO_FIT (GROW_WITHIN only), ERR_DEVICE_OOM,
- * ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_DRIVER.
+ * Maps memory so that the heap has a free block, or a run in a view, of at least as many bytes as are in demand. On
+ * failure the heap may have gained idle chunks, and places without users may be gone. VMM__NO_FIT (GROW_WITHIN only),
+ * ERR_DEVICE_OOM, ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_DRIVER.
  */
 vmm_status vmm__grow(struct vmm_cache *cache, const struct demand *demand, enum grow_from from);
 

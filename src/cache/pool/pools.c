@@ -436,12 +436,12 @@ static vmm_status destroy_check(struct pool *pool, bool adopts)
         return destroy_refuse(pool, "is retained");
     vmm__cache_counters_flush(pool->cache, NULL);
     bool has_blocks = vmm__stat_now(&pool->totals.allocations) > 0;
-    bool is_active = has_blocks || vmm__stat_now(&pool->totals.active_bytes) > 0;
+    bool has_hidden = pool->cache->debug != NULL && vmm__stat_now(&pool->totals.active_bytes) > 0;
     if (!adopts && has_blocks)
         return destroy_refuse(pool, "has live blocks, and adopt is 0");
     if (pool->phase == VMM_POOL_SLEEPING || pool->phase == VMM_POOL_WAKING)
         return destroy_refuse(pool, "goes to sleep or wakes");
-    if (pool->phase == VMM_POOL_ASLEEP && is_active) /* debug mode may keep blocks */
+    if (pool->phase == VMM_POOL_ASLEEP && (has_blocks || has_hidden)) /* debug mode keeps blocks */
         return destroy_refuse(pool, "has live blocks, and sleeps: wake it first");
     return VMM_OK;
 }

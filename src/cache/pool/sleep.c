@@ -479,7 +479,7 @@ static vmm_status wake_prepare(struct work *work)
     return transfers_open(work);
 }
 
-/* Wakes a pool; on failure puts back to sleep what woke. */
+/* Wakes a pool. On failure a part of it may be awake: the caller calls pool_rest(). */
 static vmm_status pool_wake(struct work *work)
 {
     uint64_t done = 0;

@@ -5,12 +5,12 @@
 #include "cache/reclaim/oom_report.h"
 #include "cache/reclaim/pressure.h"
 #include "cache/reclaim/trim.h"
-#include "cache/reuse/share.h"
+#include "cache/reuse/borrow.h"
 #include "cache/reuse/transfer.h"
 #include "cache/streams.h"
 
-/* A step returns VMM_OK if the request may now succeed, an error to end the request, or any internal outcome if it
- * has nothing to give. */
+/* A step returns VMM_OK if the request may now succeed, or any internal outcome if it has nothing to give. An error ends
+ * the request, but for one that says that memory ran out: the request is tried again. */
 typedef vmm_status (*reclaim_step)(struct vmm_cache *cache, struct request *request);
 
 static vmm_status ok_if(bool has_given)
@@ -108,11 +108,11 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
     return status == VMM__NO_FIT ? ok_if(is_raised) : status;
 }
 
-static vmm_status step_share(struct vmm_cache *cache, struct request *request)
+static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
 {
     if (request->growth != NULL || request->is_own)
         return VMM__NOTHING;
-    return ok_if(vmm__share(cache, request->lane, request->bytes, &request->shared) == VMM_OK);
+    return ok_if(vmm__borrow(cache, request->lane, request->bytes, &request->borrowed) == VMM_OK);
 }
 
 /* Mostly frees nothing yet, but fills limbo for the steps that wait. */
@@ -274,7 +274,7 @@ static vmm_status step_lend(struct vmm_cache *cache, struct request *request)
 {
     if (request->growth != NULL || request->is_own || need_of(cache, request).pool != NULL)
         return VMM__NOTHING;
-    return ok_if(vmm__lend(cache, request->lane, request->bytes, &request->shared) == VMM_OK);
+    return ok_if(vmm__lend(cache, request->lane, request->bytes, &request->borrowed) == VMM_OK);
 }
 
 /* Calls of the pressure function that one request may make. */
@@ -296,13 +296,13 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
     return VMM_OK;
 }
 
-/* In order; a step that waits for limbo follows each one that fills it. */
+/* In order. Steps that fill limbo come before one that waits for it. */
 static const struct {
     reclaim_step run;
     bool frees_blocks; /* so that earlier steps may succeed again: the sequence starts anew */
 } reclaim_steps[] = { { step_passed, false },     { step_view, false },
                       { step_follow, false },     { step_idle_finished, false },
-                      { step_share, false },      { step_idle, false },
+                      { step_borrow, false },     { step_idle, false },
                       { step_quarantine, true },  { step_wait_limbo, false },
                       { step_wait_uses, true },   { step_wait_pools, true },
                       { step_wait_stale, true },  { step_all_idle, false },

@@ -8,7 +8,7 @@
  *  step_follow           Also take other streams' idle memory whose work is unfinished, in place or in views; the
  *                        requesting stream waits for it on the device.
  *  step_idle_finished    Release just enough idle chunks of any stream whose work has finished.
- *  step_share            Serve a small block from another stream's memory (reuse/share.h).
+ *  step_borrow            Serve a small block from another stream's memory (reuse/borrow.h).
  *  step_idle             Put just enough idle chunks whose work is unfinished into limbo.
  *  step_quarantine       In debug mode, empty the quarantine, with no lock held; restart.
  *  step_wait_limbo       Wait on the host for the oldest chunk in limbo.
@@ -19,7 +19,7 @@
  *  step_pressure         Call the program's pressure function, with no lock held; if it freed something, restart. At
  *                        most 64 calls for each request.
  *  step_compact          Relocate live bytes and release the memory that they pinned (compact/compact.h).
- *  step_lend             Serve a block from the free memory of a pool with use_on_oom (reuse/share.h).
+ *  step_lend             Serve a block from the free memory of a pool with use_on_oom (reuse/borrow.h).
  *
  * May be called by: refill. Locks: the caller holds the grow lock and the requesting lane's lock. Steps that wait for
  * the device drop the lane's lock while they wait; step_quarantine and step_pressure drop both.

@@ -13,7 +13,7 @@
 #include "cache/grow/split.h"
 #include "cache/grow/stitch.h"
 #include "cache/reclaim/pressure.h"
-#include "cache/reuse/share.h"
+#include "cache/reuse/borrow.h"
 #include "cache/reuse/transfer.h"
 #include "debug/debug_mode.h"
 #include "lane/views.h"
@@ -33,7 +33,7 @@
     X(view_hit)                                                                                    \
     X(view_miss)                                                                                   \
     X(unmap)                                                                                       \
-    X(share)                                                                                       \
+    X(borrow)                                                                                      \
     X(limbo)                                                                                       \
     X(expired)                                                                                     \
     X(decay)                                                                                       \
@@ -88,16 +88,16 @@ static bool is_some(uint64_t count)
 }
 
 REACHED(growth, is_done, vmm_status, vmm__grow,
-        (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, enum grow_from from), cache,
-        heap, bytes, from)
+        (struct vmm_cache * cache, const struct demand *demand, enum grow_from from), cache, demand,
+        from)
 REACHED(cross, is_done, vmm_status, vmm__transfer,
-        (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, enum idle_when when), cache,
-        heap, bytes, when)
+        (struct vmm_cache * cache, const struct demand *demand, enum idle_when when), cache, demand,
+        when)
 REACHED(plan, is_done, vmm_status, vmm__plan_begin,
         (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, uint64_t allowed_bytes,
          enum idle_when when, struct plan *out),
         cache, heap, bytes, allowed_bytes, when, out)
-REACHED(share, is_done, vmm_status, vmm__share,
+REACHED(borrow, is_done, vmm_status, vmm__borrow,
         (struct vmm_cache * cache, struct lane *to, uint64_t bytes, void **out), cache, to, bytes,
         out)
 REACHED(decay, is_some, bool, vmm__decay_period_end, (struct decay * decay, struct lanes *lanes),

@@ -1,5 +1,5 @@
-/* Blocks from another lane's free memory: see share.h. */
-#include "cache/reuse/share.h"
+/* Blocks from another lane's free memory: see borrow.h. */
+#include "cache/reuse/borrow.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "lane/block_ref.h"
@@ -35,8 +35,8 @@ static vmm_status block_hand(struct lane *from, struct heap *heap, uint64_t addr
     return status;
 }
 
-static vmm_status lane_share(const struct vmm_cache *cache, struct lane *from, struct lane *to,
-                             uint64_t bytes, take_fn take, void **out)
+static vmm_status lane_borrow(const struct vmm_cache *cache, struct lane *from, struct lane *to,
+                              uint64_t bytes, take_fn take, void **out)
 {
     void *block;
     (void)vmm__lane_poll_locked(from, UINT32_MAX);
@@ -69,7 +69,7 @@ static vmm_status small_take(const struct vmm_cache *cache, struct lane *from, u
 }
 
 /* Skips lanes that fail for any reason. */
-vmm_status vmm__share(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
+vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
 {
     vmm_status status = VMM__NO_FIT;
     if (bytes > LANE_SMALL_LARGEST_BYTES || vmm__lane_is_retained(to) || cache->debug != NULL)
@@ -80,7 +80,7 @@ vmm_status vmm__share(struct vmm_cache *cache, struct lane *to, uint64_t bytes, 
         if (from == to || from->pool != to->pool)
             continue;
         vmm__lane_lock_second(from);
-        status = lane_share(cache, from, to, bytes, small_take, out);
+        status = lane_borrow(cache, from, to, bytes, small_take, out);
         vmm__lane_unlock(from);
     }
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
@@ -136,7 +136,7 @@ vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, v
         if (!may_lend(from, to))
             continue;
         vmm__lane_lock_second(from);
-        status = lane_share(cache, from, to, bytes, any_take, out);
+        status = lane_borrow(cache, from, to, bytes, any_take, out);
         vmm__lane_unlock(from);
     }
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;

@@ -9,14 +9,14 @@
  *
  * Called by: reclaim. Locks: the caller holds the grow lock and the requesting lane's lock; takes the other lanes' locks.
  */
-#ifndef VMM_CACHE_REUSE_SHARE_H
-#define VMM_CACHE_REUSE_SHARE_H
+#ifndef VMM_CACHE_REUSE_BORROW_H
+#define VMM_CACHE_REUSE_BORROW_H
 
 #include "cache/cache.h"
 
 /* Allocates a block of `bytes` for the stream of lane `to`. VMM__NO_FIT: no other lane has a block; `bytes` exceeds
  * LANE_SMALL_LARGEST_BYTES; `to` is a lane of a retained pool; or debug mode is on, whose records name each block's stream. */
-vmm_status vmm__share(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out);
+vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out);
 
 /* The same for a block of any size, from a pool that lends. VMM__NO_FIT: no such pool but that of `to` has a block; each block
  * of `to` must have chunks of its own; `to` is a graph pool in use; or debug mode is on. */
