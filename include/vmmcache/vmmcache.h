@@ -304,8 +304,9 @@ typedef struct vmm_config {
     vmm_switch zero; /* on: a block contains zeros when vmm_alloc() returns it. cuda, sim: the zeros
                         are written in stream order; order other streams that use the block after
                         the allocation. A capture records the write, and each launch of the graph
-                        repeats it. host: vmm_alloc() waits for the stream's work, also during a
-                        capture, and returns after writing the zeros; environment: VMM_ZERO=0|1 */
+                        repeats it. host: vmm_alloc() waits for the stream's work, during a capture
+                        for that of all streams, and returns after writing the zeros; environment:
+                        VMM_ZERO=0|1 */
     vmm_debug_mode debug; /* environment: VMM_DEBUG=off|record|on|stop */
     vmm_misuse_fn misuse; /* NULL: none */
     void *misuse_context;

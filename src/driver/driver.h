@@ -145,8 +145,8 @@ struct driver_piece {
  *
  *   copy         from device to device.
  *   clear        sets every byte of the range to `value`. On a stream under capture the clear becomes part of the graph.
- *                host: the bytes are written before the call returns, after all earlier work of the stream, even during
- *                a capture; the program may then use them without the stream.
+ *                host: the bytes are written before the call returns, after all earlier work of the stream, during a
+ *                capture after that of all streams; the program may then use them without the stream.
  *   read         reads ranges of device memory; blocks the host until the copies are complete. Not allowed on a stream
  *                under capture. sim knows the contents only of cleared memory; for other contents it returns bytes that
  *                are not 0 and have the upper bit clear.

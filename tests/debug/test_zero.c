@@ -268,6 +268,33 @@ CACHE_TEST(captured_host_blocks_are_zero_at_once)
     assert_ok(graph_pool_release(test->cache, id));
 }
 
+/* Launches of a pool's graphs write to what those graphs freed, on any stream. A later capture gets that memory: its
+ * clear must not write under a launch. */
+CACHE_TEST(captured_clear_waits_for_launches)
+{
+    vmm_pool_id id = { 1, 2 };
+    size_t bytes = 5 * MIB;
+    debug_restart(test, VMM_DEBUG_OFF, 1);
+    assert_ok(graph_pool_begin(test->cache, id, NULL, NULL));
+    capture_begin(test, 1);
+    void *first = block_alloc(test, bytes, 1);
+    block_free(test, first);
+    capture_end(test, 1);
+    block_fill(test, first, bytes, CANARY_WORD, 2); /* a launch of that capture */
+    assert_ok(vmm__driver_delay(test->driver, DELAY_NS, test->streams[2]));
+    block_check(test, first, bytes, CANARY_WORD, 2);
+    capture_begin(test, 1);
+    void *block = block_alloc(test, bytes, 1);
+    assert_ptr_equal(block, first);
+    assert_true(!is_host() || owner_sees(test, block, bytes, 0, 1));
+    capture_end(test, 1);
+    work_verify(test);
+    assert_true(!is_host() || owner_sees(test, block, bytes, 0, 1));
+    block_free(test, block);
+    assert_ok(graph_pool_end(test->cache, id));
+    assert_ok(graph_pool_release(test->cache, id));
+}
+
 /* An allocation that cannot clear its block fails and changes nothing. */
 CACHE_TEST(allocation_without_zeros_fails)
 {

@@ -55,7 +55,7 @@ void vmm__host_wait_locked(struct host_work *work, struct host_position position
 }
 
 /* Streams that appear meanwhile are inserted before the first and are not waited for. */
-static void all_wait_locked(struct host_work *work)
+void vmm__host_all_wait_locked(struct host_work *work)
 {
     VMM_ASSERT_HELD(&work->lock);
     struct host_stream *stream = work->streams;
@@ -77,14 +77,14 @@ vmm_status vmm__host_device_wait_locked(struct host_work *work)
             status = vmm__host_capture_break_locked(stream, "device_wait");
     }
     if (status == VMM_OK)
-        all_wait_locked(work);
+        vmm__host_all_wait_locked(work);
     return status;
 }
 
 vmm_status vmm__host_mismatches_locked(struct host_work *work, uint64_t *places)
 {
     VMM_ASSERT_HELD(&work->lock);
-    all_wait_locked(work);
+    vmm__host_all_wait_locked(work);
     *places = work->mismatches;
     return VMM_OK;
 }

@@ -245,6 +245,9 @@ uint64_t vmm__host_piece_run(const struct host_piece *piece);
 /* Blocks until the position is reached; releases the lock meanwhile. */
 void vmm__host_wait_locked(struct host_work *work, struct host_position position);
 
+/* Blocks until the work of all streams so far has finished; releases the lock meanwhile. */
+void vmm__host_all_wait_locked(struct host_work *work);
+
 /* Wakes the host threads that wait for a position this stream has reached. */
 void vmm__host_wake_locked(struct host_work *work, const struct host_stream *stream);
 

@@ -118,7 +118,8 @@ static void stream_finish_locked(struct host_work *work, vmm_stream name)
 }
 
 /* Writes the bytes before it returns, because the program accesses this memory directly, without a stream. A stream
- * under capture accepts no work; its earlier work finishes first, then the bytes are written. */
+ * under capture accepts no work; the work of all streams finishes first, because graphs that use this memory may have
+ * been launched on any of them. */
 vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
                            vmm_stream stream)
 {
@@ -132,10 +133,13 @@ vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t byt
     vmm__mutex_lock(&work->lock);
     const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
     bool is_captured = found != NULL && found->is_captured;
-    if (!is_captured)
+    if (is_captured) {
+        vmm__host_all_wait_locked(work);
+    } else {
         status = vmm__host_submit_locked(work, &piece, stream);
-    if (status == VMM_OK)
-        stream_finish_locked(work, stream);
+        if (status == VMM_OK)
+            stream_finish_locked(work, stream);
+    }
     vmm__mutex_unlock(&work->lock);
     if (is_captured)
         (void)vmm__host_piece_run(&piece);
