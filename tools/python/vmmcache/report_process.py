@@ -79,20 +79,23 @@ def _is_trace(pid: int, descriptor: str, path: str) -> bool:
 
 
 def _read_trace(pid: int, traces: list) -> Recording:
-    _, path, name = traces[0]
+    """The largest one. While it has no operations, another one may become the largest."""
+    for tries_left in range(_TRIES - 1, -1, -1):
+        _, path, name = traces[0]
+        try:
+            with open(path, "rb") as file:
+                recording = report_trace.read(file, name, _name(pid))
+            break
+        except (ReportError, OSError):
+            if not tries_left:
+                raise
+        time.sleep(PERIOD_SECONDS)
+        traces = _traces(pid) or traces
     if len(traces) > 1:
         others = ", ".join(trace[2] for trace in traces[1:])
         print(f"vmmcache-report: the process {pid} records several caches; this is {name}, and others are: {others}",
               file=sys.stderr)
-    for tries_left in range(_TRIES - 1, -1, -1):
-        try:
-            with open(path, "rb") as file:
-                return report_trace.read(file, name, _name(pid))
-        except ReportError:
-            if not tries_left:
-                raise
-            time.sleep(PERIOD_SECONDS)
-    raise AssertionError
+    return recording
 
 
 # ---- Samples of what it publishes --------------------------------------------------------------------------------------
