@@ -243,9 +243,9 @@ static vmm_item_state unit_item_state(const struct reserved *block, const struct
 {
     if (chunk->is_asleep)
         return VMM_ITEM_ASLEEP;
-    if (block->is_freed)
-        return VMM_ITEM_FREE;
-    return chunk->state == CHUNK_HELD ? VMM_ITEM_LIVE : VMM_ITEM_WAITING;
+    if (chunk->state == CHUNK_LIMBO)
+        return VMM_ITEM_WAITING;
+    return block->is_freed ? VMM_ITEM_FREE : VMM_ITEM_LIVE;
 }
 
 /* Visits a reserved block after the chunk at its start, and its other chunks in order. */
