@@ -89,8 +89,8 @@ void operation_alloc_aligned(struct stress *stress, const struct operation *oper
     if (model->blocks[operation->a].is_live || stress->taking == operation->a ||
         bytes >> HUGE_SHIFT != 0 || is_too_much(stress, bytes + alignment))
         return;
-    unsigned legal = stress_alloc_statuses(
-        stress, bytes + alignment); /* what the alignment skips may be needed, too */
+    /* what the alignment skips may be needed, too */
+    unsigned legal = stress_alloc_statuses(stress, bytes + alignment);
     legal |= stress_alloc_statuses(stress, bytes) & STATUS_BIT(OK);
     bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
     if (has_own_chunks && alignment > stress->driver->granule_bytes)
