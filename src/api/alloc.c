@@ -175,7 +175,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
 static vmm_status block_use(vmm_cache *cache, const void *ptr, struct lane *user)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = vmm__free_lane_lock(cache, address);
+    struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL) {
         vmm_status status =
             vmm__reserved_use(cache, address, user == NULL ? NULL : &user->timeline);

@@ -7,6 +7,7 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "cache/grow/source.h"
 #include "cache/pool/capture.h"
 #include "cache/pool/ticket.h"
 #include "cache/reclaim/trim.h"
@@ -323,6 +324,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
+    vmm__source_return(cache);
     vmm__pools_fini(cache); /* last: chunks leave the accounts of their pools */
     vmm__import_close(cache);
     vmm__lost_unlisten(&cache->driver->lost, &cache->lost_listener);

@@ -65,6 +65,21 @@ void vmm__api_trim_without_caching(vmm_cache *cache)
 
 /* ---- Life ---------------------------------------------------------------------------------- */
 
+static vmm_status source_check(const vmm_pool_options *options)
+{
+    const vmm_segment_source *source = &options->source;
+    bool is_none = source->alloc == NULL && source->free == NULL && source->segment_bytes == 0;
+    if (is_none)
+        return VMM_OK;
+    if (source->alloc == NULL || source->free == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_pool_create: source has no function %s",
+                          source->alloc == NULL ? "alloc" : "free");
+    if (options->shareable)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_pool_create: shareable: memory of a source cannot be exported");
+    return VMM_OK;
+}
+
 static vmm_status options_read(const vmm_pool_options *options, vmm_pool_options *out)
 {
     static const struct options_kind kind = { .what = "vmm_pool_create",
@@ -83,7 +98,7 @@ static vmm_status options_read(const vmm_pool_options *options, vmm_pool_options
                           "vmm_pool_create: reserve_bytes is %llu, above limit_bytes, %llu",
                           (unsigned long long)out->reserve_bytes,
                           (unsigned long long)out->limit_bytes);
-    return VMM_OK;
+    return source_check(out);
 }
 
 vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options, vmm_pool **out)
@@ -92,6 +107,9 @@ vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options, vm
     vmm_status status = vmm__api_admit_work(cache, "vmm_pool_create", out, "out");
     if (status == VMM_OK)
         status = options_read(options, &settings);
+    if (status == VMM_OK && settings.source.alloc != NULL && cache->nvtx != NULL)
+        status = vmm__error(VMM_ERR_UNSUPPORTED,
+                            "vmm_pool_create: source: nvtx cannot show memory of a source");
     if (status == VMM_OK)
         status = vmm__pool_create(cache, &settings, out);
     if (status == VMM_OK)

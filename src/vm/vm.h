@@ -31,6 +31,7 @@
 
 #include "base/stat.h"
 #include "vm/arena.h"
+#include "vm/sourced.h"
 #include "vm/timeline.h"
 
 enum chunk_state {
@@ -90,6 +91,8 @@ struct chunk {
     struct timeline *timeline; /* limbo: NULL if no work is in flight */
     struct limbo_wait *waits;  /* limbo: what it waits for after that */
     struct account *account;
+    struct sourced_segment
+        *segment; /* memory of a source; NULL: the cache created it. See sourced.h */
 };
 
 struct vm {
@@ -115,6 +118,7 @@ struct vm {
     uint32_t limbo_head;
     uint32_t limbo_tail;
     uint32_t remap_pending; /* see invariant 5 */
+    struct sourced_segments segments;
 };
 
 /* The resources that a cache may use. */

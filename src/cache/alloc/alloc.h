@@ -94,8 +94,11 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
 vmm_status vmm__alloc_own(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                           vmm_stream stream, void **out);
 
-/* Locks the lane whose heap owns an address. NULL, and no lane locked, if none does. */
-struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t address);
+/* The heap that owns an address of the program; NULL if none does. *address becomes its inner address (vm/sourced.h). */
+struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *address);
+
+/* The same, and locks the heap's lane. NULL: no lane is locked. */
+struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t *address);
 
 /* vmm_free() when the fast path could not lock the lane. *should_poll: whether the caller should run vmm__poll().
  * VMM__NOT_FOUND if no heap owns the address. */

@@ -2,7 +2,7 @@
 #include "cache/pool/place.h"
 #include "base/arith.h"
 #include "base/error.h"
-#include "cache/cache.h"
+#include "cache/alloc/alloc.h"
 #include "cache/pool/capture.h"
 #include "cache/pool/pools.h"
 #include "lane/block_ref.h"
@@ -14,6 +14,7 @@ struct place {
     struct lane *lane;
     struct heap *heap; /* that owns the address */
     uint64_t address;
+    uint64_t inner; /* address: see vm/sourced.h */
     uint64_t bytes; /* as the program asked for */
 };
 
@@ -35,7 +36,7 @@ static vmm_status refuse_other(const struct place *place, const char *what, cons
 static vmm_status refuse_taken(const struct place *place)
 {
     struct block_ref ref;
-    if (!vmm__block_ref_around(place->heap, place->address, &ref))
+    if (!vmm__block_ref_around(place->heap, place->inner, &ref))
         return refuse(place, "not all of them are free and mapped");
     const struct block *user = ref.block->state == BLOCK_OCCUPIED ? ref.block->user : ref.block;
     bool is_taken =
@@ -48,16 +49,15 @@ static vmm_status refuse_taken(const struct place *place)
     return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                       "vmm_pool_place: %llu bytes at 0x%llx: the block at 0x%llx is in the way",
                       (unsigned long long)place->bytes, (unsigned long long)place->address,
-                      (unsigned long long)address);
+                      (unsigned long long)vmm__views_outer(place->heap, address));
 }
 
 /* The heap that owns the address must be the lane's, and for blocks of this size. */
-static vmm_status heap_find(const struct vmm_cache *cache, struct place *place)
+static vmm_status heap_find(struct vmm_cache *cache, struct place *place)
 {
-    const struct arena *arena = &cache->vm.arena;
     char stream[32];
-    if (vmm__arena_contains(arena, place->address))
-        place->heap = vmm__directory_heap(&cache->directory, place->address);
+    place->inner = place->address;
+    place->heap = vmm__alloc_owner(cache, &place->inner);
     if (place->heap == NULL)
         return refuse(place, "the cache has no free memory there");
     const struct lane *lane = place->heap->lane;
@@ -95,11 +95,11 @@ static uint64_t block_bytes_choose(const struct vmm_cache *cache, const struct p
 /* Of these, a free block is placed as a whole: otherwise another block would get the rest of its chunks. */
 static bool would_split(const struct place *place, uint64_t block_bytes)
 {
-    if (!place->lane->has_own_chunks || !vmm__heap_has_extent(place->heap, place->address))
+    if (!place->lane->has_own_chunks || !vmm__heap_has_extent(place->heap, place->inner))
         return false;
-    const struct block *block = vmm__heap_cover(place->heap, place->address);
+    const struct block *block = vmm__heap_cover(place->heap, place->inner);
     return block->state == BLOCK_FREE &&
-           (block->address != place->address || block->node.size != block_bytes);
+           (block->address != place->inner || block->node.size != block_bytes);
 }
 
 static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
@@ -117,11 +117,10 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
     uint64_t block_bytes = block_bytes_choose(cache, place);
     if (would_split(place, block_bytes))
         return refuse(place, "no block of this size begins there");
-    status = vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
+    status = vmm__lane_place_locked(lane, place->heap, place->inner, place->bytes, block_bytes);
     if (status == VMM__NO_FIT) {
         lane_clean(lane);
-        status =
-            vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
+        status = vmm__lane_place_locked(lane, place->heap, place->inner, place->bytes, block_bytes);
     }
     if (status == VMM__NOT_FOUND)
         return refuse(place, "no block of this size begins there");

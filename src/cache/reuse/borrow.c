@@ -128,7 +128,7 @@ static bool may_lend(const struct lane *from, const struct lane *to)
 vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
 {
     vmm_status status = VMM__NO_FIT;
-    if (to->has_own_chunks || vmm__lane_is_retained(to) || cache->debug != NULL)
+    if (to->has_own_chunks || to->has_source || vmm__lane_is_retained(to) || cache->debug != NULL)
         return VMM__NO_FIT;
     vmm__lane_counters_flush(to);
     for (struct lane *from = cache->lanes.stocked.first; from != NULL && status != VMM_OK;
