@@ -281,8 +281,8 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
         status = VMM__NO_FIT;
     if (status == VMM__NO_FIT || status == VMM__NOT_FOUND)
         status = resize_by_copy(&call, ptr, bytes, out);
-    if (status == VMM_OK && cache->no_caching)
-        (void)vmm__trim(cache, 0, NULL); /* the bytes that a shorter block gave up */
+    if (status == VMM_OK)
+        vmm__api_trim_without_caching(cache); /* the bytes that a shorter block gave up */
     if (status == VMM_OK)
         vmm__error_restore(&line); /* of what the driver refused to release */
     return status;

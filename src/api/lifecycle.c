@@ -153,6 +153,7 @@ static void cache_tick(void *cache)
 {
     vmm__import_poll(cache);
     (void)vmm__poll(cache);
+    vmm__source_return(cache);
 }
 
 static void aliases_log(vmm_cache *cache)

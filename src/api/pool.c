@@ -6,6 +6,7 @@
 #include "base/handle.h"
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
+#include "cache/grow/source.h"
 #include "cache/pool/place.h"
 #include "cache/reclaim/trim.h"
 #include "cache/streams.h"
@@ -60,6 +61,7 @@ void vmm__api_trim_without_caching(vmm_cache *cache)
         return;
     vmm__error_save(&line);
     (void)vmm__trim(cache, 0, NULL);
+    vmm__source_return(cache);
     vmm__error_restore(&line);
 }
 
@@ -117,6 +119,19 @@ vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options, vm
     return status;
 }
 
+/* The second step refuses what the first has left, and undoes its begin. */
+static vmm_status sourced_destroy(struct pool *pool)
+{
+    struct error_line line;
+    vmm_status left = vmm__source_leave(pool);
+    vmm__error_save(&line);
+    vmm_status status = vmm__pool_destroy(pool, false);
+    if (status == VMM_OK || left == VMM_OK)
+        return status;
+    vmm__error_restore(&line);
+    return left;
+}
+
 vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
 {
     struct pool *pool;
@@ -127,7 +142,8 @@ vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
     char name[POOL_NAME_BYTES];
     memcpy(name, pool->name, sizeof name);
     vmm_status found = quarantine_flush(cache, "vmm_pool_destroy", __builtin_return_address(0));
-    status = vmm__pool_destroy(pool, adopt != 0);
+    status =
+        vmm__pool_has_source(pool) ? sourced_destroy(pool) : vmm__pool_destroy(pool, adopt != 0);
     if (status == VMM_OK)
         vmm__record_note(cache, "vmm_pool_destroy: %s", name);
     vmm__api_trim_without_caching(cache);
@@ -215,6 +231,7 @@ vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
         return status;
     vmm_status found = quarantine_flush(pool->cache, "vmm_pool_trim", __builtin_return_address(0));
     status = vmm__trim_pool(pool, keep_bytes, &released_bytes);
+    vmm__source_return(pool->cache);
     if (status == VMM_OK)
         vmm__record_note(pool->cache, "vmm_pool_trim: %s released %llu bytes", pool->name,
                          (unsigned long long)released_bytes);

@@ -67,7 +67,7 @@ static inline bool vmm__pool_is_retained(const struct pool *pool)
     return vmm__pool_is_used(pool) || pool->phase != VMM_POOL_AWAKE;
 }
 
-/* Whether all of its memory is that of a source of the program: see vm/sourced.h. */
+/* Whether all of its memory is that of a source of the program: see vm/vm.h. */
 static inline bool vmm__pool_has_source(const struct pool *pool)
 {
     return pool->source.alloc != NULL;

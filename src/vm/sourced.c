@@ -1,5 +1,4 @@
-/* Memory of sources: see sourced.h. */
-#include "vm/sourced.h"
+/* Segments, memory of sources: see vm.h. */
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
@@ -232,7 +231,7 @@ static vmm_status segment_check(const struct vm *vm, const struct sourced_segmen
     if (chunk != NULL && chunk->segment == segment && chunk->first == granule &&
         chunk->places == 0 && vmm__chunk_bytes(vm, chunk) == segment->bytes)
         return VMM_OK;
-    return vmm__error(VMM_ERR_INTERNAL, "segment: invariant 2: that at 0x%llx has no chunk",
+    return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 7: the segment at 0x%llx has no chunk",
                       (unsigned long long)segment->outer);
 }
 
@@ -244,7 +243,7 @@ vmm_status vmm__sourced_check(const struct vm *vm)
         const struct sourced_segment *segment = segments->sorted[i];
         vmm_status status = segment_check(vm, segment);
         if (status == VMM_OK && (segment->outer < end || is_in_arena(&vm->arena, segment)))
-            status = vmm__error(VMM_ERR_INTERNAL, "segment: invariant 1: that at 0x%llx overlaps",
+            status = vmm__error(VMM_ERR_INTERNAL, "vm: invariant 7: the segment at 0x%llx overlaps",
                                 (unsigned long long)segment->outer);
         if (status != VMM_OK)
             return status;

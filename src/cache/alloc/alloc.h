@@ -94,7 +94,7 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
 vmm_status vmm__alloc_own(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                           vmm_stream stream, void **out);
 
-/* The heap that owns an address of the program; NULL if none does. *address becomes its inner address (vm/sourced.h). */
+/* The heap that owns an address of the program; NULL if none does. *address becomes its inner address (vm/vm.h). */
 struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *address);
 
 /* The same, and locks the heap's lane. NULL: no lane is locked. */

@@ -180,7 +180,7 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     vmm__lane_unlock(lane);
     vmm__cache_lanes_vacate(cache);
     vmm__cache_lanes_turn(cache);
-    if (status == VMM_OK && request.growth == NULL) /* it may be lent by a pool with a source */
+    if (status == VMM_OK && request.growth == NULL) /* another pool, with a source, may lend it */
         *out = vmm__source_outer(cache, *out);
     status = vmm__cache_checked(cache, CHECK_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);

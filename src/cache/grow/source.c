@@ -3,6 +3,8 @@
 #include "base/arith.h"
 #include "base/callback.h"
 #include "base/error.h"
+#include "cache/pool/pools.h"
+#include "cache/reclaim/trim.h"
 
 static void locks_drop(struct vmm_cache *cache, struct lane *held)
 {
@@ -23,9 +25,9 @@ static void locks_take(struct vmm_cache *cache, struct lane *held)
 static void segment_return(const struct vmm_cache *cache, struct sourced_segment *segment)
 {
     struct callback callback;
+    vmm_segment_free_fn give = segment->source.free;
     vmm__callback_begin(&callback, cache, false);
-    segment->source.free(segment->source.context, (void *)(uintptr_t)segment->outer,
-                         segment->bytes);
+    give(segment->source.context, (void *)(uintptr_t)segment->outer, segment->bytes);
     vmm__callback_end(&callback);
 }
 
@@ -47,6 +49,19 @@ void vmm__source_return_locked(struct vmm_cache *cache, struct lane *held)
     locks_drop(cache, held);
     vmm__source_return(cache);
     locks_take(cache, held);
+}
+
+vmm_status vmm__source_leave(struct pool *pool)
+{
+    uint64_t released_bytes;
+    vmm_status status = vmm__pool_unretain(pool);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__cache_wait(pool->cache);
+    if (status == VMM_OK)
+        status = vmm__trim_pool(pool, 0, &released_bytes);
+    vmm__source_return(pool->cache);
+    return status;
 }
 
 /* ---- New segments -------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /*
- * Pools whose memory is that of a source of the program: see vmm_segment_source and vm/sourced.h. Calls the source's two
+ * Pools whose memory is that of a source of the program: see vmm_segment_source and vm/vm.h. Calls the source's two
  * functions, both without locks: they may call CUDA, and the cache.
  *
  * Owns: nothing. May be called by: cache, api. Locks: as each function says.
@@ -38,5 +38,8 @@ void vmm__source_return(struct vmm_cache *cache);
 
 /* The same for a caller that holds the grow lock and the lock of a lane. */
 void vmm__source_return_locked(struct vmm_cache *cache, struct lane *held);
+
+/* Waits for the work on the memory of a pool without live blocks, and gives it back, as far as that work has ended. */
+vmm_status vmm__source_leave(struct pool *pool);
 
 #endif

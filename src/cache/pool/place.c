@@ -2,7 +2,7 @@
 #include "cache/pool/place.h"
 #include "base/arith.h"
 #include "base/error.h"
-#include "cache/alloc/alloc.h"
+#include "cache/cache.h"
 #include "cache/pool/capture.h"
 #include "cache/pool/pools.h"
 #include "lane/block_ref.h"
@@ -14,7 +14,7 @@ struct place {
     struct lane *lane;
     struct heap *heap; /* that owns the address */
     uint64_t address;
-    uint64_t inner; /* address: see vm/sourced.h */
+    uint64_t inner; /* address: see vm/vm.h */
     uint64_t bytes; /* as the program asked for */
 };
 
@@ -56,8 +56,9 @@ static vmm_status refuse_taken(const struct place *place)
 static vmm_status heap_find(struct vmm_cache *cache, struct place *place)
 {
     char stream[32];
-    place->inner = place->address;
-    place->heap = vmm__alloc_owner(cache, &place->inner);
+    place->inner = vmm__sourced_inner(&cache->vm, place->address);
+    if (vmm__arena_contains(&cache->vm.arena, place->inner))
+        place->heap = vmm__directory_heap(&cache->directory, place->inner);
     if (place->heap == NULL)
         return refuse(place, "the cache has no free memory there");
     const struct lane *lane = place->heap->lane;

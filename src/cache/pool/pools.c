@@ -7,7 +7,6 @@
 #include "cache/pool/capture.h"
 #include "cache/pool/pool_backup.h"
 #include "cache/pool/sleep.h"
-#include "cache/reclaim/trim.h"
 #include "cache/streams.h"
 
 /* ---- Life ---------------------------------------------------------------------------------- */
@@ -455,10 +454,16 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);
     vmm_status status = destroy_check(pool, adopts);
+    if (status == VMM_OK && vmm__pool_has_source(pool) &&
+        vmm__stat_now(&pool->account.reserved_bytes) > 0)
+        status = destroy_refuse(pool, "has a source, and work on its memory has not ended");
     if (status == VMM_OK && pool->phase == VMM_POOL_ASLEEP)
         status = vmm__sleep_end_locked(pool);
-    if (status != VMM_OK)
+    if (status != VMM_OK) {
+        pool->uses = vmm__max(pool->uses,
+                              own_uses(pool)); /* of one with a source: see vmm__pool_unretain() */
         return status;
+    }
     bool must_wait = vmm__pool_is_used(pool);
     (void)vmm__handle_close(pool->handle);
     pool->handle = NULL;
@@ -471,7 +476,7 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts)
 }
 
 /* Ends the use of a graph pool, so that its memory can be released. */
-static vmm_status source_unretain_locked(struct pool *pool)
+static vmm_status unretain_locked(struct pool *pool)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);
     vmm_status status = destroy_check(pool, false);
@@ -480,40 +485,26 @@ static vmm_status source_unretain_locked(struct pool *pool)
     pool->uses = 0;
     pool->is_leaving = true;
     status = vmm__pools_leave_locked(pool->cache);
-    if (status == VMM__NOTHING)
-        status = destroy_refuse(pool, "has a source, and a capture forbids to wait for the device");
-    return status;
+    if (status != VMM_OK)
+        pool->uses = own_uses(pool);
+    return status == VMM__NOTHING
+               ? destroy_refuse(pool, "has a source, and a capture forbids to wait for the device")
+               : status;
 }
 
-/* Gives all memory of a pool without live blocks back to its source, which is not called any longer then. */
-static vmm_status source_leave(struct pool *pool)
+vmm_status vmm__pool_unretain(struct pool *pool)
 {
-    struct vmm_cache *cache = pool->cache;
-    uint64_t released_bytes;
-    vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = source_unretain_locked(pool);
-    vmm__fair_unlock(&cache->grow_lock);
-    if (status == VMM_OK)
-        status = vmm__cache_wait(cache);
-    if (status == VMM_OK)
-        status = vmm__trim_pool(pool, 0, &released_bytes);
-    if (status == VMM_OK && vmm__stat_now(&pool->account.reserved_bytes) > 0)
-        status = destroy_refuse(pool, "has a source, and work on its memory has not ended");
+    vmm__fair_lock(&pool->cache->grow_lock);
+    vmm_status status = unretain_locked(pool);
+    vmm__fair_unlock(&pool->cache->grow_lock);
     return status;
 }
 
 vmm_status vmm__pool_destroy(struct pool *pool, bool adopts)
 {
     struct vmm_cache *cache = pool->cache;
-    vmm_status status = vmm__pool_has_source(pool) ? source_leave(pool) : VMM_OK;
-    if (status != VMM_OK) {
-        vmm__fair_lock(&cache->grow_lock);
-        pool->uses = vmm__max(pool->uses, own_uses(pool));
-        vmm__fair_unlock(&cache->grow_lock);
-        return status;
-    }
     vmm__fair_lock(&cache->grow_lock);
-    status = destroy_locked(pool, adopts);
+    vmm_status status = destroy_locked(pool, adopts);
     vmm__fair_unlock(&cache->grow_lock);
     return status;
 }

@@ -3,7 +3,6 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "cache/compact/compact.h"
-#include "cache/grow/source.h"
 
 /* One trim in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
 enum { CHECK_EVERY = VMM_CHECK >= 1 ? 1 : 0 };
@@ -217,7 +216,6 @@ vmm_status vmm__poll(struct vmm_cache *cache)
     vmm__error_save(&line);
     vmm_status status = vmm__trim_expired_locked(cache);
     vmm__fair_unlock(&cache->grow_lock);
-    vmm__source_return(cache);
     if (status == VMM_OK)
         vmm__error_restore(&line);
     return status;
@@ -265,7 +263,6 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
     trim_log(cache, released_bytes);
     status = vmm__cache_checked(cache, CHECK_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
-    vmm__source_return(cache);
     if (status != VMM_OK)
         return status;
     vmm__error_restore(&line);
@@ -308,7 +305,6 @@ vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *rele
     trim_log(cache, *released);
     status = vmm__cache_checked(cache, CHECK_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
-    vmm__source_return(cache);
     if (status == VMM_OK)
         vmm__error_restore(&line);
     return status;
