@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include "support/source_support.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -537,6 +538,56 @@ CACHE_TEST(random_calls_keep_contents_and_sums)
     for (int i = 0; i < BLOCKS; i++)
         block_free(test, blocks[i]);
     sourced_end(test, pool, source);
+}
+
+/* ---- Threads ------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, STEPS = 300, SLOTS = 32 };
+
+struct crowd {
+    struct cache_test *test;
+    vmm_pool *pool;
+    _Atomic(void *) slots[SLOTS]; /* any thread frees what any other made */
+    atomic_uint seed;
+};
+
+static void *crowd_run(void *context)
+{
+    struct crowd *crowd = context;
+    uint64_t seed = ++crowd->seed;
+    for (int step = 0; step < STEPS; step++) {
+        uint64_t bits = random_next(&seed);
+        void *block = NULL;
+        vmm_stream stream = crowd->test->streams[bits % 4];
+        vmm_status status =
+            vmm_alloc_from(crowd->pool, random_bytes(&seed, 6 * MIB), stream, &block);
+        assert_true(status == VMM_OK || status == VMM_ERR_DEVICE_OOM);
+        if (block != NULL && bits % 8 == 0)
+            assert_ok(vmm_record_stream(crowd->test->cache, block, crowd->test->streams[0]));
+        block = atomic_exchange(&crowd->slots[bits / 8 % SLOTS], block);
+        assert_ok(vmm_free(crowd->test->cache, block));
+        if (bits % 64 == 0)
+            assert_ok(vmm_pool_trim(crowd->pool, 0, NULL));
+    }
+    return NULL;
+}
+
+CACHE_TEST(threads_share_a_source)
+{
+    struct source *source = source_open(test);
+    struct crowd crowd = { .test = test,
+                           .pool = pool_make(test, .source = source_of(source, 8 * MIB)) };
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, crowd_run, &crowd), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    sourced_verify(test);
+    for (int i = 0; i < SLOTS; i++)
+        block_free(test, crowd.slots[i]);
+    work_verify(test);
+    sourced_verify(test);
+    sourced_end(test, crowd.pool, source);
 }
 
 CACHE_MAIN()
