@@ -4,7 +4,7 @@ PyTorch's allocator, and replays them through each allocator without the workloa
 
 usage: inside.py FOLDER [NAME...]        needs VMMCACHE_LIBRARY
 
-Writes FOLDER/inside.NAME.ALLOCATOR.json: nanoseconds of each step, the least of several processes, each of which begins
+Writes FOLDER/inside.NAME.ALLOCATOR.json: nanoseconds of each step, the least of several processes that each begin
 with an empty cache; and FOLDER/inside.NAME.trace.gz. Where FOLDER has records of run.py, the table compares with their
 steps under PyTorch's allocator. Replays count the functions of the allocator and its driver calls, nothing of PyTorch
 above it.
