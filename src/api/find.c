@@ -45,7 +45,8 @@ static vmm_status address_read_locked(struct vmm_cache *cache, uint64_t address,
     vmm__lane_lock(heap->lane);
     bool found = block_read(heap, inner, item);
     vmm_status status = found ? VMM_OK : vmm__block_ref_none("vmm_find", heap, inner);
-    item->address = vmm__sourced_outer(&cache->vm, item->address);
+    if (heap->lane->has_source)
+        item->address = vmm__sourced_outer(&cache->vm, item->address);
     vmm__lane_unlock(heap->lane);
     if (found && cache->debug != NULL && !heap->lane->is_imported) {
         cache->debug_view->show(cache->debug, item);

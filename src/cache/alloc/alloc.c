@@ -169,13 +169,10 @@ vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t
     return vmm__refill_growth(cache, lane, &growth, out);
 }
 
-struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *address)
+struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address)
 {
-    struct heap *heap = vmm__alloc_heap_of(cache, *address);
-    if (heap != NULL)
-        return heap;
     uint64_t inner = vmm__sourced_inner(&cache->vm, *address);
-    heap = inner == *address ? NULL : vmm__alloc_heap_of(cache, inner);
+    struct heap *heap = inner == *address ? NULL : vmm__alloc_heap_of(cache, inner);
     *address = heap == NULL ? *address : inner;
     return heap;
 }
