@@ -205,7 +205,7 @@ static vmm_status copy_alloc(const struct debug_call *call, struct copy *copy)
     if (call->cache->debug != NULL) /* which takes none from there */
         return vmm__api_alloc_slow(&alloc, copy->bytes, copy->stream, &copy->to);
     vmm_status status =
-        vmm__alloc_own(call->cache, copy->pool, copy->bytes, copy->stream, &copy->to);
+        vmm__alloc_unborrowed(call->cache, copy->pool, copy->bytes, copy->stream, &copy->to);
     return alloc_tell(&alloc, copy->bytes, copy->stream, copy->to, status);
 }
 

@@ -38,14 +38,18 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
                                          : vmm__cache_lane(cache, stream, out);
 }
 
-static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes, void **out)
+static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes,
+                             bool is_unborrowed, void **out)
 {
     if (cache->no_caching || lane->has_own_chunks) {
         vmm__cache_lane_activate(cache, lane);
         return vmm__refill_detached(cache, lane, bytes, out);
     }
     vmm_status status = lane_alloc_cached(cache, lane, bytes, out);
-    return status == VMM__NO_FIT ? vmm__refill(cache, lane, bytes, out) : status;
+    if (status != VMM__NO_FIT)
+        return status;
+    return is_unborrowed ? vmm__refill_unborrowed(cache, lane, bytes, out)
+                         : vmm__refill(cache, lane, bytes, out);
 }
 
 /* Whether vmm__cache_admit() would pass, but for its look-up of the handle: the caller has already used the cache. */
@@ -64,20 +68,15 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t by
         return VMM_OK;
     vmm_status status =
         is_plain && is_admitted(cache) ? VMM_OK : lane_choose(cache, pool, stream, &lane);
-    return status == VMM_OK ? lane_alloc(cache, lane, bytes, out) : status;
+    return status == VMM_OK ? lane_alloc(cache, lane, bytes, false, out) : status;
 }
 
-vmm_status vmm__alloc_own(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                          vmm_stream stream, void **out)
+vmm_status vmm__alloc_unborrowed(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                                 vmm_stream stream, void **out)
 {
     struct lane *lane;
     vmm_status status = lane_choose(cache, pool, stream, &lane);
-    if (status != VMM_OK)
-        return status;
-    if (cache->no_caching || lane->has_own_chunks)
-        return lane_alloc(cache, lane, bytes, out);
-    status = lane_alloc_cached(cache, lane, bytes, out);
-    return status == VMM__NO_FIT ? vmm__refill_own(cache, lane, bytes, out) : status;
+    return status == VMM_OK ? lane_alloc(cache, lane, bytes, true, out) : status;
 }
 
 vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_t bytes,
@@ -92,7 +91,7 @@ vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_
     *is_detached = !vmm__lane_is_retained(lane);
     vmm__fair_unlock(&cache->grow_lock);
     if (!*is_detached)
-        return lane_alloc(cache, lane, padded_bytes, out);
+        return lane_alloc(cache, lane, padded_bytes, false, out);
     vmm__cache_lane_activate(cache, lane);
     return vmm__refill_detached(cache, lane, bytes, out);
 }
@@ -130,7 +129,7 @@ static vmm_status aligned_alloc_own(struct vmm_cache *cache, struct lane *lane, 
 {
     uint64_t granule_bytes = cache->vm.arena.granule_bytes;
     if (alignment <= granule_bytes)
-        return lane_alloc(cache, lane, bytes, out);
+        return lane_alloc(cache, lane, bytes, false, out);
     return vmm__error(VMM_ERR_UNSUPPORTED,
                       "vmm_alloc_aligned: alignment is %llu; blocks of pool %s have chunks of "
                       "their own, and can have %llu at most",

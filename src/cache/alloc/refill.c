@@ -161,9 +161,12 @@ vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t byte
     return refill(cache, request, out);
 }
 
-vmm_status vmm__refill_own(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
+vmm_status vmm__refill_unborrowed(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
+                                  void **out)
 {
-    struct request request = { .lane = lane, .bytes = bytes, .from = GROW_TARGET, .is_own = true };
+    struct request request = {
+        .lane = lane, .bytes = bytes, .from = GROW_TARGET, .is_unborrowed = true
+    };
     return refill(cache, request, out);
 }
 

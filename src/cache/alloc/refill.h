@@ -12,8 +12,9 @@
 /* Allocates a block for a lane's stream as vmm_alloc() promises. */
 vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out);
 
-/* The same, not from another stream's lane: see reuse/borrow.h. */
-vmm_status vmm__refill_own(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out);
+/* The same, not from another lane: see reuse/borrow.h. */
+vmm_status vmm__refill_unborrowed(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
+                                  void **out);
 
 /* The same for a block of whole granules, away from all others. */
 vmm_status vmm__refill_detached(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
