@@ -51,10 +51,11 @@ vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct debug_cal
 {
     vmm_cache *cache = call->cache;
     vmm_status status;
-    struct lane *lane =
-        call->pool == NULL
-            ? vmm__alloc_lane_lock_unless(cache, stream, SLOW_PATH_ONLY)
-            : vmm__alloc_lane_lock_unless_in(cache, call->pool, stream, SLOW_PATH_ONLY);
+    struct lane *lane = NULL;
+    if (call->pool == NULL)
+        lane = vmm__alloc_lane_lock_unless(cache, stream, SLOW_PATH_ONLY);
+    else if (call->alignment <= LARGE_UNIT_BYTES && !call->is_unborrowed)
+        lane = vmm__alloc_lane_lock_unless_in(cache, call->pool, stream, SLOW_PATH_ONLY);
     if (lane == NULL) {
         status = vmm__api_alloc_unrecorded(call, bytes, stream, out);
     } else {
