@@ -85,7 +85,7 @@ struct vmm_cache {
     const struct debug_view *debug_view;
     bool has_guard_pages; /* see grow/guard_page.h */
     bool clears;          /* vmm_config.zero: memory that a commit adds is cleared */
-    /* The granule where the search for a detached block starts; grow_lock guards it. */
+    /* The granule where the search for the next guard page starts; grow_lock guards it. */
     uint64_t guard_page_next;
 
     struct fair_lock grow_lock;

@@ -43,7 +43,7 @@ static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t 
 {
     if (cache->no_caching || lane->has_own_chunks) {
         vmm__cache_lane_activate(cache, lane);
-        return vmm__refill_detached(cache, lane, bytes, out);
+        return vmm__refill_alone(cache, lane, bytes, out);
     }
     vmm_status status = lane_alloc_cached(cache, lane, bytes, out);
     if (status != VMM__NO_FIT)
@@ -79,21 +79,20 @@ vmm_status vmm__alloc_unborrowed(struct vmm_cache *cache, struct pool *pool, siz
     return status == VMM_OK ? lane_alloc(cache, lane, bytes, true, out) : status;
 }
 
-vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                               size_t padded_bytes, vmm_stream stream, void **out,
-                               bool *is_detached)
+vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                            size_t padded_bytes, vmm_stream stream, void **out, bool *is_alone)
 {
     struct lane *lane;
     vmm_status status = lane_choose(cache, pool, stream, &lane);
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
-    *is_detached = !vmm__lane_is_retained(lane);
+    *is_alone = !vmm__lane_is_retained(lane);
     vmm__fair_unlock(&cache->grow_lock);
-    if (!*is_detached)
+    if (!*is_alone)
         return lane_alloc(cache, lane, padded_bytes, false, out);
     vmm__cache_lane_activate(cache, lane);
-    return vmm__refill_detached(cache, lane, bytes, out);
+    return vmm__refill_alone(cache, lane, bytes, out);
 }
 
 /* A request for an aligned block. */
@@ -116,7 +115,7 @@ static vmm_status aligned_serve(struct vmm_cache *cache, void *context, void **o
     struct block *block =
         vmm__heap_find_aligned(aligned->heap, aligned->block_bytes, aligned->alignment);
     if (block == NULL)
-        status = vmm__grow_detached(cache, aligned->heap, aligned->block_bytes + padding, &block);
+        status = vmm__grow_alone(cache, aligned->heap, aligned->block_bytes + padding, &block);
     if (status != VMM_OK)
         return status;
     return vmm__lane_take_aligned_locked(aligned->lane, aligned->heap, block, aligned->bytes,

@@ -51,11 +51,10 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t by
 vmm_status vmm__alloc_unborrowed(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                                  vmm_stream stream, void **out);
 
-/* vmm__alloc_slow() for a block with whole granules of its own, between unmapped guard pages. *is_detached is false if
+/* vmm__alloc_slow() for a block with whole granules of its own, between unmapped guard pages. *is_alone is false if
  * the pool is retained: the block is then an ordinary one of padded_bytes. */
-vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                               size_t padded_bytes, vmm_stream stream, void **out,
-                               bool *is_detached);
+vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                            size_t padded_bytes, vmm_stream stream, void **out, bool *is_alone);
 
 /* The same as vmm__alloc_slow() for a block at a multiple of `alignment`, a power of two above 512. */
 vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t bytes,
