@@ -29,7 +29,11 @@
 #include "lane/slab.h"
 #include "lane/uses.h"
 
-enum { LANE_SMALL_LARGEST_BYTES = 1 << 20 };
+/* A block of a large heap is never as small as one of a small heap, even after a resize. */
+enum {
+    LANE_SMALL_LARGEST_BYTES = 1 << 20,
+    LANE_LARGE_LEAST_BYTES = LANE_SMALL_LARGEST_BYTES + LARGE_UNIT_BYTES
+};
 
 /* Expired memory: everything freed up to an epoch is to be released once its work has finished. */
 struct expired {
