@@ -102,7 +102,7 @@ struct vmm_cache {
     struct map exports; /* shares by block: see share/export.h; grow_lock guards it */
     struct routes routes;
     struct reserves reserves;
-    struct transfers transfers; /* of contents of pools that sleep or wake: see pool/sleep.h */
+    struct transfers transfers; /* of contents of pools that sleep or wake: see pool/pool_sleep.h */
     struct ticket *tickets;     /* linked by next; grow_lock guards the list */
     /* The lane that was locked last; NULL: none was, or the totals are shared. */
     _Atomic(struct lane *) active_lane;
