@@ -41,10 +41,8 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
 static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes,
                              bool is_unborrowed, void **out)
 {
-    if (cache->no_caching || lane->has_own_chunks) {
-        vmm__cache_lane_activate(cache, lane);
+    if (cache->no_caching || lane->has_own_chunks)
         return vmm__refill_alone(cache, lane, bytes, out);
-    }
     vmm_status status = lane_alloc_cached(cache, lane, bytes, out);
     if (status != VMM__NO_FIT)
         return status;
@@ -91,7 +89,6 @@ vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t b
     vmm__fair_unlock(&cache->grow_lock);
     if (!*is_alone)
         return lane_alloc(cache, lane, padded_bytes, false, out);
-    vmm__cache_lane_activate(cache, lane);
     return vmm__refill_alone(cache, lane, bytes, out);
 }
 

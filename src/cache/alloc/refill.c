@@ -126,6 +126,7 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
         demand->heap = &lane->large;
     struct error_line line;
     vmm__error_save(&line);
+    vmm__cache_lane_activate(cache, lane);
     vmm__fair_lock(&cache->grow_lock);
     if (vmm__trim_may_have_expired(cache))
         (void)vmm__trim_expired_locked(
@@ -179,6 +180,5 @@ vmm_status vmm__refill_growth(struct vmm_cache *cache, struct lane *lane,
                               const struct growth *growth, void **out)
 {
     struct request request = { .lane = lane, .bytes = growth->bytes, .growth = growth };
-    vmm__cache_lane_activate(cache, lane);
     return refill(cache, request, out);
 }
