@@ -537,15 +537,6 @@ static void ref_release(struct lane *lane, struct heap *heap, struct block_ref *
         vmm__slab_give(&lane->slabs, ref->slab, ref->object, epoch);
 }
 
-/* A stream has a timeline in each pool that it uses. After the lane's stream is closed, the same handle names another
- * stream. */
-static bool is_own(const struct lane *lane, const struct timeline *other)
-{
-    if (other == &lane->timeline)
-        return true;
-    return other->stream == lane->stream && !vmm__timeline_has_ended(&lane->timeline);
-}
-
 vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t address,
                                 struct timeline *other)
 {
@@ -553,7 +544,7 @@ vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t a
     struct block_ref ref;
     if (!vmm__lane_find_live_locked(lane, heap, address, &ref))
         return vmm__block_ref_unknown("vmm_record_stream", heap, address);
-    if (is_own(lane, other))
+    if (vmm__lane_is_of(lane, other))
         return VMM_OK;
     return vmm__uses_add(&lane->uses, address, other);
 }

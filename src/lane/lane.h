@@ -144,6 +144,15 @@ static inline bool vmm__lane_may_give(const struct lane *from, const struct lane
            (is_one_pool || (vmm__pool_shares(from->pool) && vmm__pool_shares(to->pool)));
 }
 
+/* Whether a timeline is of the lane's stream, which has one in each pool that it uses. After the lane's stream is closed,
+ * the same handle names another stream. */
+static inline bool vmm__lane_is_of(const struct lane *lane, const struct timeline *timeline)
+{
+    if (timeline == &lane->timeline)
+        return true;
+    return timeline->stream == lane->stream && !vmm__timeline_has_ended(&lane->timeline);
+}
+
 /* Whether the lane has memory, or addresses that may get some. The caller holds the grow lock. */
 static inline bool vmm__lane_has_memory(const struct lane *lane)
 {
