@@ -371,11 +371,8 @@ static vmm_status contents_wake(struct pool_sleep *work, uint64_t end, uint64_t 
         if (status == VMM_OK && work->has_contents)
             status = contents_copy(work, from, *done, UINT64_MAX, &copied);
     }
-    if (work->has_contents && status == VMM_OK)
-        status = copies_wait(work);
-    else if (work->has_contents)
-        (void)copies_wait(work);
-    return status;
+    vmm_status waited = work->has_contents ? copies_wait(work) : VMM_OK;
+    return status == VMM_OK ? waited : status;
 }
 
 void vmm__pool_wake_end(struct pool_sleep *work)
