@@ -5,7 +5,6 @@
  */
 #include "api/internal.h"
 #include "base/handle.h"
-#include "base/hostmem.h"
 #include "base/stack.h"
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
@@ -24,15 +23,6 @@ static uint64_t number_of(const void *handle)
     return (uint64_t)(uintptr_t)handle;
 }
 
-/* The calling thread's stack; NULL without host memory. */
-static struct stack *stack_take(const void *caller)
-{
-    struct stack *stack = vmm__host_alloc(1, sizeof *stack);
-    if (stack != NULL)
-        vmm__stack_take(stack, caller);
-    return stack;
-}
-
 static void alloc_record(struct recorder *recorder, const struct debug_call *call, size_t bytes,
                          vmm_stream stream, const void *block)
 {
@@ -42,7 +32,7 @@ static void alloc_record(struct recorder *recorder, const struct debug_call *cal
     event.stream = number_of(stream);
     event.pool = heap == NULL ? 0 : number_of(heap->lane->pool->handle);
     if (atomic_load_explicit(&recorder->has_stacks, memory_order_relaxed))
-        event.attached = stack_take(call->caller);
+        event.attached = vmm__stack_new(call->caller);
     vmm__recorder_push(recorder, event);
 }
 
