@@ -154,12 +154,16 @@ vmm_status vmm__cache_check_locked(struct vmm_cache *cache);
 
 /*
  * VMM_CHECK, set when the library is built, makes slow operations check all invariants at their end: 0 none; 1 each
- * trim and compaction; 2 also every 16th refill; 3 every refill. A broken invariant turns the operation's status into
- * ERR_INTERNAL.
+ * trim and compaction; 2 also every 16th refill, and other call that gets memory; 3 every one. A broken invariant turns
+ * the operation's status into ERR_INTERNAL.
  */
-#ifndef VMM_CHECK
-#define VMM_CHECK 0
-#endif
+enum { /* one operation in so many; 0: none */
+       CHECK_TRIM_EVERY = VMM_CHECK >= 1 ? 1 : 0,
+       CHECK_REFILL_EVERY = VMM_CHECK >= 3   ? 1
+                            : VMM_CHECK == 2 ? 16
+                                             : 0
+};
+
 static inline vmm_status vmm__cache_checked(struct vmm_cache *cache, uint64_t every,
                                             vmm_status status)
 {

@@ -9,9 +9,6 @@
 #include "cache/reclaim/trim.h"
 #include "cache/reuse/transfer.h"
 
-/* One refill in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
-enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
-
 /* In this order: new memory within the footprint target, idle memory of other streams where it lies, a view, and new
  * memory beyond the target. */
 static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
@@ -142,7 +139,7 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     vmm__lane_unlock(lane);
     vmm__cache_lanes_vacate(cache);
     vmm__cache_lanes_turn(cache);
-    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK)
         vmm__error_restore(&line);

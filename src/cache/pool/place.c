@@ -7,9 +7,6 @@
 #include "cache/pool/pools.h"
 #include "lane/block_ref.h"
 
-/* One call in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
-enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
-
 struct place {
     struct lane *lane;
     struct heap *heap; /* that owns the address */
@@ -145,7 +142,7 @@ vmm_status vmm__place(struct pool *pool, uint64_t address, uint64_t bytes, vmm_s
         status = place_locked(cache, &place);
         vmm__lane_unlock(place.lane);
     }
-    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     return status;
 }
