@@ -375,7 +375,7 @@ static vmm_status contents_wake(struct pool_sleep *work, uint64_t end, uint64_t 
     return status == VMM_OK ? waited : status;
 }
 
-void vmm__pool_wake_end(struct pool_sleep *work)
+static void pool_wake_finish(struct pool_sleep *work)
 {
     vmm__fair_lock(&work->cache->grow_lock);
     for (uint64_t i = 0; i < work->chunks.count; i++)
@@ -402,7 +402,7 @@ vmm_status vmm__pool_sleep(struct pool_sleep *work)
     vmm_status undone = contents_wake(work, vmm__min(done + 1, work->chunks.count), &done);
     work->sleeps = undone != VMM_OK;
     if (!work->sleeps)
-        vmm__pool_wake_end(work);
+        pool_wake_finish(work);
     vmm__error_restore(&line);
     return status;
 }
@@ -474,7 +474,8 @@ static void chunks_list_slept(struct pool_sleep *work)
     vmm__fair_unlock(&work->cache->grow_lock);
 }
 
-void vmm__pool_rest(struct pool_sleep *work)
+/* Puts what woke of a pool back to sleep. Leaves it as it is if copies may still write to its memory. */
+static void pool_wake_undo(struct pool_sleep *work)
 {
     uint64_t done;
     struct error_line line;
@@ -485,6 +486,14 @@ void vmm__pool_rest(struct pool_sleep *work)
     for (uint64_t from = 0; from < work->chunks.count; from = done + 1)
         (void)chunks_sleep(work, from, work->chunks.count, &done);
     vmm__error_restore(&line);
+}
+
+void vmm__pool_wake_end(struct pool_sleep *work)
+{
+    if (work->sleeps)
+        pool_wake_undo(work);
+    else
+        pool_wake_finish(work);
 }
 
 /* ---- The end of a pool -------------------------------------------------------------------- */

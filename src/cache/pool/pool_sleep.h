@@ -35,13 +35,10 @@ struct pool_sleep {
 /* Puts a pool to sleep. On failure wakes what sleeps already; `sleeps` is set if that fails, too. */
 vmm_status vmm__pool_sleep(struct pool_sleep *work);
 
-/* Wakes a pool. On failure a part of it may be awake: the caller calls vmm__pool_rest(). */
+/* Wakes a pool. On failure a part of it may be awake. */
 vmm_status vmm__pool_wake(struct pool_sleep *work);
 
-/* Puts what woke of a pool back to sleep. Leaves it as it is if copies may still write to its memory. */
-void vmm__pool_rest(struct pool_sleep *work);
-
-/* Ends the wake of a pool whose order succeeded: tells the program of the mappings. */
+/* Ends the wake of a pool: tells the program of the mappings, or, if `sleeps` is set, puts what woke back to sleep. */
 void vmm__pool_wake_end(struct pool_sleep *work);
 
 /* Frees the list of chunks. */

@@ -138,10 +138,7 @@ static void sleep_undo(struct pool_sleep *works, uint64_t count)
         if (!works[i].sleeps)
             continue;
         works[i].sleeps = vmm__pool_wake(&works[i]) != VMM_OK;
-        if (works[i].sleeps)
-            vmm__pool_rest(&works[i]);
-        else
-            vmm__pool_wake_end(&works[i]);
+        vmm__pool_wake_end(&works[i]);
     }
     vmm__error_restore(&line);
 }
@@ -164,10 +161,7 @@ static vmm_status wake_run(const struct sleep_order *order, struct pool_sleep *w
         status = vmm__pool_wake(&works[i]);
     for (uint64_t i = 0; i < order->count; i++) {
         works[i].sleeps = status != VMM_OK;
-        if (works[i].sleeps)
-            vmm__pool_rest(&works[i]);
-        else
-            vmm__pool_wake_end(&works[i]);
+        vmm__pool_wake_end(&works[i]);
     }
     return status;
 }
