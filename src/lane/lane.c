@@ -304,11 +304,14 @@ static vmm_status object_place(struct lane *lane, uint64_t address, uint64_t byt
     return VMM_OK;
 }
 
-/* In a pool whose blocks have chunks of their own, a free block is what one block left behind. */
-static bool is_whole_block(const struct heap *heap, uint64_t address, uint64_t bytes)
+/* In a pool whose blocks have chunks of their own, a free block is placed as a whole: otherwise another block would get
+ * the rest of its chunks. */
+static bool would_split(const struct heap *heap, uint64_t address, uint64_t bytes)
 {
+    if (!heap->lane->has_own_chunks || !vmm__heap_has_extent(heap, address))
+        return false;
     const struct block *block = vmm__heap_cover(heap, address);
-    return block->state != BLOCK_FREE || (block->address == address && block->node.size == bytes);
+    return block->state == BLOCK_FREE && (block->address != address || block->node.size != bytes);
 }
 
 vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t address,
@@ -321,8 +324,7 @@ vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t
         return VMM__NOT_FOUND;
     struct block *block;
     vmm_status status;
-    if (lane->has_own_chunks && vmm__heap_has_extent(heap, address) &&
-        !is_whole_block(heap, address, block_bytes))
+    if (would_split(heap, address, block_bytes))
         return VMM__NOT_FOUND;
     if (vmm__heap_has_extent(heap, address)) {
         status = vmm__heap_is_free(heap, address, block_bytes) ? vmm__heap_records_keep(heap, 2)

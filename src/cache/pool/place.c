@@ -89,16 +89,6 @@ static uint64_t block_bytes_choose(const struct vmm_cache *cache, const struct p
                                        : bytes;
 }
 
-/* Of these, a free block is placed as a whole: otherwise another block would get the rest of its chunks. */
-static bool would_split(const struct place *place, uint64_t block_bytes)
-{
-    if (!place->lane->has_own_chunks || !vmm__heap_has_extent(place->heap, place->address))
-        return false;
-    const struct block *block = vmm__heap_cover(place->heap, place->address);
-    return block->state == BLOCK_FREE &&
-           (block->address != place->address || block->node.size != block_bytes);
-}
-
 static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
 {
     struct lane *lane = place->lane;
@@ -112,8 +102,6 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
     if (place->bytes > cache->vm.arena.limit_bytes) /* also where block_bytes would overflow */
         return refuse_taken(place);
     uint64_t block_bytes = block_bytes_choose(cache, place);
-    if (would_split(place, block_bytes))
-        return refuse(place, "no block of this size begins there");
     status = vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
     if (status == VMM__NO_FIT) {
         lane_clean(lane);
