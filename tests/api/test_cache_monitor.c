@@ -37,6 +37,7 @@ static void memory_compare(const struct monitor_memory *memory, const vmm_stats 
     assert_int_equal(memory->requested_bytes, stats->requested_bytes.current);
     assert_int_equal(memory->allocated_bytes, stats->allocated_bytes.current);
     assert_int_equal(memory->active_bytes, stats->active_bytes.current);
+    assert_in_range(memory->active_peak_bytes, memory->active_bytes, stats->active_bytes.peak);
     assert_int_equal(memory->reserved_bytes, stats->reserved_bytes.current);
     assert_int_equal(memory->reserved_peak_bytes, stats->reserved_bytes.peak);
     assert_int_equal(memory->limbo_bytes, stats->limbo_bytes);
@@ -63,6 +64,10 @@ static void cache_compare(struct cache_test *test)
     assert_int_equal(view.cache->stitches, stats.stitches);
     assert_int_equal(view.cache->retries, stats.retries);
     assert_int_equal(view.cache->ooms, stats.ooms);
+    assert_int_equal(view.cache->asleep_bytes, stats.asleep_bytes);
+    assert_int_equal(view.cache->evictions, stats.evictions);
+    assert_int_equal(view.cache->pressure_calls, stats.pressure_calls);
+    assert_int_equal(view.cache->compactions, stats.compactions);
     assert_int_equal(view.cache->create_calls, stats.create_calls);
     assert_int_equal(view.cache->map_calls, stats.map_calls);
     assert_int_equal(view.cache->stalls, stats.stalls);
@@ -94,6 +99,44 @@ CACHE_TEST(figures_are_those_of_the_statistics)
                   VMM_ERR_DEVICE_OOM);
     assert_true(cache_stats(test).retries > 0 && cache_stats(test).ooms > 0);
     cache_compare(test);
+}
+
+/* Counts that take long to raise are set here. */
+CACHE_TEST(rare_counts_are_those_of_the_statistics)
+{
+    test->cache->view_stats.evictions = 3;
+    atomic_store(&test->cache->pressure_calls, 4);
+    atomic_store(&test->cache->compactions, 5);
+    test->cache->vm.asleep_bytes = 6;
+    cache_compare(test);
+    assert_int_equal(cache_stats(test).evictions, 3);
+    test->cache->vm.asleep_bytes = 0;
+}
+
+/* A lane allocates and frees blocks between the moments at which the monitor reads two values. */
+CACHE_TEST(values_of_different_moments_make_sense)
+{
+    void *block = block_alloc(test, 3 * MIB, 1);
+    (void)cache_stats(test); /* flushes the counters */
+    struct counters *counters = &test->cache->lanes.stocked.first->counters;
+    const struct counters flushed = *counters;
+    counters->requested_bytes.current -= 3 * MIB + 1;
+    counters->allocated_bytes.current -= 3 * MIB + 1;
+    counters->allocations.current -= 2;
+    struct view view = view_read(test->cache, sizeof buffer);
+    assert_int_equal(view.cache->memory.requested_bytes, 0);
+    assert_int_equal(view.cache->memory.allocated_bytes, 0);
+    assert_int_equal(view.cache->memory.active_bytes, 0);
+    assert_int_equal(view.cache->memory.blocks, 0);
+    assert_int_equal(view.cache->memory.frees, view.cache->memory.allocations);
+    counters->allocations.current = flushed.allocations.current + 2;
+    view = view_read(test->cache, sizeof buffer);
+    assert_int_equal(view.cache->memory.blocks, 3);
+    assert_int_equal(view.cache->memory.allocations, 3);
+    assert_int_equal(view.cache->memory.frees, 0);
+    *counters = flushed;
+    block_free(test, block);
+    cache_verify_empty(test);
 }
 
 CACHE_TEST(device_and_driver_are_named)

@@ -198,12 +198,12 @@ POLICY_TEST(without_views_growth_is_new_memory)
     assert_int_equal(scene->driver->mapped_bytes, 18 * GRANULE);
 }
 
-POLICY_TEST(detached_growth_is_new_memory)
+POLICY_TEST(growth_alone_is_new_memory)
 {
     struct heap *heap = &scene->lane->large;
     struct block *block;
     (void)extent(scene, heap, 20, 4, 1);
-    assert_ok(vmm__grow_detached(scene->cache, heap, 2 * GRANULE, &block));
+    assert_ok(vmm__grow_alone(scene->cache, heap, 2 * GRANULE, &block));
     assert_ok(vmm__cache_check(scene->cache));
     assert_int_equal(block->node.size, 2 * GRANULE);
     assert_true(block->prev == NULL && block->next == NULL);
