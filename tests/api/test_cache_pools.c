@@ -22,8 +22,7 @@ CACHE_TEST(a_pool_serves_its_blocks_from_chunks_of_its_own)
         block_free(test, mine);
         block_free(test, other);
     }
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_destroyed_cache_releases_the_memory_of_pools)
@@ -141,8 +140,7 @@ CACHE_TEST(lanes_of_ended_streams_serve_new_streams)
     assert_true(cache_stats(test).streams <= 4);
     for (int i = 0; i < STREAMS; i++)
         assert_ok(vmm__driver_stream_destroy(test->driver, streams[i]));
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(user_ids_are_unique)
@@ -201,8 +199,7 @@ CACHE_TEST(one_pool_serves_many_streams)
         }
     }
     cache_verify(test);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(many_pools_and_streams_take_turns)
@@ -408,8 +405,7 @@ CACHE_TEST(a_stream_ends_in_every_pool)
     assert_int_equal(cache_stats(test).create_calls, creates);
     block_free(test, next);
     block_free(test, blocks[1]);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_stream_handle_returns_to_its_pool)
@@ -423,8 +419,7 @@ CACHE_TEST(a_stream_handle_returns_to_its_pool)
     assert_int_equal(cache_stats(test).create_calls, creates);
     assert_ptr_equal(block_find(test, again).stream, test->streams[1]);
     block_free(test, again);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(the_own_stream_is_no_other_user_of_a_block)

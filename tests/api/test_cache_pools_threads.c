@@ -134,8 +134,7 @@ CACHE_TEST(threads_share_a_pool)
     cache_verify(test);
     assert_int_equal(pool_stats(pool).allocations.current, 0);
     assert_true(pool_stats(pool).reserved_bytes.peak <= 48 * MIB);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(threads_create_push_and_destroy_pools)

@@ -23,8 +23,7 @@ static vmm_pool *lender_make(struct cache_test *test, const vmm_pool_options *op
 static void lender_end(struct cache_test *test, vmm_pool *pool)
 {
     assert_ok(vmm_pool_drop(pool));
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 static void request_is_refused(struct cache_test *test, vmm_pool *pool, size_t bytes,
@@ -98,8 +97,7 @@ CACHE_TEST(a_promise_is_borrowed)
     void *block = block_alloc(test, 48 * MIB, 1);
     assert_ptr_equal(block_find(test, block).pool, pool);
     block_free(test, block);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(free_bytes_beside_live_blocks_are_borrowed)
@@ -122,8 +120,7 @@ CACHE_TEST(free_bytes_beside_live_blocks_are_borrowed)
     block_free(test, rest);
     for (int i = 1; i < 64; i += 2)
         block_free(test, blocks[i]);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_pool_with_no_split_lends_its_smallest_block_that_fits)

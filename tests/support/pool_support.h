@@ -48,6 +48,13 @@ static inline size_t pool_trim(vmm_pool *pool, size_t keep_bytes)
     return released;
 }
 
+/* Destroys a pool without live blocks; fails if anything is left in the cache. */
+static inline void pool_end(struct cache_test *test, vmm_pool *pool)
+{
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
 /* Whether a call was refused with ERR_INVALID_ARGUMENT and these words. */
 #define assert_refused(call, words)                                                                \
     do {                                                                                           \
