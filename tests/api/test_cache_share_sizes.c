@@ -26,8 +26,7 @@ CACHE_TEST(a_block_that_grows_shares_no_memory)
     cache_verify(test);
     block_free(test, block);
     block_free(test, next);
-    imports_vanish(other);
-    assert_ok(vmm_destroy(other));
+    importer_end(other);
     cache_verify_empty(test);
 }
 
@@ -69,8 +68,7 @@ CACHE_TEST(a_shared_block_keeps_its_place_in_a_resize)
     assert_ok(vmm_share_close(share, 0));
     assert_ok(vmm_resize(test->cache, block, MIB, &block));
     block_free(test, block);
-    imports_vanish(other);
-    assert_ok(vmm_destroy(other));
+    importer_end(other);
     cache_verify_empty(test);
 }
 
