@@ -200,7 +200,7 @@ CACHE_TEST(a_graph_pool_may_have_no_split)
     assert_ok(vmm_pool_route(pool, NULL, NULL));
     capture_begin(test, 1);
     void *block = block_alloc(test, 3 * MIB, 1);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
     assert_ptr_equal(block_alloc(test, 4 * MIB, 1), block);
     void *other = block_alloc(test, 3 * MIB, 1);
@@ -220,7 +220,7 @@ CACHE_TEST(a_push_leads_to_whole_blocks)
     void *block = block_alloc(test, 512, 1);
     assert_ok(vmm_pool_pop(pool));
     assert_int_equal(block_find(test, block).bytes, GRANULE);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
     pool_end(test, pool);
 }

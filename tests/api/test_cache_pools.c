@@ -15,7 +15,7 @@ CACHE_TEST(a_pool_serves_its_blocks_from_chunks_of_its_own)
     for (int i = 0; i < MIXED; i++) {
         void *mine = pool_alloc(test, pool, mixed_sizes[i], 1);
         void *other = block_alloc(test, mixed_sizes[i], 1);
-        assert_ptr_equal(block_find(test, other).pool, vmm_cache_pool(test->cache));
+        assert_in_pool(test, other, vmm_cache_pool(test->cache));
         assert_true(pool_id_is(block_find(test, mine).pool_id, 3, 4));
         block_fill(test, mine, mixed_sizes[i], 1, 1);
         block_check(test, mine, mixed_sizes[i], 1, 1);
@@ -52,8 +52,8 @@ CACHE_TEST(a_pool_with_live_blocks_is_destroyed_only_with_adopt)
     assert_int_equal(pool_stats(pool).allocations.current, 2);
     assert_ok(vmm_pool_destroy(pool, 1));
     assert_refused(vmm_pool_destroy(pool, 1), "is not a pool");
-    assert_ptr_equal(block_find(test, large).pool, vmm_cache_pool(test->cache));
-    assert_ptr_equal(block_find(test, object).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, large, vmm_cache_pool(test->cache));
+    assert_in_pool(test, object, vmm_cache_pool(test->cache));
     assert_int_equal(pool_stats(vmm_cache_pool(test->cache)).allocations.current, 2);
     block_check(test, large, 5 * MIB, 7, 1);
     cache_verify(test);
@@ -240,7 +240,7 @@ CACHE_TEST(a_request_of_no_bytes_has_a_pointer_of_its_own)
 static void pushed_check(struct cache_test *test, vmm_pool *pool)
 {
     void *block = block_alloc(test, 3000, 1);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
 }
 
@@ -295,7 +295,7 @@ CACHE_TEST(the_latest_route_that_matches_wins)
     assert_refused(vmm_pool_route(some, NULL, NULL), "pool some has a route already");
     for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
         void *block = block_alloc(test, 9000, stream);
-        assert_ptr_equal(block_find(test, block).pool, stream == 1 ? some : all);
+        assert_in_pool(test, block, stream == 1 ? some : all);
         block_free(test, block);
     }
     assert_ok(vmm_pool_push(pushed));
@@ -319,7 +319,7 @@ CACHE_TEST(the_default_pool_may_be_routed)
     assert_ok(vmm_pool_route(all, NULL, NULL));
     assert_ok(vmm_pool_route(vmm_cache_pool(test->cache), stream_is, &test->streams[2]));
     void *block = block_alloc(test, 100, 2);
-    assert_ptr_equal(block_find(test, block).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, block, vmm_cache_pool(test->cache));
     block_free(test, block);
     pushed_check(test, all);
     assert_ok(vmm_pool_unroute(vmm_cache_pool(test->cache)));
@@ -601,22 +601,20 @@ static void mode_check(struct cache_test *test)
     assert_ok(vmm_pool_pop(other));
     assert_ok(vmm_pool_destroy(pool, 1));
     assert_ok(vmm_pool_destroy(other, 1));
-    assert_ptr_equal(block_find(test, kept).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, kept, vmm_cache_pool(test->cache));
     block_free(test, kept);
     assert_ok(vmm_wait(test->cache));
     cache_trim_all(test);
 }
 
-CACHE_TEST(pools_work_without_caching)
+CACHE_TEST(pools_work_in_each_mode)
 {
-    cache_restart_with(test, .no_caching = VMM_ON);
-    mode_check(test);
-}
-
-CACHE_TEST(pools_work_in_debug_mode)
-{
-    cache_restart_with(test, .debug = VMM_DEBUG_ON);
-    mode_check(test);
+    const vmm_config configs[] = { CONFIG(.no_caching = VMM_ON), CONFIG(.debug = VMM_DEBUG_ON),
+                                   CONFIG(.debug = VMM_DEBUG_RECORD), CONFIG(.zero = VMM_ON) };
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        cache_restart(test, &configs[i]);
+        mode_check(test);
+    }
 }
 
 /* Blocks in quarantine are not live. */
@@ -627,18 +625,6 @@ CACHE_TEST(quarantine_does_not_keep_a_pool)
     block_free(test, pool_alloc(test, pool, 1000, 1));
     assert_ok(vmm_pool_destroy(pool, 0));
     cache_trim_all(test);
-}
-
-CACHE_TEST(pools_work_with_records)
-{
-    cache_restart_with(test, .debug = VMM_DEBUG_RECORD);
-    mode_check(test);
-}
-
-CACHE_TEST(pools_work_with_zeros)
-{
-    cache_restart_with(test, .zero = VMM_ON);
-    mode_check(test);
 }
 
 /* ---- Host memory --------------------------------------------------------------------------- */

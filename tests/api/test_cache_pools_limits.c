@@ -349,7 +349,7 @@ CACHE_TEST(compaction_keeps_chunks_in_their_pools)
     for (int i = 0; i < BLOCKS; i++) {
         if (i % 4 < 2)
             continue;
-        assert_ptr_equal(block_find(test, blocks[i]).pool, pools[i % 2]);
+        assert_in_pool(test, blocks[i], pools[i % 2]);
         block_check(test, blocks[i], 3 * MIB, (uint32_t)i, 1);
         block_free(test, blocks[i]);
     }
@@ -473,7 +473,7 @@ CACHE_TEST(a_drop_during_a_capture_is_finished_later)
     capture_end(test, 2);
     assert_ok(vmm_wait(test->cache));
     assert_int_equal(pool_stats(pool).retained_bytes, 0);
-    assert_ptr_equal(block_find(test, adopted).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, adopted, vmm_cache_pool(test->cache));
     block_free(test, adopted);
     pool_end(test, pool);
 }

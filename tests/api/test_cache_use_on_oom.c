@@ -42,7 +42,7 @@ CACHE_TEST(a_retained_pool_lends_what_is_free)
     block_free(test, pool_alloc(test, pool, 96 * MIB, 1));
     uint64_t creates = cache_stats(test).create_calls;
     void *block = block_alloc(test, 64 * MIB, 2);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     assert_int_equal(cache_stats(test).create_calls, creates);
     assert_int_equal(pool_stats(pool).allocations.current, 1);
     block_fill(test, block, 64 * MIB, 5, 2);
@@ -69,11 +69,11 @@ CACHE_TEST(nothing_is_borrowed_while_there_is_other_memory)
     vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
     block_free(test, pool_alloc(test, pool, 32 * MIB, 1));
     void *block = block_alloc(test, 32 * MIB, 1);
-    assert_ptr_equal(block_find(test, block).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, block, vmm_cache_pool(test->cache));
     block_free(test, block);
     work_verify(test);
     block = block_alloc(test, 90 * MIB, 2); /* releases what is idle elsewhere */
-    assert_ptr_equal(block_find(test, block).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, block, vmm_cache_pool(test->cache));
     block_free(test, block);
     lender_end(test, pool);
 }
@@ -83,7 +83,7 @@ CACHE_TEST(a_graph_pool_lends)
     vmm_pool *pool = lender(test, .kind = VMM_POOL_GRAPH);
     block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
     void *block = block_alloc(test, 48 * MIB, 1);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
     lender_end(test, pool);
 }
@@ -95,7 +95,7 @@ CACHE_TEST(a_promise_is_borrowed)
     block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
     work_verify(test);
     void *block = block_alloc(test, 48 * MIB, 1);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
     pool_end(test, pool);
 }
@@ -114,7 +114,7 @@ CACHE_TEST(free_bytes_beside_live_blocks_are_borrowed)
     }
     work_verify(test);
     void *borrowed = block_alloc(test, 1200 << 10, 3);
-    assert_ptr_equal(block_find(test, borrowed).pool, pool);
+    assert_in_pool(test, borrowed, pool);
     cache_verify(test);
     block_free(test, borrowed);
     block_free(test, rest);
@@ -156,7 +156,7 @@ CACHE_TEST(small_blocks_come_from_small_memory)
     request_is_refused(test, vmm_cache_pool(test->cache), 2 * MIB, 1);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         blocks[i] = block_alloc(test, sizes[i], 1 + (unsigned)i % 3);
-        assert_ptr_equal(block_find(test, blocks[i]).pool, pool);
+        assert_in_pool(test, blocks[i], pool);
         block_fill(test, blocks[i], sizes[i], 70 + (uint32_t)i, 1 + (unsigned)i % 3);
     }
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -178,7 +178,7 @@ CACHE_TEST(a_request_that_its_own_limit_refuses_gets_nothing)
     assert_non_null(strstr(vmm_last_error(), "pool tenant"));
     void *block = NULL;
     assert_ok(vmm_alloc_from(tenant, 7 * MIB, test->streams[1], &block));
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
     assert_ok(vmm_pool_destroy(tenant, 0));
     lender_end(test, pool);
@@ -298,7 +298,7 @@ CACHE_TEST(a_pool_with_a_borrowed_block_ends_by_adoption)
     assert_ok(vmm_pool_drop(pool));
     assert_refused(vmm_pool_destroy(pool, 0), "live blocks");
     assert_ok(vmm_pool_destroy(pool, 1));
-    assert_ptr_equal(block_find(test, block).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, block, vmm_cache_pool(test->cache));
     block_check(test, block, 24 * MIB, 9, 2);
     block_free(test, block);
     cache_verify_empty(test);
@@ -312,7 +312,7 @@ CACHE_TEST(a_borrowed_block_sleeps_with_its_pool)
     block_fill(test, block, 24 * MIB, 10, 2);
     assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
     void *others = block_alloc(test, CACHE_LIMIT - 32 * MIB, 1);
-    assert_ptr_equal(block_find(test, others).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, others, vmm_cache_pool(test->cache));
     request_is_refused(test, vmm_cache_pool(test->cache), 48 * MIB, 1); /* it lends nothing now */
     block_free(test, others);
     work_verify(test);
@@ -415,7 +415,7 @@ CACHE_TEST(other_modes_lend)
         block_fill(test, block, CACHE_LIMIT, 12, 1);
         block_free(test, block);
         block = block_alloc(test, 4 * MIB, 2);
-        assert_ptr_equal(block_find(test, block).pool, pool);
+        assert_in_pool(test, block, pool);
         work_verify(test);
         block_free(test, block);
         lender_end(test, pool);

@@ -19,12 +19,15 @@ static inline vmm_pool *pool_make_from(struct cache_test *test, const vmm_pool_o
     return pool;
 }
 
+#define assert_in_pool(test, block, pool_wanted)                                                   \
+    assert_ptr_equal(block_find(test, block).pool, pool_wanted)
+
 static inline void *pool_alloc(struct cache_test *test, vmm_pool *pool, size_t bytes,
                                unsigned stream)
 {
     void *block = NULL;
     assert_ok(vmm_alloc_from(pool, bytes, test->streams[stream], &block));
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     return block;
 }
 
