@@ -6,8 +6,8 @@
  */
 #define _GNU_SOURCE
 #include "life/child.h"
+#include "support/folder_support.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,17 +105,6 @@ _Noreturn static void exporter_main(int socket)
 }
 
 /* ---- This process -------------------------------------------------------------------------- */
-
-static int descriptors_open(void)
-{
-    DIR *listing = opendir("/proc/self/fd");
-    int count = 0;
-    assert_non_null(listing);
-    while (readdir(listing) != NULL)
-        count++;
-    (void)closedir(listing);
-    return count;
-}
 
 struct scene {
     int descriptors;

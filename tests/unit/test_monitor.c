@@ -1,12 +1,12 @@
 /* The segment of a process: when it is there, what it says, and that it goes with its process. */
 #define _GNU_SOURCE
+#include "support/folder_support.h"
 #include "support/test_support.h"
 
 #include "monitor/format.h"
 #include "monitor/process.h"
 #include "monitor/segment.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -48,15 +48,9 @@ static void path_of(char *path, size_t bytes, pid_t pid, int number)
     (void)snprintf(path, bytes, "%s/" MONITOR_PREFIX "%ld.%d", folder, (long)pid, number);
 }
 
-static unsigned files_count(void)
+static int files_count(void)
 {
-    unsigned count = 0;
-    DIR *open = opendir(folder);
-    assert_non_null(open);
-    while (readdir(open) != NULL)
-        count++;
-    (void)closedir(open);
-    return count - 2;
+    return count_entries(folder) - 2;
 }
 
 /* The segment, which must be whole. */
