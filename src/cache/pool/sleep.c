@@ -207,6 +207,15 @@ static vmm_status copies_wait(struct work *work)
     return status;
 }
 
+/* The same after a failure, whose line stays. */
+static void copies_wait_quietly(struct work *work)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)copies_wait(work);
+    vmm__error_restore(&line);
+}
+
 /* Makes copies possible. */
 static vmm_status transfers_open(struct work *work)
 {
@@ -375,10 +384,7 @@ static vmm_status contents_sleep(struct work *work, uint64_t *done)
     vmm_status status = stages_run(work, stages, done);
     if (status == VMM_OK)
         return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
-    (void)copies_wait(work); /* they read memory that is about to be used again */
-    vmm__error_restore(&line);
+    copies_wait_quietly(work); /* they read memory that is about to be used again */
     return status;
 }
 
@@ -396,9 +402,9 @@ static vmm_status contents_wake(struct work *work, uint64_t end, uint64_t *done)
             status = contents_copy(work, from, *done, UINT64_MAX, &copied);
     }
     if (work->has_contents && status == VMM_OK)
-        status = copies_wait(work);
-    else if (work->has_contents)
-        (void)copies_wait(work);
+        return copies_wait(work);
+    if (work->has_contents)
+        copies_wait_quietly(work);
     return status;
 }
 
