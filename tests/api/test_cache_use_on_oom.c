@@ -20,6 +20,14 @@ static vmm_pool *lender_make(struct cache_test *test, const vmm_pool_options *op
                                            .use_on_oom = 1,                                        \
                                            __VA_ARGS__ })
 
+/* A pool with all memory of the cache, all of it free. */
+static vmm_pool *lender_of_all(struct cache_test *test)
+{
+    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
+    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    return pool;
+}
+
 static void lender_end(struct cache_test *test, vmm_pool *pool)
 {
     assert_ok(vmm_pool_drop(pool));
@@ -203,8 +211,7 @@ CACHE_TEST(pools_that_need_memory_of_their_own_get_nothing)
 
 CACHE_TEST(a_pool_lends_nothing_to_itself)
 {
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     request_is_refused(test, pool, 4 * MIB, 2); /* of another stream: a graph may use it */
     lender_end(test, pool);
 }
@@ -280,8 +287,7 @@ CACHE_TEST(the_pressure_function_is_asked_before)
     unsigned calls = 0;
     cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .pressure = pressure_count,
                        .pressure_context = &calls);
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     block_free(test, block_alloc(test, 4 * MIB, 1));
     assert_int_equal(calls, 1);
     lender_end(test, pool);
@@ -291,8 +297,7 @@ CACHE_TEST(the_pressure_function_is_asked_before)
 
 CACHE_TEST(a_pool_with_a_borrowed_block_ends_by_adoption)
 {
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     void *block = block_alloc(test, 24 * MIB, 2);
     block_fill(test, block, 24 * MIB, 9, 2);
     assert_ok(vmm_pool_drop(pool));
@@ -306,8 +311,7 @@ CACHE_TEST(a_pool_with_a_borrowed_block_ends_by_adoption)
 
 CACHE_TEST(a_borrowed_block_sleeps_with_its_pool)
 {
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     void *block = block_alloc(test, 24 * MIB, 2);
     block_fill(test, block, 24 * MIB, 10, 2);
     assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
@@ -326,8 +330,7 @@ CACHE_TEST(a_borrowed_block_sleeps_with_its_pool)
 /* What lies behind it may still be in use by the lender's stream: a longer one is a copy. */
 CACHE_TEST(a_borrowed_block_of_another_size)
 {
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     void *block = block_alloc(test, 16 * MIB, 2);
     void *longer = NULL;
     void *shorter = NULL;
@@ -351,8 +354,7 @@ CACHE_TEST(a_borrowed_block_of_another_size)
 /* Each allocation of host memory fails in turn. */
 CACHE_TEST(what_cannot_be_borrowed_stays_free)
 {
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     uint64_t call = 0;
     vmm_status status = VMM_ERR_HOST_OOM;
     while (status != VMM_OK && ++call < 64) {
