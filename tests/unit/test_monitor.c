@@ -1,7 +1,7 @@
 /* The segment of a process: when it is there, what it says, and that it goes with its process. */
 #define _GNU_SOURCE
+#include "life/child.h"
 #include "support/folder_support.h"
-#include "support/test_support.h"
 
 #include "monitor/format.h"
 #include "monitor/process.h"
@@ -13,9 +13,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 /* ThreadSanitizer calls it. The children of fork() here start threads. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
@@ -80,14 +77,6 @@ static vmm_cache *cache_create(void)
     return cache;
 }
 
-static void child_expect(pid_t child, int code)
-{
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), code);
-}
-
 static void lines_count(void *context, const char *line)
 {
     if (strstr(line, "monitor: cannot write") != NULL)
@@ -128,7 +117,7 @@ MONITOR_TEST(caches_can_outlive_the_segment)
             caches_of_child[i] = cache_create_logged(&lines_of_child);
         exit(9);
     }
-    child_expect(child, 9);
+    assert_true(child_ended(child, 9));
     assert_int_equal(files_count(), 0);
 }
 
@@ -276,13 +265,13 @@ MONITOR_TEST(a_child_has_its_own_segment)
                         head_read(getpid()).caches == 1;
         exit(is_right ? 7 : 1);
     }
-    child_expect(child, 7);
+    assert_true(child_ended(child, 7));
     assert_int_equal(files_count(), 1);
     assert_int_equal(head_read(getpid()).caches, 1);
     child = fork();
     if (child == 0)
         exit(8);
-    child_expect(child, 8);
+    assert_true(child_ended(child, 8));
     assert_int_equal(files_count(), 1);
     assert_ok(vmm_destroy(cache));
 }
