@@ -182,6 +182,15 @@ static vmm_status copies_wait(struct pool_sleep *work)
     return status;
 }
 
+/* The same after a failure, whose line stays. */
+static void copies_wait_quietly(struct pool_sleep *work)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)copies_wait(work);
+    vmm__error_restore(&line);
+}
+
 /* Makes copies possible. */
 static vmm_status transfers_open(struct pool_sleep *work)
 {
@@ -351,10 +360,7 @@ static vmm_status contents_sleep(struct pool_sleep *work, uint64_t *done)
     vmm_status status = stages_run(work, stages, done);
     if (status == VMM_OK)
         return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
-    (void)copies_wait(work); /* they read memory that is about to be used again */
-    vmm__error_restore(&line);
+    copies_wait_quietly(work); /* they read memory that is about to be used again */
     return status;
 }
 
@@ -371,8 +377,11 @@ static vmm_status contents_wake(struct pool_sleep *work, uint64_t end, uint64_t 
         if (status == VMM_OK && work->has_contents)
             status = contents_copy(work, from, *done, UINT64_MAX, &copied);
     }
-    vmm_status waited = work->has_contents ? copies_wait(work) : VMM_OK;
-    return status == VMM_OK ? waited : status;
+    if (work->has_contents && status == VMM_OK)
+        return copies_wait(work);
+    if (work->has_contents)
+        copies_wait_quietly(work);
+    return status;
 }
 
 static void pool_wake_finish(struct pool_sleep *work)
