@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cache/alloc/refill.h"
 #include "cache/compact/compact.h"
+#include "cache/grow/source.h"
 #include "cache/reclaim/trim.h"
 #include "cache/share/import.h"
 #include "cache/streams.h"
@@ -118,6 +119,7 @@ static __attribute__((noinline)) void run_due_work(vmm_cache *cache)
         return;
     vmm__error_save(&line);
     (void)(cache->no_caching ? vmm__trim(cache, 0, NULL) : vmm__poll(cache));
+    vmm__source_return(cache);
     vmm__error_restore(&line);
 }
 
@@ -187,7 +189,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
 static vmm_status block_use(vmm_cache *cache, const void *ptr, struct lane *user)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = vmm__free_lane_lock(cache, address);
+    struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL) {
         vmm_status status =
             vmm__reserved_use(cache, address, user == NULL ? NULL : &user->timeline);
@@ -280,6 +282,7 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
     vmm__import_release(cache);
     uint64_t released_bytes;
     status = vmm__trim(cache, keep_bytes, &released_bytes);
+    vmm__source_return(cache);
     if (status == VMM_OK && found != VMM_OK)
         return found;
     if (status == VMM_OK && released != NULL)
@@ -302,6 +305,7 @@ vmm_status vmm_compact(vmm_cache *cache, uint32_t budget_ms, uint64_t *moved_byt
         return vmm__error(VMM_ERR_UNSUPPORTED, "vmm_compact: %s prevents moves",
                           cache->nvtx != NULL ? "nvtx" : "debug mode");
     status = vmm__compact_now(cache, budget_ms, &moved, &released);
+    vmm__source_return(cache);
     if (status == VMM__PENDING)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_compact: a capture is under way");
     if (status == VMM_OK)
@@ -325,7 +329,9 @@ vmm_status vmm_poll(vmm_cache *cache)
     if (status != VMM_OK)
         return status;
     vmm__import_poll(cache);
-    return vmm__poll(cache);
+    status = vmm__poll(cache);
+    vmm__source_return(cache);
+    return status;
 }
 
 vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)

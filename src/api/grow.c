@@ -46,10 +46,15 @@ vmm_status vmm_alloc_aligned(vmm_pool *handle, size_t bytes, size_t alignment, v
 
 /* ---- Reserved blocks ----------------------------------------------------------------------- */
 
-static vmm_status reserve_check(const struct vmm_cache *cache, size_t bytes, uint64_t unit_bytes)
+static vmm_status reserve_check(const struct pool *pool, size_t bytes, uint64_t unit_bytes)
 {
+    const struct vmm_cache *cache = pool->cache;
     uint64_t granule_bytes = cache->vm.arena.granule_bytes;
     uint64_t rounded;
+    if (vmm__pool_has_source(pool))
+        return vmm__error(VMM_ERR_UNSUPPORTED,
+                          "vmm_reserve: pool %s has a source, whose memory cannot be mapped",
+                          pool->name);
     if (cache->nvtx != NULL)
         return vmm__error(VMM_ERR_UNSUPPORTED, "vmm_reserve: nvtx cannot show reserved blocks");
     if (bytes == 0 || unit_bytes % granule_bytes != 0)
@@ -76,7 +81,7 @@ vmm_status vmm_reserve(vmm_pool *handle, size_t bytes, size_t unit_bytes, vmm_st
     if (status == VMM_OK)
         status = vmm__stream_resolve("vmm_reserve", &stream);
     if (status == VMM_OK)
-        status = reserve_check(pool->cache, bytes, unit);
+        status = reserve_check(pool, bytes, unit);
     if (status == VMM_OK)
         status = vmm__pool_lane(pool, stream, &lane);
     if (status == VMM_OK)
@@ -130,7 +135,7 @@ static vmm_status copy_check(vmm_cache *cache, struct copy *copy, const void *in
     uint64_t address = (uint64_t)(uintptr_t)inner;
     struct block_ref ref;
     bool is_captured = false;
-    struct heap *heap = vmm__free_lane_lock(cache, address);
+    struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
         return vmm__block_ref_none("vmm_resize", NULL, address);
     struct lane *lane = heap->lane;
@@ -244,8 +249,8 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
         status = VMM__NO_FIT;
     if (status == VMM__NO_FIT || status == VMM__NOT_FOUND)
         status = resize_by_copy(&call, ptr, bytes, out);
-    if (status == VMM_OK && cache->no_caching)
-        (void)vmm__trim(cache, 0, NULL); /* the bytes that a shorter block gave up */
+    if (status == VMM_OK)
+        vmm__api_trim_without_caching(cache); /* the bytes that a shorter block gave up */
     if (status == VMM_OK)
         vmm__error_restore(&line); /* of what the driver refused to release */
     return status;

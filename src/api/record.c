@@ -27,7 +27,8 @@ static void alloc_record(struct recorder *recorder, const struct debug_call *cal
                          vmm_stream stream, const void *block)
 {
     struct trace_event event = { .kind = TRACE_ALLOC, .address = number_of(block), .bytes = bytes };
-    const struct heap *heap = vmm__alloc_heap_of(call->cache, event.address);
+    uint64_t inner = event.address;
+    const struct heap *heap = vmm__alloc_owner(call->cache, &inner);
     (void)vmm__stream_resolve(call->function, &stream);
     event.stream = number_of(stream);
     event.pool = heap == NULL ? 0 : number_of(heap->lane->pool->handle);

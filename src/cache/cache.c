@@ -68,7 +68,7 @@ vmm_status vmm__cache_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_
 {
     vmm_status status = vmm__lane_open(stream, cache->driver, &cache->directory, pool, out);
     bool has_fast_path = cache->nvtx == NULL && cache->debug == NULL && !pool->has_own_chunks &&
-                         !pool->account.is_imported;
+                         !pool->account.is_imported && !vmm__pool_has_source(pool);
     if (status == VMM_OK)
         (*out)->timeline.watch = &cache->routes.watch;
     if (status == VMM_OK && !has_fast_path)

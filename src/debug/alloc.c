@@ -118,7 +118,8 @@ static vmm_status record_begin(const struct debug_call *call, struct record *rec
         return status;
     status = block_prepare(debug, record);
     if (status == VMM_OK) {
-        const struct heap *heap = vmm__alloc_heap_of(debug->cache, record->inner);
+        uint64_t inner = record->inner;
+        const struct heap *heap = vmm__alloc_owner(debug->cache, &inner);
         record->epoch = vmm__timeline_now(&heap->lane->timeline);
         return VMM_OK;
     }

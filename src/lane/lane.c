@@ -24,6 +24,7 @@ vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct direc
     lane->pool = pool;
     lane->has_own_chunks = pool->has_own_chunks;
     lane->is_imported = pool->account.is_imported;
+    lane->has_source = vmm__pool_has_source(pool);
     lane->until_event_bytes = UINT64_MAX;
     lane->event_distance_bytes = UINT64_MAX / 2;
     vmm__biased_init(&lane->lock);

@@ -70,6 +70,7 @@ struct lane {
     bool is_in_table;         /* of its pool */
     bool has_own_chunks;      /* made for a pool whose blocks have: see pool.h */
     bool is_imported;         /* its memory belongs to other caches: see cache/share/import.h */
+    bool has_source;          /* made for a pool with a source: see pool.h */
     uint32_t exports;         /* of its blocks: how many are exported; guarded by `lock` */
     bool is_asleep;           /* its pool is not awake: no request is served; guarded by `lock` */
     _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */

@@ -162,4 +162,7 @@ void vmm__views_leave(struct heap *heap, uint64_t address, uint64_t bytes);
 /* Checks the numbered invariants for the chunks of a heap. */
 vmm_status vmm__views_check(const struct heap *heap);
 
+/* An address of a heap's memory as the program knows it: see vm/vm.h. */
+uint64_t vmm__views_outer(const struct heap *heap, uint64_t address);
+
 #endif

@@ -1,6 +1,7 @@
 /* The slow paths of allocation and free: see alloc.h. */
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
+#include "cache/grow/source.h"
 #include "cache/streams.h"
 
 /* Locks a lane. A thread without a slot claims one if the lane has magazines, so that its next call may use one. */
@@ -19,6 +20,8 @@ static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane, 
     if (status == VMM_OK)
         status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
+    if (status == VMM_OK && lane->has_source)
+        *out = vmm__source_outer(cache, *out);
     return status;
 }
 
@@ -85,7 +88,7 @@ vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t b
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
-    *is_alone = !vmm__lane_is_retained(lane);
+    *is_alone = !vmm__lane_is_retained(lane) && !lane->has_source;
     vmm__fair_unlock(&cache->grow_lock);
     if (!*is_alone)
         return lane_alloc(cache, lane, padded_bytes, false, out);
@@ -124,6 +127,12 @@ static vmm_status aligned_alloc_own(struct vmm_cache *cache, struct lane *lane, 
                                     uint64_t alignment, void **out)
 {
     uint64_t granule_bytes = cache->vm.arena.granule_bytes;
+    if (lane->has_source)
+        return vmm__error(
+            VMM_ERR_UNSUPPORTED,
+            "vmm_alloc_aligned: alignment is %llu; the memory of pool %s is that of its "
+            "source, and has an alignment of %d",
+            (unsigned long long)alignment, lane->pool->name, LARGE_UNIT_BYTES);
     if (alignment <= granule_bytes)
         return lane_alloc(cache, lane, bytes, false, out);
     return vmm__error(VMM_ERR_UNSUPPORTED,
@@ -141,7 +150,7 @@ vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t
     vmm_status status = lane_choose(cache, pool, stream, &lane);
     if (status != VMM_OK)
         return status;
-    if (lane->has_own_chunks)
+    if (lane->has_own_chunks || lane->has_source)
         return aligned_alloc_own(cache, lane, bytes, alignment, out);
     /* objects of slabs have no alignment of their own */
     uint64_t least_bytes = vmm__max(bytes, SLAB_LARGEST_BYTES + 1);
@@ -155,14 +164,22 @@ vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t
     return vmm__refill_growth(cache, lane, &growth, out);
 }
 
-struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t address)
+struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address)
 {
-    struct heap *heap = vmm__alloc_heap_of(cache, address);
+    uint64_t inner = vmm__sourced_inner(&cache->vm, *address);
+    struct heap *heap = inner == *address ? NULL : vmm__alloc_heap_of(cache, inner);
+    *address = heap == NULL ? *address : inner;
+    return heap;
+}
+
+struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t *address)
+{
+    struct heap *heap = vmm__alloc_owner(cache, address);
     while (heap != NULL) {
         struct lane *lane = heap->lane;
         if (!vmm__cache_lane_lock_fast(cache, lane))
             lane_lock(cache, lane);
-        struct heap *now = vmm__directory_heap(&cache->directory, address);
+        struct heap *now = vmm__directory_heap(&cache->directory, *address);
         if (now == heap)
             return heap;
         vmm__biased_unlock(&lane->lock); /* it was transferred to another heap meanwhile */
@@ -185,14 +202,15 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
     vmm_status status = is_admitted(cache) ? VMM_OK : vmm__cache_admit(cache, "vmm_free");
     if (status != VMM_OK)
         return status;
-    heap = vmm__free_lane_lock(cache, address);
+    uint64_t inner = address;
+    heap = vmm__free_lane_lock(cache, &inner);
     if (heap == NULL)
         return vmm__reserved_free(cache, address);
     struct lane *lane = heap->lane;
     struct magazines *magazines = atomic_load_explicit(&lane->magazines, memory_order_relaxed);
     if (magazines != NULL)
         vmm__magazines_drain_locked(lane, magazines, vmm__magazines_pending(magazines));
-    status = vmm__lane_give_locked(lane, heap, address);
+    status = vmm__lane_give_locked(lane, heap, inner);
     if (status == VMM_OK && !lane->is_imported)
         vmm__record_block(&cache->directory.recorder, TRACE_FREE, address);
     *should_poll = vmm__decay_should_poll(&cache->decay, &lane->frees) || cache->no_caching ||
@@ -205,7 +223,7 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
 
 vmm_status vmm__pin_slow(struct vmm_cache *cache, uint64_t address, bool pinned)
 {
-    struct heap *heap = vmm__free_lane_lock(cache, address);
+    struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
         return vmm__reserved_pin(cache, address, pinned);
     struct lane *lane = heap->lane;
@@ -218,7 +236,7 @@ vmm_status vmm__pin_slow(struct vmm_cache *cache, uint64_t address, bool pinned)
 
 vmm_status vmm__name_slow(struct vmm_cache *cache, uint64_t address, const char *text)
 {
-    struct heap *heap = vmm__free_lane_lock(cache, address);
+    struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
         return vmm__reserved_name(cache, address, text);
     struct lane *lane = heap->lane;

@@ -93,8 +93,16 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
     return NULL;
 }
 
-/* Locks the lane whose heap owns an address. NULL, and no lane locked, if none does. */
-struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t address);
+/* The heap that owns an address of the program; NULL if none does. *address becomes its inner address (vm/vm.h). */
+struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address);
+static inline struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *address)
+{
+    struct heap *heap = vmm__alloc_heap_of(cache, *address);
+    return heap != NULL ? heap : vmm__alloc_sourced_owner(cache, address);
+}
+
+/* The same, and locks the heap's lane. NULL: no lane is locked. */
+struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t *address);
 
 /* vmm_free() when the fast path could not lock the lane. *should_poll: whether the caller should run vmm__poll().
  * VMM__NOT_FOUND if no heap owns the address. */

@@ -3,6 +3,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "cache/grow/source.h"
 #include "cache/grow/split.h"
 #include "cache/grow/target.h"
 #include "cache/reclaim/reclaim.h"
@@ -48,14 +49,36 @@ static struct block *idle_find(const struct vmm_cache *cache, const struct reque
 /* A block with granules of its own. */
 static vmm_status refill_alone(struct vmm_cache *cache, const struct request *request, void **out)
 {
+    struct heap *heap = request->demand.heap;
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
     struct block *block = idle_find(cache, request);
     vmm_status status = VMM_OK;
-    if (block == NULL)
-        status = vmm__grow_alone(cache, request->demand.heap, request->demand.bytes, &block);
+    if (block == NULL && request->lane->has_source)
+        status = vmm__source_grow(cache, heap, request->demand.bytes, &block);
+    else if (block == NULL)
+        status = vmm__grow_alone(cache, heap, request->demand.bytes, &block);
     if (status != VMM_OK)
         return status;
     return vmm__lane_take_block_locked(request->lane, block, 0, request->bytes, out);
+}
+
+/* In a pool with a source: free memory, idle segments of other streams, and a new segment. */
+static vmm_status refill_sourced(struct vmm_cache *cache, const struct request *request, void **out)
+{
+    const struct demand *demand = &request->demand;
+    struct block *block;
+    (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
+    demand->heap->index.search_all = true;
+    vmm_status status = vmm__lane_take_locked(request->lane, request->bytes, out);
+    if (status != VMM__NO_FIT)
+        return status;
+    status = vmm__transfer(cache, demand, vmm__idle_usual(cache, request->lane));
+    if (status == VMM__NO_FIT)
+        status = vmm__source_grow(cache, demand->heap, demand->bytes, &block);
+    if (status != VMM_OK)
+        return status;
+    demand->heap->index.search_all = true; /* other threads may have used the heap meanwhile */
+    return vmm__lane_take_locked(request->lane, request->bytes, out);
 }
 
 static vmm_status refill_once(struct vmm_cache *cache, const struct request *request, void **out)
@@ -64,8 +87,20 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
     vmm__lane_counters_flush(request->lane);
     if (request->growth != NULL)
         return request->growth->serve(cache, request->growth->context, out);
-    return request->is_alone ? refill_alone(cache, request, out)
-                             : refill_cached(cache, request, out);
+    if (request->is_alone)
+        return refill_alone(cache, request, out);
+    return request->lane->has_source ? refill_sourced(cache, request, out)
+                                     : refill_cached(cache, request, out);
+}
+
+/* Segments of sources that reclaim has closed are free for the request once their source has them back. */
+static vmm_status reclaim_step(struct vmm_cache *cache, struct request *request,
+                               struct reclaim *reclaim)
+{
+    if (!vmm__source_has_closed(cache))
+        return vmm__reclaim_next(cache, request, reclaim);
+    vmm__source_return_locked(cache, request->lane);
+    return VMM_OK;
 }
 
 /* Reclaim also helps when addresses run out, because idle memory and its places in views occupy them. */
@@ -82,7 +117,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
     request->demand.is_sparing = false;
     struct reclaim reclaim = { .step = 0 };
     while (vmm__is_oom(status)) {
-        vmm_status step_status = vmm__reclaim_next(cache, request, &reclaim);
+        vmm_status step_status = reclaim_step(cache, request, &reclaim);
         if (step_status == VMM__NOTHING)
             break;
         if (step_status != VMM_OK && !vmm__is_oom(step_status))
@@ -121,6 +156,8 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
         return arena_exceeded(cache, bytes);
     if (request.is_alone || request.growth != NULL)
         demand->heap = &lane->large;
+    if (lane->has_source) /* it has no views: the steps that allow them change nothing */
+        request.from = GROW_FOLLOW;
     struct error_line line;
     vmm__error_save(&line);
     vmm__cache_lane_activate(cache, lane);
@@ -133,14 +170,18 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     demand->is_sparing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
     vmm__lane_lock(lane);
     vmm_status status = refill_locked(cache, &request, out);
-    lane->large.strand_bytes = vmm__target_strand_bytes(cache);
+    if (!lane->has_source) /* a segment cannot be split */
+        lane->large.strand_bytes = vmm__target_strand_bytes(cache);
     lane->small.index.search_all = false;
     lane->large.index.search_all = false;
     vmm__lane_unlock(lane);
     vmm__cache_lanes_vacate(cache);
     vmm__cache_lanes_turn(cache);
+    if (status == VMM_OK && request.growth == NULL) /* another pool, with a source, may lend it */
+        *out = vmm__source_outer(cache, *out);
     status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
+    vmm__source_return(cache);
     if (status == VMM_OK)
         vmm__error_restore(&line);
     else

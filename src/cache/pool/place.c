@@ -11,6 +11,7 @@ struct place {
     struct lane *lane;
     struct heap *heap; /* that owns the address */
     uint64_t address;
+    uint64_t inner; /* address: see vm/vm.h */
     uint64_t bytes; /* as the program asked for */
 };
 
@@ -32,7 +33,7 @@ static vmm_status refuse_other(const struct place *place, const char *what, cons
 static vmm_status refuse_taken(const struct place *place)
 {
     struct block_ref ref;
-    if (!vmm__block_ref_around(place->heap, place->address, &ref))
+    if (!vmm__block_ref_around(place->heap, place->inner, &ref))
         return refuse(place, "not all of them are free and mapped");
     const struct block *user = ref.block->state == BLOCK_OCCUPIED ? ref.block->user : ref.block;
     bool is_taken =
@@ -45,16 +46,16 @@ static vmm_status refuse_taken(const struct place *place)
     return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                       "vmm_pool_place: %llu bytes at 0x%llx: the block at 0x%llx is in the way",
                       (unsigned long long)place->bytes, (unsigned long long)place->address,
-                      (unsigned long long)address);
+                      (unsigned long long)vmm__views_outer(place->heap, address));
 }
 
 /* The heap that owns the address must be the lane's, and for blocks of this size. */
-static vmm_status heap_find(const struct vmm_cache *cache, struct place *place)
+static vmm_status heap_find(struct vmm_cache *cache, struct place *place)
 {
-    const struct arena *arena = &cache->vm.arena;
     char stream[32];
-    if (vmm__arena_contains(arena, place->address))
-        place->heap = vmm__directory_heap(&cache->directory, place->address);
+    place->inner = vmm__sourced_inner(&cache->vm, place->address);
+    if (vmm__arena_contains(&cache->vm.arena, place->inner))
+        place->heap = vmm__directory_heap(&cache->directory, place->inner);
     if (place->heap == NULL)
         return refuse(place, "the cache has no free memory there");
     const struct lane *lane = place->heap->lane;
@@ -102,11 +103,10 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
     if (place->bytes > cache->vm.arena.limit_bytes) /* also where block_bytes would overflow */
         return refuse_taken(place);
     uint64_t block_bytes = block_bytes_choose(cache, place);
-    status = vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
+    status = vmm__lane_place_locked(lane, place->heap, place->inner, place->bytes, block_bytes);
     if (status == VMM__NO_FIT) {
         lane_clean(lane);
-        status =
-            vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
+        status = vmm__lane_place_locked(lane, place->heap, place->inner, place->bytes, block_bytes);
     }
     if (status == VMM__NOT_FOUND)
         return refuse(place, "no block of this size begins there");

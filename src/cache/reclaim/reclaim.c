@@ -2,6 +2,7 @@
 #include "cache/reclaim/reclaim.h"
 #include "base/arith.h"
 #include "cache/compact/compact.h"
+#include "cache/grow/source.h"
 #include "cache/reclaim/oom_report.h"
 #include "cache/reclaim/pressure.h"
 #include "cache/reclaim/trim.h"
@@ -48,6 +49,8 @@ static struct need need_of(struct vmm_cache *cache, const struct request *reques
     struct need need = { .beside = NULL };
     if (request->growth != NULL)
         need.grow_bytes = request->growth->bytes;
+    else if (request->lane->has_source)
+        need.grow_bytes = vmm__source_segment_bytes(cache, demand->heap, demand->bytes);
     else
         need.grow_bytes = vmm__grow_bytes(cache, demand->heap, demand->bytes, &need.beside);
     uint64_t short_bytes = vmm__account_short_bytes(&pool->account, need.grow_bytes);

@@ -141,7 +141,7 @@ static bool may_lend(const struct lane *from, const struct lane *to)
 
 vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
 {
-    if (to->has_own_chunks)
+    if (to->has_own_chunks || to->has_source)
         return VMM__NO_FIT;
     return lanes_borrow(cache, to, bytes, may_lend, any_take, out);
 }
