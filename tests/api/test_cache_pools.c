@@ -3,6 +3,7 @@
 #include "support/pool_support.h"
 
 #include "base/hostmem.h"
+#include "cache/cache.h"
 #include "driver/sim/sim.h"
 
 #include <string.h>
@@ -325,6 +326,34 @@ CACHE_TEST(the_default_pool_may_be_routed)
     assert_ok(vmm_pool_unroute(vmm_cache_pool(test->cache)));
     assert_ok(vmm_pool_unroute(all));
     assert_ok(vmm_pool_destroy(all, 0));
+}
+
+static bool is_fast(struct cache_test *test)
+{
+    return atomic_load(&test->cache->slow_path) == 0;
+}
+
+/* Routes, pushes and a sleep of the default pool make every call look where it leads. */
+CACHE_TEST(calls_are_fast_again_afterwards)
+{
+    vmm_pool *own = vmm_cache_pool(test->cache);
+    vmm_pool *pool = pool_make(test, .name = "routed");
+    assert_true(is_fast(test));
+    assert_ok(vmm_pool_route(pool, graph_filter, &test->streams[1]));
+    assert_ok(vmm_pool_push(pool));
+    assert_ok(vmm_pool_unroute(pool));
+    assert_false(is_fast(test));
+    assert_ok(vmm_pool_pop(pool));
+    assert_true(is_fast(test));
+    assert_ok(vmm_pool_route(pool, graph_filter, &test->streams[1]));
+    assert_false(is_fast(test));
+    assert_ok(vmm_pool_unroute(pool));
+    assert_true(is_fast(test));
+    assert_ok(vmm_pool_sleep(&own, 1, NULL, NULL));
+    assert_false(is_fast(test));
+    assert_ok(vmm_pool_wake(&own, 1, NULL, NULL));
+    assert_true(is_fast(test));
+    pool_end(test, pool);
 }
 
 /* ---- Callbacks ----------------------------------------------------------------------------- */
