@@ -122,14 +122,17 @@ vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options, vm
 /* The second step refuses what the first has left, and undoes its begin. */
 static vmm_status sourced_destroy(struct pool *pool)
 {
+    struct error_line before;
     struct error_line line;
+    vmm__error_save(&before);
     vmm_status left = vmm__source_leave(pool);
     vmm__error_save(&line);
     vmm_status status = vmm__pool_destroy(pool, false);
-    if (status == VMM_OK || left == VMM_OK)
-        return status;
-    vmm__error_restore(&line);
-    return left;
+    if (status == VMM_OK)
+        vmm__error_restore(&before);
+    else if (left != VMM_OK)
+        vmm__error_restore(&line);
+    return status == VMM_OK || left == VMM_OK ? status : left;
 }
 
 vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
