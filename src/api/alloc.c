@@ -115,10 +115,11 @@ static __attribute__((noinline)) void run_due_work(vmm_cache *cache)
     struct error_line line;
     if (atomic_load_explicit(&cache->has_freed_imports, memory_order_relaxed))
         vmm__import_poll(cache);
-    if (!cache->no_caching && !vmm__decay_is_due(&cache->decay))
-        return;
     vmm__error_save(&line);
-    (void)(cache->no_caching ? vmm__trim(cache, 0, NULL) : vmm__poll(cache));
+    if (cache->no_caching)
+        (void)vmm__trim(cache, 0, NULL);
+    else if (vmm__decay_is_due(&cache->decay))
+        (void)vmm__poll(cache);
     vmm__source_return(cache);
     vmm__error_restore(&line);
 }
@@ -149,6 +150,7 @@ static __attribute__((noinline)) vmm_status free_watched(vmm_cache *cache, const
         status = free_unrecorded(cache, ptr, should_poll, caller);
     if (status != VMM_OK && status != VMM__NOT_FOUND)
         vmm__record_failure(cache, "", status);
+    vmm__source_return(cache); /* what debug mode has released */
     return status;
 }
 

@@ -9,7 +9,7 @@
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/commit.h"
 #include "cache/alloc/resize.h"
-#include "cache/reclaim/trim.h"
+#include "cache/grow/source.h"
 #include "cache/share/import.h"
 #include "cache/streams.h"
 #include "debug/debug_mode.h"
@@ -84,8 +84,10 @@ vmm_status vmm_reserve(vmm_pool *handle, size_t bytes, size_t unit_bytes, vmm_st
         status = reserve_check(pool, bytes, unit);
     if (status == VMM_OK)
         status = vmm__pool_lane(pool, stream, &lane);
-    if (status == VMM_OK)
-        status = vmm__reserve(pool->cache, lane, bytes, unit, out);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__reserve(pool->cache, lane, bytes, unit, out);
+    vmm__source_return(pool->cache); /* which the call may have released */
     if (status == VMM_OK)
         vmm__record_note(pool->cache, "vmm_reserve: %zu bytes at %llu in units of %llu", bytes,
                          (unsigned long long)(uintptr_t)*out, (unsigned long long)unit);
@@ -105,7 +107,9 @@ vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes
     vmm_status status = vmm__cache_admit(cache, "vmm_decommit");
     if (status != VMM_OK)
         return status;
-    return vmm__decommit(cache, (uint64_t)(uintptr_t)ptr, offset, bytes);
+    status = vmm__decommit(cache, (uint64_t)(uintptr_t)ptr, offset, bytes);
+    vmm__source_return(cache);
+    return status;
 }
 
 /* ---- Size ---------------------------------------------------------------------------------- */
@@ -249,6 +253,7 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
         status = VMM__NO_FIT;
     if (status == VMM__NO_FIT || status == VMM__NOT_FOUND)
         status = resize_by_copy(&call, ptr, bytes, out);
+    vmm__source_return(cache);
     if (status == VMM_OK)
         vmm__api_trim_without_caching(cache); /* the bytes that a shorter block gave up */
     if (status == VMM_OK)

@@ -2,6 +2,7 @@
 #include "api/internal.h"
 #include "base/error.h"
 #include "base/handle.h"
+#include "cache/grow/source.h"
 #include "cache/share/export.h"
 #include "cache/share/import.h"
 #include "cache/share/message.h"
@@ -99,7 +100,11 @@ vmm_status vmm_share_import(vmm_cache *cache, vmm_share *handle, vmm_stream stre
     vmm_status status = vmm__api_admit_work(cache, "vmm_share_import", out, "out");
     if (status == VMM_OK)
         status = share_admit(handle, "vmm_share_import", &share);
-    return status == VMM_OK ? vmm__import(cache, share, stream, out) : status;
+    if (status != VMM_OK)
+        return status;
+    status = vmm__import(cache, share, stream, out);
+    vmm__source_return(cache); /* what the call has released */
+    return status;
 }
 
 static vmm_status export_close(struct share *share, bool is_forced)

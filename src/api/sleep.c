@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/handle.h"
 #include "base/hostmem.h"
+#include "cache/grow/source.h"
 #include "cache/pool/pool_backup.h"
 #include "cache/pool/ticket.h"
 
@@ -108,6 +109,7 @@ static vmm_status pools_order(const char *function, bool is_wake, vmm_pool *cons
     status = pools_find(function, handles, &order);
     if (status == VMM_OK) {
         status = order_run(&order, ticket);
+        vmm__source_return(order.cache); /* what the call has released */
         order_record(function, &order, status);
     }
     vmm__host_free(pools, count * sizeof *pools);
