@@ -20,20 +20,32 @@
 /* The return address of the public function that contains this macro. */
 #define CALLER __builtin_return_address(0)
 
+/* Allocates from a lane, as the call asks. */
+static vmm_status lane_alloc(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                             void **out)
+{
+    vmm_cache *cache = call->cache;
+    if (call->alignment > LARGE_UNIT_BYTES)
+        return vmm__alloc_aligned(cache, call->pool, bytes, call->alignment, stream, out);
+    if (call->is_unborrowed)
+        return vmm__alloc_unborrowed(cache, call->pool, bytes, stream, out);
+    return vmm__alloc_slow(cache, call->pool, bytes, stream, out);
+}
+
 /* Debug mode and NVTX disable the fast path. */
 vmm_status vmm__api_alloc_unrecorded(const struct debug_call *call, size_t bytes, vmm_stream stream,
                                      void **out)
 {
     vmm_cache *cache = call->cache;
     if (cache->debug == NULL && cache->nvtx == NULL)
-        return vmm__alloc_slow(cache, call->pool, bytes, stream, out);
+        return lane_alloc(call, bytes, stream, out);
     vmm_status status =
         vmm__cache_admit_work(cache, call->function); /* before the locks of debug mode and NVTX */
     if (status != VMM_OK)
         return status;
     if (cache->debug != NULL)
         return vmm__debug_alloc(call, bytes, stream, out);
-    status = vmm__alloc_slow(cache, call->pool, bytes, stream, out);
+    status = lane_alloc(call, bytes, stream, out);
     if (status == VMM_OK)
         vmm__nvtx_register(cache, *out, bytes);
     return status;
@@ -46,8 +58,8 @@ static bool is_watched(const vmm_cache *cache)
            atomic_load_explicit(&cache->directory.recorder, memory_order_acquire) != NULL;
 }
 
-static __attribute__((noinline)) vmm_status
-alloc_watched(const struct debug_call *call, size_t bytes, vmm_stream stream, void **out)
+__attribute__((noinline)) vmm_status vmm__api_alloc(const struct debug_call *call, size_t bytes,
+                                                    vmm_stream stream, void **out)
 {
     struct recorder *recorder =
         atomic_load_explicit(&call->cache->directory.recorder, memory_order_acquire);
@@ -59,7 +71,7 @@ vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_
                                void **out)
 {
     if (is_watched(call->cache))
-        return alloc_watched(call, bytes, stream, out);
+        return vmm__api_alloc(call, bytes, stream, out);
     return vmm__alloc_slow(call->cache, call->pool, bytes, stream, out);
 }
 

@@ -9,7 +9,6 @@
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/commit.h"
 #include "cache/alloc/resize.h"
-#include "cache/reclaim/trim.h"
 #include "cache/share/import.h"
 #include "cache/streams.h"
 #include "debug/debug_mode.h"
@@ -24,30 +23,6 @@
 enum { UNIT_BYTES_DEFAULT = 2 << 20 };
 
 /* ---- Alignment ----------------------------------------------------------------------------- */
-
-/* What an allocation does at its end that the fast path does not know. */
-static vmm_status alloc_tell(const struct debug_call *call, size_t bytes, vmm_stream stream,
-                             void *block, vmm_status status)
-{
-    vmm_cache *cache = call->cache;
-    if (status == VMM_OK && cache->nvtx != NULL)
-        vmm__nvtx_register(cache, block, bytes);
-    if (status == VMM_OK)
-        vmm__record_new_block(call, bytes, stream, block);
-    else
-        vmm__record_failure(cache, "alloc: ", status);
-    return status;
-}
-
-static vmm_status block_alloc_aligned(const struct debug_call *call, size_t bytes,
-                                      vmm_stream stream, void **out)
-{
-    vmm_cache *cache = call->cache;
-    if (call->alignment <= LARGE_UNIT_BYTES || cache->debug != NULL)
-        return vmm__api_alloc_slow(call, bytes, stream, out);
-    vmm_status status = vmm__alloc_aligned(cache, call->pool, bytes, call->alignment, stream, out);
-    return alloc_tell(call, bytes, stream, *out, status);
-}
 
 vmm_status vmm_alloc_aligned(vmm_pool *handle, size_t bytes, size_t alignment, vmm_stream stream,
                              void **out)
@@ -65,7 +40,7 @@ vmm_status vmm_alloc_aligned(vmm_pool *handle, size_t bytes, size_t alignment, v
                                .caller = CALLER,
                                .pool = pool,
                                .alignment = alignment };
-    return block_alloc_aligned(&call, bytes, stream, out);
+    return vmm__api_alloc(&call, bytes, stream, out);
 }
 
 /* ---- Reserved blocks ----------------------------------------------------------------------- */
@@ -202,24 +177,16 @@ static vmm_status copy_begin(const struct debug_call *call, void *ptr, struct co
     return copy_check(call->cache, copy, inner);
 }
 
-/* The free of a block from another stream's lane could fail, so that a failed copy could not be undone. */
-static vmm_status copy_alloc(const struct debug_call *call, struct copy *copy)
-{
-    struct debug_call alloc = *call;
-    alloc.pool = copy->pool;
-    if (call->cache->debug != NULL) /* which takes none from there */
-        return vmm__api_alloc_slow(&alloc, copy->bytes, copy->stream, &copy->to);
-    vmm_status status =
-        vmm__alloc_own(call->cache, copy->pool, copy->bytes, copy->stream, &copy->to);
-    return alloc_tell(&alloc, copy->bytes, copy->stream, copy->to, status);
-}
-
+/* The new block is unborrowed: the free of a borrowed one could fail, so that a failed copy could not be undone. */
 static vmm_status copy_run(const struct debug_call *call, struct copy *copy)
 {
     vmm_cache *cache = call->cache;
+    struct debug_call alloc = *call;
     struct error_line line;
+    alloc.pool = copy->pool;
+    alloc.is_unborrowed = true;
     uint64_t bytes = vmm__min(copy->from_bytes, copy->bytes);
-    vmm_status status = copy_alloc(call, copy);
+    vmm_status status = vmm__api_alloc(&alloc, copy->bytes, copy->stream, &copy->to);
     if (status != VMM_OK)
         return status;
     if (bytes > 0)

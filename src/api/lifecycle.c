@@ -9,6 +9,7 @@
 #include "base/hostmem.h"
 #include "cache/grow/source.h"
 #include "cache/pool/capture.h"
+#include "cache/pool/pool_sleep.h"
 #include "cache/pool/ticket.h"
 #include "cache/reclaim/trim.h"
 #include "cache/registry.h"
@@ -321,7 +322,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__directory_fini(&cache->directory);
     vmm__reserves_fini(&cache->reserves);
     status = first_of(status, vmm__lanes_fini(&cache->lanes));
-    status = first_of(status, vmm__sleep_transfers_close(cache));
+    status = first_of(status, vmm__pool_sleep_transfers_close(cache));
     vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));

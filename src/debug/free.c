@@ -126,9 +126,9 @@ static bool block_inspect(const struct debug_call *call, struct record *record,
 /* Frees a block without quarantine. The memory of a block with a guard page is released to the driver. */
 static vmm_status block_free(struct debug *debug, struct record *record, bool *should_poll)
 {
-    bool is_detached = record->is_detached;
+    bool is_alone = record->is_alone;
     vmm_status status = block_return(debug, record, should_poll);
-    if (status == VMM_OK && is_detached)
+    if (status == VMM_OK && is_alone)
         vmm__guard_page_sweep(debug->cache);
     return status;
 }

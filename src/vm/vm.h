@@ -389,6 +389,10 @@ vmm_status vmm__chunks_open(struct vm *vm, struct account *account, uint64_t gra
 vmm_status vmm__aliases_take(struct vm *vm, uint32_t count, uint32_t *first);
 void vmm__aliases_drop(struct vm *vm, uint32_t id);
 
+/* Makes a record the alias of a chunk that is mapped at a granule. The caller puts it into limbo. */
+struct chunk *vmm__alias_make(struct vm *vm, uint32_t id, const struct chunk *chunk,
+                              uint64_t granule);
+
 /* Set the page map to `id` for a mapping of a chunk, and for its home; 0: none. */
 void vmm__chunk_page_at(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id);
 void vmm__chunk_page_home(struct vm *vm, const struct chunk *chunk, uint32_t id);

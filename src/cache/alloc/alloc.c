@@ -41,14 +41,16 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
                                          : vmm__cache_lane(cache, stream, out);
 }
 
-static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes, void **out)
+static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes,
+                             bool is_unborrowed, void **out)
 {
-    if (cache->no_caching || lane->has_own_chunks) {
-        vmm__cache_lane_activate(cache, lane);
-        return vmm__refill_detached(cache, lane, bytes, out);
-    }
+    if (cache->no_caching || lane->has_own_chunks)
+        return vmm__refill_alone(cache, lane, bytes, out);
     vmm_status status = lane_alloc_cached(cache, lane, bytes, out);
-    return status == VMM__NO_FIT ? vmm__refill(cache, lane, bytes, out) : status;
+    if (status != VMM__NO_FIT)
+        return status;
+    return is_unborrowed ? vmm__refill_unborrowed(cache, lane, bytes, out)
+                         : vmm__refill(cache, lane, bytes, out);
 }
 
 /* Whether vmm__cache_admit() would pass, but for its look-up of the handle: the caller has already used the cache. */
@@ -67,37 +69,30 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t by
         return VMM_OK;
     vmm_status status =
         is_plain && is_admitted(cache) ? VMM_OK : lane_choose(cache, pool, stream, &lane);
-    return status == VMM_OK ? lane_alloc(cache, lane, bytes, out) : status;
+    return status == VMM_OK ? lane_alloc(cache, lane, bytes, false, out) : status;
 }
 
-vmm_status vmm__alloc_own(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                          vmm_stream stream, void **out)
+vmm_status vmm__alloc_unborrowed(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                                 vmm_stream stream, void **out)
 {
     struct lane *lane;
     vmm_status status = lane_choose(cache, pool, stream, &lane);
-    if (status != VMM_OK)
-        return status;
-    if (cache->no_caching || lane->has_own_chunks)
-        return lane_alloc(cache, lane, bytes, out);
-    status = lane_alloc_cached(cache, lane, bytes, out);
-    return status == VMM__NO_FIT ? vmm__refill_own(cache, lane, bytes, out) : status;
+    return status == VMM_OK ? lane_alloc(cache, lane, bytes, true, out) : status;
 }
 
-vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                               size_t padded_bytes, vmm_stream stream, void **out,
-                               bool *is_detached)
+vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                            size_t padded_bytes, vmm_stream stream, void **out, bool *is_alone)
 {
     struct lane *lane;
     vmm_status status = lane_choose(cache, pool, stream, &lane);
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
-    *is_detached = !vmm__lane_is_retained(lane) && !lane->has_source;
+    *is_alone = !vmm__lane_is_retained(lane) && !lane->has_source;
     vmm__fair_unlock(&cache->grow_lock);
-    if (!*is_detached)
-        return lane_alloc(cache, lane, padded_bytes, out);
-    vmm__cache_lane_activate(cache, lane);
-    return vmm__refill_detached(cache, lane, bytes, out);
+    if (!*is_alone)
+        return lane_alloc(cache, lane, padded_bytes, false, out);
+    return vmm__refill_alone(cache, lane, bytes, out);
 }
 
 /* A request for an aligned block. */
@@ -120,7 +115,7 @@ static vmm_status aligned_serve(struct vmm_cache *cache, void *context, void **o
     struct block *block =
         vmm__heap_find_aligned(aligned->heap, aligned->block_bytes, aligned->alignment);
     if (block == NULL)
-        status = vmm__grow_detached(cache, aligned->heap, aligned->block_bytes + padding, &block);
+        status = vmm__grow_alone(cache, aligned->heap, aligned->block_bytes + padding, &block);
     if (status != VMM_OK)
         return status;
     return vmm__lane_take_aligned_locked(aligned->lane, aligned->heap, block, aligned->bytes,
@@ -139,7 +134,7 @@ static vmm_status aligned_alloc_own(struct vmm_cache *cache, struct lane *lane, 
             "source, and has an alignment of %d",
             (unsigned long long)alignment, lane->pool->name, LARGE_UNIT_BYTES);
     if (alignment <= granule_bytes)
-        return lane_alloc(cache, lane, bytes, out);
+        return lane_alloc(cache, lane, bytes, false, out);
     return vmm__error(VMM_ERR_UNSUPPORTED,
                       "vmm_alloc_aligned: alignment is %llu; blocks of pool %s have chunks of "
                       "their own, and can have %llu at most",

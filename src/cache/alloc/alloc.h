@@ -47,11 +47,14 @@ static inline struct lane *vmm__alloc_lane_lock_unless_in(struct vmm_cache *cach
 vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                            vmm_stream stream, void **out);
 
-/* The same for a block with whole granules of its own, between unmapped guard pages. *is_detached is false if
+/* The same for a block whose free cannot fail: it is not borrowed from another lane (reuse/borrow.h). */
+vmm_status vmm__alloc_unborrowed(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                                 vmm_stream stream, void **out);
+
+/* vmm__alloc_slow() for a block with whole granules of its own, between unmapped guard pages. *is_alone is false if
  * the pool is retained: the block is then an ordinary one of padded_bytes. */
-vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                               size_t padded_bytes, vmm_stream stream, void **out,
-                               bool *is_detached);
+vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                            size_t padded_bytes, vmm_stream stream, void **out, bool *is_alone);
 
 /* The same as vmm__alloc_slow() for a block at a multiple of `alignment`, a power of two above 512. */
 vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t bytes,
@@ -89,10 +92,6 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
     vmm__biased_unlock(&lane->lock); /* the address belongs, or now belongs, to another lane */
     return NULL;
 }
-
-/* vmm__alloc_slow() for a block whose free cannot fail: it is not from another stream's lane. */
-vmm_status vmm__alloc_own(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                          vmm_stream stream, void **out);
 
 /* The heap that owns an address of the program; NULL if none does. *address becomes its inner address (vm/vm.h), which is no
  * address of the program itself. */

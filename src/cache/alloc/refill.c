@@ -10,9 +10,6 @@
 #include "cache/reclaim/trim.h"
 #include "cache/reuse/transfer.h"
 
-/* One refill in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
-enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
-
 /* In this order: new memory within the footprint target, idle memory of other streams where it lies, a view, and new
  * memory beyond the target. */
 static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
@@ -50,8 +47,7 @@ static struct block *idle_find(const struct vmm_cache *cache, const struct reque
 }
 
 /* A block with granules of its own. */
-static vmm_status refill_detached(struct vmm_cache *cache, const struct request *request,
-                                  void **out)
+static vmm_status refill_alone(struct vmm_cache *cache, const struct request *request, void **out)
 {
     struct heap *heap = request->demand.heap;
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
@@ -60,7 +56,7 @@ static vmm_status refill_detached(struct vmm_cache *cache, const struct request 
     if (block == NULL && request->lane->has_source)
         status = vmm__source_grow(cache, heap, request->demand.bytes, &block);
     else if (block == NULL)
-        status = vmm__grow_detached(cache, heap, request->demand.bytes, &block);
+        status = vmm__grow_alone(cache, heap, request->demand.bytes, &block);
     if (status != VMM_OK)
         return status;
     return vmm__lane_take_block_locked(request->lane, block, 0, request->bytes, out);
@@ -91,8 +87,8 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
     vmm__lane_counters_flush(request->lane);
     if (request->growth != NULL)
         return request->growth->serve(cache, request->growth->context, out);
-    if (request->is_detached)
-        return refill_detached(cache, request, out);
+    if (request->is_alone)
+        return refill_alone(cache, request, out);
     return request->lane->has_source ? refill_sourced(cache, request, out)
                                      : refill_cached(cache, request, out);
 }
@@ -148,12 +144,13 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     if (!vmm__lane_need(lane, bytes, &demand->heap, &demand->bytes) ||
         demand->bytes > cache->vm.arena.limit_bytes)
         return arena_exceeded(cache, bytes);
-    if (request.is_detached || request.growth != NULL)
+    if (request.is_alone || request.growth != NULL)
         demand->heap = &lane->large;
     if (lane->has_source) /* it has no views: the steps that allow them change nothing */
         request.from = GROW_FOLLOW;
     struct error_line line;
     vmm__error_save(&line);
+    vmm__cache_lane_activate(cache, lane);
     vmm__fair_lock(&cache->grow_lock);
     if (vmm__trim_may_have_expired(cache))
         (void)vmm__trim_expired_locked(
@@ -172,7 +169,7 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     vmm__cache_lanes_turn(cache);
     if (status == VMM_OK && request.growth == NULL) /* another pool, with a source, may lend it */
         *out = vmm__source_outer(cache, *out);
-    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     (void)vmm__source_return(cache, NULL);
     if (status == VMM_OK)
@@ -192,16 +189,18 @@ vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t byte
     return refill(cache, request, out);
 }
 
-vmm_status vmm__refill_own(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
+vmm_status vmm__refill_unborrowed(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
+                                  void **out)
 {
-    struct request request = { .lane = lane, .bytes = bytes, .from = GROW_TARGET, .is_own = true };
+    struct request request = {
+        .lane = lane, .bytes = bytes, .from = GROW_TARGET, .is_unborrowed = true
+    };
     return refill(cache, request, out);
 }
 
-vmm_status vmm__refill_detached(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
-                                void **out)
+vmm_status vmm__refill_alone(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
 {
-    struct request request = { .lane = lane, .bytes = bytes, .is_detached = true };
+    struct request request = { .lane = lane, .bytes = bytes, .is_alone = true };
     return refill(cache, request, out);
 }
 
@@ -209,6 +208,5 @@ vmm_status vmm__refill_growth(struct vmm_cache *cache, struct lane *lane,
                               const struct growth *growth, void **out)
 {
     struct request request = { .lane = lane, .bytes = growth->bytes, .growth = growth };
-    vmm__cache_lane_activate(cache, lane);
     return refill(cache, request, out);
 }

@@ -404,13 +404,10 @@ vmm_status vmm__resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes
     void *found = NULL;
     if (heap == NULL)
         return VMM__NOT_FOUND;
-    /* a block of a large heap is never as small as one of a small heap */
-    uint64_t least_bytes = vmm__max(bytes, LANE_SMALL_LARGEST_BYTES + 1);
-    resize.block_bytes = vmm__cache_block_bytes(cache, least_bytes);
+    resize.block_bytes = vmm__cache_block_bytes(cache, vmm__max(bytes, LANE_LARGE_LEAST_BYTES));
     resize.lane = heap->lane;
-    if (resize.lane->has_own_chunks &&
-        !vmm__align_up_checked(bytes, cache->vm.arena.granule_bytes, &resize.block_bytes))
-        resize.block_bytes = UINT64_MAX;
+    if (resize.lane->has_own_chunks) /* what cannot be rounded up is beyond any arena as it is */
+        (void)vmm__align_up_checked(bytes, cache->vm.arena.granule_bytes, &resize.block_bytes);
     vmm_status status = vmm__refill_growth(cache, heap->lane, &resize.growth, &found);
     if (status == VMM_OK && found != NULL)
         *out = resize.lane->has_source ? vmm__source_outer(cache, found) : found;

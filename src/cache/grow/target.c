@@ -47,7 +47,7 @@ static uint64_t target_bytes(const struct vmm_cache *cache, const struct demand 
     uint64_t active = vmm__stat_now(&totals->active_bytes) + demand->bytes;
     uint64_t lately = atomic_load_explicit(&totals->lately_active_bytes, memory_order_relaxed);
     uint64_t peak = vmm__max(active, lately) + demand->kept_bytes;
-    uint64_t permille = vmm__min(cache->footprint_permille, 1000);
+    uint64_t permille = cache->footprint_permille;
     uint64_t floor = vmm__min(FLOOR_BYTES, peak / FLOOR_SHARE) / 10 * vmm__min(permille, 10);
     return peak + vmm__max(floor, peak / 1000 * permille);
 }

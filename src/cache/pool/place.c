@@ -7,9 +7,6 @@
 #include "cache/pool/pools.h"
 #include "lane/block_ref.h"
 
-/* One call in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
-enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
-
 struct place {
     struct lane *lane;
     struct heap *heap; /* that owns the address */
@@ -95,16 +92,6 @@ static uint64_t block_bytes_choose(const struct vmm_cache *cache, const struct p
                                        : bytes;
 }
 
-/* Of these, a free block is placed as a whole: otherwise another block would get the rest of its chunks. */
-static bool would_split(const struct place *place, uint64_t block_bytes)
-{
-    if (!place->lane->has_own_chunks || !vmm__heap_has_extent(place->heap, place->inner))
-        return false;
-    const struct block *block = vmm__heap_cover(place->heap, place->inner);
-    return block->state == BLOCK_FREE &&
-           (block->address != place->inner || block->node.size != block_bytes);
-}
-
 static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
 {
     struct lane *lane = place->lane;
@@ -118,8 +105,6 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
     if (place->bytes > cache->vm.arena.limit_bytes) /* also where block_bytes would overflow */
         return refuse_taken(place);
     uint64_t block_bytes = block_bytes_choose(cache, place);
-    if (would_split(place, block_bytes))
-        return refuse(place, "no block of this size begins there");
     status = vmm__lane_place_locked(lane, place->heap, place->inner, place->bytes, block_bytes);
     if (status == VMM__NO_FIT) {
         lane_clean(lane);
@@ -147,7 +132,7 @@ vmm_status vmm__place(struct pool *pool, uint64_t address, uint64_t bytes, vmm_s
         status = place_locked(cache, &place);
         vmm__lane_unlock(place.lane);
     }
-    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     return status;
 }

@@ -113,7 +113,7 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 
 static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
 {
-    if (request->growth != NULL || request->is_own)
+    if (request->growth != NULL || request->is_unborrowed)
         return VMM__NOTHING;
     return ok_if(vmm__borrow(cache, request->lane, request->bytes, &request->borrowed) == VMM_OK);
 }
@@ -276,7 +276,7 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 /* A block of another pool does not count for the limit of the request's own, so it does not help where that refuses. */
 static vmm_status step_lend(struct vmm_cache *cache, struct request *request)
 {
-    if (request->growth != NULL || request->is_own || need_of(cache, request).pool != NULL)
+    if (request->growth != NULL || request->is_unborrowed || need_of(cache, request).pool != NULL)
         return VMM__NOTHING;
     return ok_if(vmm__lend(cache, request->lane, request->bytes, &request->borrowed) == VMM_OK);
 }
