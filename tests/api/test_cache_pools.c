@@ -178,6 +178,21 @@ CACHE_TEST(names_are_copied_and_cut)
     assert_ok(vmm_pool_destroy(pool, 0));
 }
 
+CACHE_TEST(either_number_of_an_id_is_enough)
+{
+    vmm_pool *none = pool_make(test, .name = "no id");
+    for (uint64_t number = 1; number <= 2; number++) {
+        vmm_pool *first = pool_make(test, .user_id = { number, 0 });
+        vmm_pool *second = pool_make(test, .user_id = { 0, number });
+        assert_ptr_equal(vmm_pool_find(test->cache, (vmm_pool_id){ number, 0 }), first);
+        assert_ptr_equal(vmm_pool_find(test->cache, (vmm_pool_id){ 0, number }), second);
+        assert_null(vmm_pool_find(test->cache, (vmm_pool_id){ 0, 0 }));
+        assert_ok(vmm_pool_destroy(first, 0));
+        assert_ok(vmm_pool_destroy(second, 0));
+    }
+    pool_end(test, none);
+}
+
 /* ---- Requests ------------------------------------------------------------------------------ */
 
 CACHE_TEST(one_pool_serves_many_streams)
