@@ -936,7 +936,7 @@ VMM_API vmm_status vmm_pool_sleep(vmm_pool *const *pools, size_t count,
 
 /*
  * Does:     wakes pools, in the order of the array: all, or none. A pool that is awake stays as it
- *           is. If memory is short, the call releases idle memory of other pools.
+ *           is. If memory is short, the call releases idle memory of other pools, but not that of sources: vmm_trim() does.
  * Takes:    as vmm_pool_sleep().
  * Returns:  VMM_OK.
  * Threads:  any; calls on other pools proceed meanwhile.

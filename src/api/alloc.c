@@ -119,7 +119,7 @@ static __attribute__((noinline)) void run_due_work(vmm_cache *cache)
         return;
     vmm__error_save(&line);
     (void)(cache->no_caching ? vmm__trim(cache, 0, NULL) : vmm__poll(cache));
-    vmm__source_return(cache);
+    (void)vmm__source_return(cache, NULL);
     vmm__error_restore(&line);
 }
 
@@ -282,7 +282,8 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
     vmm__import_release(cache);
     uint64_t released_bytes;
     status = vmm__trim(cache, keep_bytes, &released_bytes);
-    vmm__source_return(cache);
+    uint64_t returned_bytes = vmm__source_return(cache, NULL);
+    released_bytes += status == VMM_OK ? returned_bytes : 0;
     if (status == VMM_OK && found != VMM_OK)
         return found;
     if (status == VMM_OK && released != NULL)
@@ -305,9 +306,10 @@ vmm_status vmm_compact(vmm_cache *cache, uint32_t budget_ms, uint64_t *moved_byt
         return vmm__error(VMM_ERR_UNSUPPORTED, "vmm_compact: %s prevents moves",
                           cache->nvtx != NULL ? "nvtx" : "debug mode");
     status = vmm__compact_now(cache, budget_ms, &moved, &released);
-    vmm__source_return(cache);
+    uint64_t returned = vmm__source_return(cache, NULL);
     if (status == VMM__PENDING)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_compact: a capture is under way");
+    released += status == VMM_OK ? returned : 0;
     if (status == VMM_OK)
         vmm__record_note(cache, "vmm_compact: released %llu bytes", (unsigned long long)released);
     if (status == VMM_OK && moved_bytes != NULL)
@@ -330,7 +332,7 @@ vmm_status vmm_poll(vmm_cache *cache)
         return status;
     vmm__import_poll(cache);
     status = vmm__poll(cache);
-    vmm__source_return(cache);
+    (void)vmm__source_return(cache, NULL);
     return status;
 }
 

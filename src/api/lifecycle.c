@@ -154,7 +154,7 @@ static void cache_tick(void *cache)
 {
     vmm__import_poll(cache);
     (void)vmm__poll(cache);
-    vmm__source_return(cache);
+    (void)vmm__source_return(cache, NULL);
 }
 
 static void aliases_log(vmm_cache *cache)
@@ -326,7 +326,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
-    vmm__source_return(cache);
+    vmm__source_end(cache);
     vmm__pools_fini(cache); /* last: chunks leave the accounts of their pools */
     vmm__import_close(cache);
     vmm__lost_unlisten(&cache->driver->lost, &cache->lost_listener);

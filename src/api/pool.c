@@ -61,7 +61,7 @@ void vmm__api_trim_without_caching(vmm_cache *cache)
         return;
     vmm__error_save(&line);
     (void)vmm__trim(cache, 0, NULL);
-    vmm__source_return(cache);
+    (void)vmm__source_return(cache, NULL);
     vmm__error_restore(&line);
 }
 
@@ -234,7 +234,7 @@ vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
         return status;
     vmm_status found = quarantine_flush(pool->cache, "vmm_pool_trim", __builtin_return_address(0));
     status = vmm__trim_pool(pool, keep_bytes, &released_bytes);
-    vmm__source_return(pool->cache);
+    released_bytes += vmm__source_return(pool->cache, pool);
     if (status == VMM_OK)
         vmm__record_note(pool->cache, "vmm_pool_trim: %s released %llu bytes", pool->name,
                          (unsigned long long)released_bytes);

@@ -176,15 +176,14 @@ void vmm__sourced_close(struct vm *vm, struct sourced_segment *segment)
 {
     struct sourced_segments *segments = &vm->segments;
     sorted_remove(segments, segment);
-    segment->next = atomic_load_explicit(&segments->closed, memory_order_relaxed);
-    atomic_store_explicit(&segments->closed, segment, memory_order_relaxed);
+    segment->next = segments->closed;
+    segments->closed = segment;
 }
 
 struct sourced_segment *vmm__sourced_take_closed(struct sourced_segments *segments)
 {
-    struct sourced_segment *segment = atomic_load_explicit(&segments->closed, memory_order_relaxed);
-    if (segment != NULL)
-        atomic_store_explicit(&segments->closed, segment->next, memory_order_relaxed);
+    struct sourced_segment *segment = segments->closed;
+    segments->closed = segment == NULL ? NULL : segment->next;
     return segment;
 }
 

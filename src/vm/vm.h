@@ -103,14 +103,16 @@ struct chunk {
  * addresses of these granules, the inner addresses of the memory; the program knows the outer ones. The two are exchanged
  * where blocks are handed out, looked up and reported.
  *
- * A closed segment has no chunk: nothing uses its memory, and its source has not got it back yet. `lock`, a leaf, also
- * guards `sorted`, so that a look-up needs it only.
+ * A drain of limbo leaves segments there, because their source is called without locks: vmm__limbo_take_segment() takes
+ * them out. A closed segment has no chunk, and goes back at once. `lock`, a leaf, also guards `sorted`, so that a look-up
+ * needs it only.
  */
 struct sourced_segment {
     struct sourced_segment *next; /* closed */
     uint64_t inner;               /* addresses */
     uint64_t outer;
     uint64_t bytes;
+    struct account *account; /* closed: that it was booked on */
     vmm_segment_source source;
 };
 
@@ -119,7 +121,8 @@ struct sourced_segments {
     _Atomic uint64_t count;
     uint64_t capacity; /* of `sorted` */
     struct sourced_segment **sorted;
-    _Atomic(struct sourced_segment *) closed; /* list */
+    struct sourced_segment *closed; /* list */
+    _Atomic bool has_ready;         /* a drain of limbo found some whose work has finished */
 };
 
 struct vm {
@@ -343,7 +346,11 @@ vmm_status vmm__limbo_wait(struct vm *vm, uint64_t *released);
 vmm_status vmm__sourced_open(struct vm *vm, struct account *account, uint64_t granule,
                              const struct sourced_segment *memory);
 
-/* Takes a closed segment, which the caller gives back to its source and frees; NULL: there is none. */
+/* Takes a segment out of limbo whose work has finished, and closes it. The caller gives it back to its source and frees it.
+ * NULL: there is none. */
+struct sourced_segment *vmm__limbo_take_segment(struct vm *vm);
+
+/* The same for one that vmm__vm_fini() has closed. */
 struct sourced_segment *vmm__sourced_take_closed(struct sourced_segments *segments);
 void vmm__sourced_free(struct sourced_segment *segment);
 

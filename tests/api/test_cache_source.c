@@ -2,6 +2,8 @@
 #define _DEFAULT_SOURCE
 #include "support/source_support.h"
 
+#include "cache/cache.h"
+
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -154,6 +156,39 @@ CACHE_TEST(names_pins_and_wrong_pointers_know_the_outer_address)
     assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
     (void)snprintf(line, sizeof line, "0x%llx", (unsigned long long)(uintptr_t)block);
     assert_non_null(strstr(vmm_last_error(), line));
+    sourced_end(test, pool, source);
+}
+
+/* A segment's inner addresses may have been those of other blocks. */
+CACHE_TEST(a_stale_pointer_frees_no_block_of_a_source)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    char *stale[64];
+    char *live[64];
+    vmm_item item = VMM_ITEM_INIT;
+    for (int i = 0; i < 64; i++)
+        stale[i] = pool_alloc(test, vmm_cache_pool(test->cache), 1, (unsigned)i % 4);
+    for (int i = 0; i < 64; i++)
+        block_free(test, stale[i]);
+    cache_trim_all(test);
+    for (int i = 0; i < 64; i++)
+        live[i] = pool_alloc(test, pool, 1, (unsigned)i % 4);
+    uint64_t inner = vmm__sourced_inner(&test->cache->vm, (uintptr_t)live[0]);
+    assert_int_not_equal(inner, (uintptr_t)live[0]);
+    void *pointer = (void *)(uintptr_t)inner;
+    assert_status(vmm_free(test->cache, pointer), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_pin(test->cache, pointer), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_find(test->cache, pointer, &item), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_record_stream(test->cache, pointer, test->streams[2]),
+                  VMM_ERR_UNKNOWN_POINTER);
+    assert_refused(vmm_pool_place(pool, pointer, 1, test->streams[0]), "no free memory there");
+    for (int i = 0; i < 64; i++) {
+        assert_status(vmm_free(test->cache, stale[i]), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(block_find(test, live[i]).requested_bytes, 1);
+    }
+    for (int i = 0; i < 64; i++)
+        block_free(test, live[i]);
     sourced_end(test, pool, source);
 }
 

@@ -93,12 +93,14 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
     return NULL;
 }
 
-/* The heap that owns an address of the program; NULL if none does. *address becomes its inner address (vm/vm.h). */
+/* The heap that owns an address of the program; NULL if none does. *address becomes its inner address (vm/vm.h), which is no
+ * address of the program itself. */
 struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address);
 static inline struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *address)
 {
     struct heap *heap = vmm__alloc_heap_of(cache, *address);
-    return heap != NULL ? heap : vmm__alloc_sourced_owner(cache, address);
+    bool is_plain = heap != NULL && !heap->lane->has_source;
+    return is_plain ? heap : vmm__alloc_sourced_owner(cache, address);
 }
 
 /* The same, and locks the heap's lane. NULL: no lane is locked. */

@@ -93,16 +93,6 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
                                      : refill_cached(cache, request, out);
 }
 
-/* Segments of sources that reclaim has closed are free for the request once their source has them back. */
-static vmm_status reclaim_step(struct vmm_cache *cache, struct request *request,
-                               struct reclaim *reclaim)
-{
-    if (!vmm__source_has_closed(cache))
-        return vmm__reclaim_next(cache, request, reclaim);
-    vmm__source_return_locked(cache, request->lane);
-    return VMM_OK;
-}
-
 /* Reclaim also helps when addresses run out, because idle memory and its places in views occupy them. */
 static vmm_status refill_locked(struct vmm_cache *cache, struct request *request, void **out)
 {
@@ -117,7 +107,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
     request->demand.is_sparing = false;
     struct reclaim reclaim = { .step = 0 };
     while (vmm__is_oom(status)) {
-        vmm_status step_status = reclaim_step(cache, request, &reclaim);
+        vmm_status step_status = vmm__reclaim_next(cache, request, &reclaim);
         if (step_status == VMM__NOTHING)
             break;
         if (step_status != VMM_OK && !vmm__is_oom(step_status))
@@ -181,7 +171,7 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
         *out = vmm__source_outer(cache, *out);
     status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
-    vmm__source_return(cache);
+    (void)vmm__source_return(cache, NULL);
     if (status == VMM_OK)
         vmm__error_restore(&line);
     else

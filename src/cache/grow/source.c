@@ -31,24 +31,40 @@ static void segment_return(const struct vmm_cache *cache, struct sourced_segment
     vmm__callback_end(&callback);
 }
 
-void vmm__source_return(struct vmm_cache *cache)
+uint64_t vmm__source_return(struct vmm_cache *cache, const struct pool *pool)
 {
-    while (vmm__source_has_closed(cache)) {
+    uint64_t bytes = 0;
+    struct sourced_segment *segment = NULL;
+    do {
+        if (!vmm__source_has_ready(cache))
+            return bytes;
         vmm__fair_lock(&cache->grow_lock);
-        struct sourced_segment *segment = vmm__sourced_take_closed(&cache->vm.segments);
+        segment = vmm__limbo_take_segment(&cache->vm);
+        bool counts = segment != NULL && (pool == NULL || segment->account == &pool->account);
         vmm__fair_unlock(&cache->grow_lock);
-        if (segment == NULL) /* another thread was faster */
-            return;
+        if (segment == NULL)
+            return bytes;
+        bytes += counts ? segment->bytes : 0;
         segment_return(cache, segment);
         vmm__sourced_free(segment);
-    }
+    } while (true);
 }
 
 void vmm__source_return_locked(struct vmm_cache *cache, struct lane *held)
 {
     locks_drop(cache, held);
-    vmm__source_return(cache);
+    (void)vmm__source_return(cache, NULL);
     locks_take(cache, held);
+}
+
+void vmm__source_end(struct vmm_cache *cache)
+{
+    struct sourced_segments *segments = &cache->vm.segments;
+    struct sourced_segment *segment = vmm__sourced_take_closed(segments);
+    for (; segment != NULL; segment = vmm__sourced_take_closed(segments)) {
+        segment_return(cache, segment);
+        vmm__sourced_free(segment);
+    }
 }
 
 vmm_status vmm__source_leave(struct pool *pool)
@@ -60,7 +76,7 @@ vmm_status vmm__source_leave(struct pool *pool)
     status = vmm__cache_wait(pool->cache);
     if (status == VMM_OK)
         status = vmm__trim_pool(pool, 0, &released_bytes);
-    vmm__source_return(pool->cache);
+    (void)vmm__source_return(pool->cache, NULL);
     return status;
 }
 

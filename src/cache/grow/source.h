@@ -27,17 +27,21 @@ static inline void *vmm__source_outer(const struct vmm_cache *cache, const void 
     return (void *)(uintptr_t)vmm__sourced_outer(&cache->vm, (uint64_t)(uintptr_t)block);
 }
 
-/* Whether there are segments that vmm__source_return() gives back. Needs no lock. */
-static inline bool vmm__source_has_closed(const struct vmm_cache *cache)
+/* Whether limbo may have segments that vmm__source_return() gives back. Needs no lock. */
+static inline bool vmm__source_has_ready(const struct vmm_cache *cache)
 {
-    return atomic_load_explicit(&cache->vm.segments.closed, memory_order_relaxed) != NULL;
+    return atomic_load_explicit(&cache->vm.segments.has_ready, memory_order_relaxed);
 }
 
-/* Gives the segments that nothing uses any longer back to their sources. The caller holds no lock. */
-void vmm__source_return(struct vmm_cache *cache);
+/* Gives the segments in limbo whose work has finished back to their sources. Returns the bytes of those of a pool; NULL: of
+ * all. The caller holds no lock. */
+uint64_t vmm__source_return(struct vmm_cache *cache, const struct pool *pool);
 
 /* The same for a caller that holds the grow lock and the lock of a lane. */
 void vmm__source_return_locked(struct vmm_cache *cache, struct lane *held);
+
+/* Gives all segments back after the end of the memory. */
+void vmm__source_end(struct vmm_cache *cache);
 
 /* Waits for the work on the memory of a pool without live blocks, and gives it back, as far as that work has ended. */
 vmm_status vmm__source_leave(struct pool *pool);

@@ -161,7 +161,8 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
     if (only != NULL && only->account.limbo_bytes == 0)
         return VMM__NOTHING;
     vmm__lane_unlock(request->lane);
-    while (status == VMM_OK && released_bytes == 0 && request->waits < WAITS_MOST) {
+    while (status == VMM_OK && released_bytes == 0 && !vmm__source_has_ready(cache) &&
+           request->waits < WAITS_MOST) {
         request->waits++;
         status = vmm__limbo_wait(&cache->vm, &released_bytes);
         any = any || status == VMM_OK;
@@ -325,6 +326,10 @@ vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request,
 {
     while (reclaim->step < RECLAIM_STEPS) {
         unsigned step = reclaim->step;
+        if (vmm__source_has_ready(cache)) { /* what the step before has released */
+            vmm__source_return_locked(cache, request->lane);
+            return VMM_OK;
+        }
         vmm_status status = reclaim_steps[step].run(cache, request);
         if (status == VMM_OK && reclaim_steps[step].frees_blocks)
             reclaim->step = 0;
