@@ -226,6 +226,11 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
 vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t address,
                             uint64_t bytes);
 
+/* Moves whole chunks of a large heap's free block to another large heap, where they lie, with their places in views.
+ * `epoch` is of the other heap's timeline: their stamp. ERR_HOST_OOM. */
+vmm_status vmm__heap_hand(struct heap *from, struct block *block, uint64_t address, uint64_t bytes,
+                          struct heap *to, uint64_t epoch);
+
 /* The block of an extent that contains an address which the heap owns. */
 struct block *vmm__heap_cover(const struct heap *heap, uint64_t address);
 
