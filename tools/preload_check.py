@@ -75,9 +75,18 @@ def script_cupy_async():
         cupy_work(cupy)
 
 
+def need_numba_cuda():
+    """numba.cuda, also where NumPy has dropped names that this Numba uses."""
+    numpy = need("numpy")
+    for old, new in (("row_stack", "vstack"), ("trapz", "trapezoid"), ("in1d", "isin")):
+        if not hasattr(numpy, old):
+            setattr(numpy, old, getattr(numpy, new))
+    return need("numba.cuda")
+
+
 def script_numba():
     """Numba"""
-    cuda = need("numba.cuda")
+    cuda = need_numba_cuda()
     numpy = need("numpy")
 
     @cuda.jit
@@ -114,7 +123,7 @@ def script_cache():
         try:
             cupy = need("cupy")
             print(int(cupy.asarray(block).sum()), int(cupy.from_dlpack(block).sum()))
-            print(int(need("numba.cuda").as_cuda_array(block).copy_to_host().sum()))
+            print(int(need_numba_cuda().as_cuda_array(block).copy_to_host().sum()))
         except Skip as reason:
             print(reason)
         torch.cuda.synchronize()

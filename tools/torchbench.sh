@@ -10,12 +10,13 @@
 #   tour      the programs of guides to PyTorch's memory; out of memory                       (1)
 #   equality  the same training under both, compared                                         (1)
 #   steps     step times, peaks and results of real models, three allocators                  (6)
+#   inside    the time inside the allocator, of the requests of these models                  (3)
 #   cap       the largest sizes that train under a limit                                      (3)
 # Environment: DEVICES=2 for two GPUs; REPEAT=3 repetitions of steps; WORKLOADS=gnn,llm for some of the models;
 # BUDGET=520 seconds after which a part starts no process.
 #
 # Writes into FOLDER: log.txt (machine, versions, commands and their status), checks.txt, tour.txt, tour.json,
-# equality.txt, steps.txt, cap.txt and results.tar.gz. Exits with 1 if a check, the tour or the comparison fails.
+# equality.txt, steps.txt, inside.txt, cap.txt and results.tar.gz. Exits with 1 if a part fails.
 set -uo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -27,7 +28,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 build=${2:-$home/build/release}
 parts=${*:3}
-parts=${parts:-checks tour equality steps cap}
+parts=${parts:-checks tour equality steps inside cap}
 log=$out/log.txt
 failed=0
 
@@ -82,6 +83,10 @@ for part in $parts; do
     steps | cap)
         run "$part.txt" $((${BUDGET:-520} + 60)) python3 "$bench/run.py" --out "$results" --parts "$part" \
             ${WORKLOADS:+--workloads "$WORKLOADS"} --repeat "${REPEAT:-2}" --seconds "${BUDGET:-520}" || failed=1
+        ;;
+    inside)
+        run inside.txt 400 python3 "$bench/inside.py" "$results" ${WORKLOADS:+${WORKLOADS//,/ }} || failed=1
+        rm -f "$results"/inside.*.trace.gz
         ;;
     *)
         echo "error: unknown part $part" >&2

@@ -92,6 +92,15 @@ class TraceTest(FileTest):
         self.assertEqual((list(found.frame), list(found.label)), ([0, 1, 0, 0], [0, 0, 1, 0]))
 
 
+    def test_memory_that_changes_its_address_stays_reserved(self):
+        found = self.read("#@ next time=100\n#@ map 4096 4096 0\n#@ next time=20000\n#@ map 16384 4096 0\n+ 1 10 0\n"
+                          "#@ next time=60000\n#@ unmap 4096 4096\n#@ next time=64000\n#@ unmap 16384 4096\n"
+                          "#@ map 65536 8192 0\n- 1\n")
+        reserved = [sum(size for start, life, size in zip(found.spans.start, found.spans.life, found.spans.bytes)
+                        if start <= state and (not life or start + life > state))
+                    for state in range(found.operations + 1)]
+        self.assertEqual(reserved, [0, 4096, 8192, 8192, 8192, 8192])
+
     def test_the_example_of_the_format_is_read_by_the_report_and_by_fragtest(self):
         with open(os.path.join(ROOT, "docs", "trace-format.md"), encoding="utf-8") as file:
             example = re.search(r"^```\n(#@ .*?)^```$", file.read(), re.DOTALL | re.M).group(1)
@@ -127,7 +136,8 @@ class SnapshotTest(FileTest):
         del snapshot["device_traces"][0][:cut]
         found = self.read(pickle.dumps(snapshot, 4))
         for state in (0, 1, found.operations // 2, found.operations):
-            self.assertEqual(self.live_at(found, state), self.live_at(whole, cut + state), state)
+            self.assertEqual(self.live_at(found, state),
+                             self.live_at(whole, whole.operations - found.operations + state), state)
 
     def test_without_history_it_is_one_moment(self):
         snapshot = scenes.training()

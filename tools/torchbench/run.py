@@ -7,10 +7,11 @@ usage: run.py --out FOLDER [--workloads a,b] [--allocators native,expandable,vmm
 
 Writes a JSON file for each workload, allocator and repetition into FOLDER, and prints tables. Needs VMMCACHE_LIBRARY
 (libvmmcache_torch.so). Allocators alternate, in another order each time. Jobs that do not fit into --seconds are left
-out, last repetitions first, and listed.
+out, last repetitions first, and listed. Exits with 1 if a workload fails with an allocator.
 """
 import argparse
 import os
+import sys
 import time
 
 import allocators
@@ -89,8 +90,10 @@ def main(options):
         job.run()
         longest = max(longest, time.perf_counter() - began) if job.kind == "steps" else longest
     print("%.0f s in total" % (time.perf_counter() - start))
-    for line in results.summary(results.Data([options.out])):
+    data = results.Data([options.out])
+    for line in results.summary(data):
         print(line)
+    return 1 if data.errors else 0
 
 
-main(options_read())
+sys.exit(main(options_read()))

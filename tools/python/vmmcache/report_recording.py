@@ -13,6 +13,7 @@ from bisect import bisect_left, insort
 
 RARE_COLUMNS = ("held", "address", "pool", "frame", "label")
 COLUMNS = ("start", "life", "bytes", "stream") + RARE_COLUMNS
+TICK_US = 10000  # the longest tick of the clock that recordings use, CLOCK_MONOTONIC_COARSE
 
 
 class ReportError(Exception):
@@ -38,6 +39,18 @@ class Recording:
         self.notes = []  # (state, text)
         self._is_sorted = True  # blocks by their start
         self.chunk_bytes = 0  # memory is returned in chunks of so many bytes; 0: in whole ranges
+        self._changed = 0, 0  # state and time of the last change of reserved memory
+
+    def is_same_change(self, time: int) -> bool:
+        """Whether a change of reserved memory belongs to the operation of the one before. A view takes memory from many
+        ranges and puts it into another one: several changes at once, and what is reserved stays the same."""
+        state, before = self._changed
+        return state == self.operations > 0 and time - before <= TICK_US
+
+    def note_change(self, time: int) -> int:
+        """Remembers that this state changes reserved memory; returns the state."""
+        self._changed = self.operations, time
+        return self.operations
 
     def alloc(self, size: int, stream: int, address: int = 0, pool: int = 0, frame: int = 0,
               before: bool = False) -> int:

@@ -121,7 +121,10 @@ class _Reader:
         elif action in _MAPS or action in _UNMAPS:
             spans = self.recording.spans
             change = spans.map if action in _MAPS else spans.unmap
-            change(self._operation(event), event["addr"], size, self._stream(event), self._pool(event))
+            time = event.get("time_us", 0)
+            if not self.recording.is_same_change(time):
+                self._operation(event)
+            change(self.recording.note_change(time), event["addr"], size, self._stream(event), self._pool(event))
 
     def _alloc(self, event: dict, address: int, size: int) -> None:
         if address in self.open:  # its free is not in the trace

@@ -178,13 +178,19 @@ class _Reader:
 
     def _note_map(self, address, size, stream, pool=None):
         span = _number(address), _size(size), self._stream(_number(stream)), self._pool(_number(pool or "0"))
-        self._operation()
-        self.recording.spans.map(self.recording.operations, *span)
+        self.recording.spans.map(self._change(), *span)
 
     def _note_unmap(self, address, size):
         span = _number(address), _size(size)
-        self._operation()
-        self.recording.spans.unmap(self.recording.operations, *span, 0, 0)
+        self.recording.spans.unmap(self._change(), *span, 0, 0)
+
+    def _change(self) -> int:
+        """The state of a change of reserved memory."""
+        time = self.next.get("time", self.time)
+        if not self.recording.is_same_change(time):
+            self._operation()
+        self.next = {}
+        return self.recording.note_change(time)
 
     def _note_wait(self, name):
         block = self.live[_number(name)]
