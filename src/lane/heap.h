@@ -90,7 +90,7 @@ struct heap {
     struct block_store store;
     uint64_t view_chunks;    /* chunks of the heap that have places in views */
     uint64_t occupied_bytes; /* of its blocks in views */
-    uint64_t pinned_bytes;   /* free in partly live chunks, when the last plan of a view counted them */
+    uint64_t pinned_bytes;   /* free in partly live chunks, as the last plan counted them */
     _Alignas(64) struct lane *lane;
     uint64_t bytes;                   /* of its extents; changes under the grow lock */
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
