@@ -7,9 +7,11 @@ Compiles the class, installs it and runs each check in a process of its own. Pri
 SKIP for what this machine cannot do. The exit status is 1 if a check fails, and 77 where there is no PyTorch with CUDA or no
 GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set VMMCACHE_LIBRARY and PYTHONPATH as docs/pytorch.md says.
 """
+import ctypes
 import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -185,6 +187,82 @@ def check_mempool_no_split():
         again = torch.empty(20 * MIB, dtype=torch.uint8, device="cuda").data_ptr()
     expect(not address <= part < address + 20 * MIB, "a smaller tensor got a part of a freed block")
     expect(again == address, "the freed block was not used again")
+
+
+# An allocator for a pool: memory of the driver, counted.
+SEGMENTS = r"""
+#include <dlfcn.h>
+#include <stddef.h>
+typedef int (*take)(unsigned long long *, size_t);
+typedef int (*give)(unsigned long long);
+long allocs, frees;
+static void *driver(const char *name)
+{
+    return dlsym(dlopen("libcuda.so.1", RTLD_NOW), name);
+}
+void *segment_alloc(ptrdiff_t bytes, int device, void *stream)
+{
+    unsigned long long address = 0;
+    allocs++;
+    return ((take)driver("cuMemAlloc_v2"))(&address, (size_t)bytes) == 0 ? (void *)address : NULL;
+}
+void segment_free(void *segment, ptrdiff_t bytes, int device, void *stream)
+{
+    frees += ((give)driver("cuMemFree_v2"))((unsigned long long)segment) == 0;
+}
+"""
+
+
+def segments_build(folder):
+    """Returns the path of the allocator's library, and its counts of segments made and freed."""
+    source, path = os.path.join(folder, "segments.c"), os.path.join(folder, "segments.so")
+    with open(source, "w", encoding="ascii") as file:
+        file.write(SEGMENTS)
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        raise Skip("there is no C compiler")
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", path, "-ldl"], check=True)
+    library = ctypes.CDLL(path)
+    return path, ctypes.c_long.in_dll(library, "allocs"), ctypes.c_long.in_dll(library, "frees")
+
+
+def pool_steps(torch):
+    """Returns what the steps computed; the tensors lie in the pool that is used."""
+    numbers = torch.arange(1 << 20, device="cuda", dtype=torch.float32)
+    for _ in range(20):
+        numbers = numbers * 1.5 + torch.flip(numbers, (0,))
+    return numbers
+
+
+def check_mempool_allocator():
+    """takes the memory of a torch.cuda.MemPool from an allocator of its own"""
+    torch, _ = start()
+    with tempfile.TemporaryDirectory() as folder:
+        path, allocs, frees = segments_build(folder)
+        allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "segment_alloc", "segment_free")
+        pool = torch.cuda.MemPool(allocator.allocator())
+        with torch.cuda.use_mem_pool(pool):
+            inside = pool_steps(torch)
+            small = torch.ones(10, device="cuda")
+        count = allocs.value
+        expect(1 < count <= 4, "%d segments were made" % count)
+        expect(torch.equal(inside, pool_steps(torch)), "the pool computes something else")
+        expect(allocs.value == count, "a tensor outside of the pool has a segment")
+        places = [(segment["address"], segment["address"] + segment["total_size"]) for segment in pool.snapshot()]
+        expect(all(any(low <= tensor.data_ptr() < high for low, high in places) for tensor in (inside, small)),
+               "a tensor is not in the snapshot of its pool")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool.id):
+            doubled = inside * 2
+        graph.replay()
+        expect(torch.equal(doubled, inside * 2), "a graph of the pool computes something else")
+        count = allocs.value
+        del graph, doubled, pool
+        expect(torch.equal(inside, pool_steps(torch)), "the tensor that outlives its pool has changed")
+        del inside, small
+        torch.cuda.empty_cache()
+        expect(frees.value == allocs.value == count, "%d of %d segments were freed" % (frees.value, allocs.value))
+        return "%d segments" % count
 
 
 def check_snapshot():

@@ -122,7 +122,7 @@ VMM_API vmm_status vmm_torch_region_begin(int device, const char *tag, int disca
 VMM_API vmm_status vmm_torch_region_end(int device);
 
 /*
- * Does:     lists the pools of a device, the default pool first.
+ * Does:     lists the pools of a device that can sleep, the default pool first: not those with an allocator of their own.
  * Takes:    pools: room for so many.
  * Returns:  VMM_OK and in *count how many there are, which may be more than `room`; 0 if the device has no cache.
  * Threads:  any.

@@ -141,6 +141,13 @@ typedef struct vmm_torch_functions {
     vmm_status (*history_stop)(void);
     vmm_status (*snapshot_take)(int device, const vmm_torch_snapshot **out);
     void (*snapshot_drop)(const vmm_torch_snapshot *snapshot);
+
+    /* ---- Pools, continued ---- */
+
+    /* Gives an empty pool with one use a source: see vmm_pool_options.source. Its functions are called until pool_uses() is
+     * 0. A pool with live blocks stays after its last use, until they are freed and empty() or pool_trim() is called.
+     * ERR_INVALID_ARGUMENT: it is in use. */
+    vmm_status (*pool_source)(int device, vmm_pool_id id, const vmm_segment_source *source);
 } vmm_torch_functions;
 
 /* Returns the table. It lives as long as the process. */

@@ -34,8 +34,8 @@
  *
  * Callbacks. A cache calls the program's functions (log, clock, filter, visitor, listener) with
  * locks held. Such a function must not call the same cache: a call does nothing and returns
- * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function and the misuse function
- * are called without locks and may call every function except vmm_destroy(). A request that the
+ * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function, the misuse function and those of a source
+ * (vmm_segment_source) are called without locks and may call every function except vmm_destroy(). A request that the
  * pressure function makes does not call it again. If vmm_destroy() detects a misuse, it calls the
  * misuse function during teardown; calls that the function makes on the same cache fail. A callback
  * must return to the library. If it throws an exception, calls longjmp() or ends its thread, locks
@@ -611,6 +611,30 @@ typedef enum vmm_on_sleep {
 } vmm_on_sleep;
 
 /*
+ * The functions of a source: see vmm_pool_options.source. The library calls them without locks, on the thread of the call
+ * that needs or releases the memory, on several threads at once, and with vmm_config.decay_thread on a thread of its own.
+ * They may call CUDA and every function of the library except vmm_destroy() and vmm_pool_destroy(). A request that `alloc`
+ * makes of its own pool asks it again, without end. They must return, as all callbacks must.
+ *
+ * alloc: returns a segment, which is memory of `bytes` bytes, a multiple of the granule (2 MiB), that the cache's device can
+ *     use, at a multiple of 512; NULL: there is none. `stream` is that of the request, but the memory must be ready for work
+ *     of every stream. During a capture it must not make calls that invalidate the capture
+ *     (cudaThreadExchangeStreamCaptureMode() allows cudaMalloc()).
+ * free: takes back a segment, and the size with which it was asked for. All work that used its blocks has ended.
+ */
+typedef void *(*vmm_segment_alloc_fn)(void *context, size_t bytes, vmm_stream stream);
+typedef void (*vmm_segment_free_fn)(void *context, void *segment, size_t bytes);
+
+typedef struct vmm_segment_source {
+    vmm_segment_alloc_fn alloc; /* NULL: none; the pool's memory is that of the cache */
+    vmm_segment_free_fn free;   /* not NULL if alloc is not */
+    void *context;              /* of both functions */
+    size_t
+        segment_bytes; /* the least to ask for, for a block above 1 MiB; 0: as much as the block needs. A segment for
+                             smaller blocks has one granule */
+} vmm_segment_source;
+
+/*
  * Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size.
  *
  * no_split: each block of the pool has chunks of its own, in whole granules (2 MiB), so that what is done to the memory
@@ -639,8 +663,27 @@ typedef enum vmm_on_sleep {
  * share is closed. vmm_find() names the pool, and its stream, that a borrowed block is of. In a child of fork() and on a
  * lost device the request fails before that, as without the option.
  *
- * There is no source of foreign memory, as torch.cuda.MemPool(allocator) has: a chunk is mapped at several addresses, sleeps
- * and wakes, which memory that comes with an address of its own cannot.
+ * source: a pair of functions that gives the pool its memory, such as that of ncclMemAlloc() or NVSHMEM. The memory keeps
+ * its addresses; the cache maps nothing there. Blocks lie inside its segments. Freed ones stay in the pool and are used
+ * again in stream order, also by other streams once their work has ended. Segments without a live block go back when the
+ * cache releases idle memory: vmm_trim(), vmm_pool_trim(), decay, and before a request of any pool would fail. They count as
+ * reserved memory, in the limits of the pool and of the cache. If the source has no segment, the request releases idle
+ * memory and asks again; it fails with ERR_DEVICE_OOM, and the line names the pool. A segment that cannot be used (no
+ * multiple of 512, or overlapping other memory of the cache) goes back at once: ERR_INVALID_ARGUMENT.
+ *   The pool neither takes the idle memory of other pools nor gives them its own, nor borrows with use_on_oom, but lends. A
+ * block never consists of two segments, nor moves: choose segment_bytes with room for several blocks. With no_split each
+ * block has a segment of its own.
+ *   Refused, because they need mappings of the cache: vmm_pool_sleep(); vmm_share_export(), also with vmm_config.shareable,
+ * and the option shareable; vmm_reserve(); vmm_alloc_aligned() above 512; a cache with nvtx. vmm_resize() uses free bytes
+ * behind a block, or copies it. vmm_compact() leaves the pool alone.
+ *   vmm_pool_destroy() refuses live blocks, also with adopt. It waits for all work that the cache knows, for the device if
+ * the pool was retained, and gives every segment back: after VMM_OK the functions are not called again. vmm_destroy() gives
+ * back those of live blocks, too.
+ *   All else is as in other pools of the kind: a retained pool, or one of the kind GRAPH, keeps its segments, also during a
+ * capture; a push or a route leads to it; pinned blocks, names, vmm_record_stream(), vmm_find(), walks, recordings and
+ * debug mode know its blocks by the addresses of the source. A large block has no guard page. In a child of fork() no
+ * function of the source is called. On a lost device neither; vmm_pool_destroy() returns ERR_LOST, and vmm_destroy() gives
+ * the segments back.
  */
 typedef struct vmm_pool_options {
     size_t struct_size;
@@ -655,11 +698,12 @@ typedef struct vmm_pool_options {
     int shareable;  /* its blocks can be exported, and share no memory with others: see "Sharing" */
     int no_split;   /* its blocks share no chunk: see above */
     int use_on_oom; /* its free memory serves requests of other pools that would fail: see above */
+    vmm_segment_source source; /* where its memory comes from: see above; zeros: from the driver */
 } vmm_pool_options;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 }, 0, 0, 0 }
+#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 }, 0, 0, 0, { NULL, NULL, NULL, 0 } }
 #else
 #define VMM_POOL_OPTIONS_INIT { .struct_size = sizeof(vmm_pool_options) }
 #endif
@@ -672,7 +716,7 @@ typedef struct vmm_pool_options {
  * Owns:     the cache. vmm_destroy() destroys the pools that are left.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or out; a wrong option; another pool has the user
- *           id), ERR_UNSUPPORTED (an option that this version does not know is set; shareable, and the
+ *           id), ERR_UNSUPPORTED (an option that this version does not know is set; source, and nvtx is on; shareable, and the
  *           device cannot share memory between processes: the line names the step that failed),
  *           ERR_DEVICE_OOM (reserve_bytes of all pools exceed the limit of the cache or the device),
  *           ERR_HOST_OOM, ERR_LOST.
@@ -685,13 +729,15 @@ VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_poo
  *           work on it has ended. If the pool was retained or is of the kind GRAPH, graphs may have
  *           been launched on any stream: the call then waits for the device. During a capture it
  *           cannot wait; then vmm_pool_unroute() or vmm_wait() after the capture waits, or a
- *           request that would otherwise fail.
+ *           request that would otherwise fail. A pool with a source gives all segments back, and waits for work on them.
  * Takes:    adopt: 0 refuses a pool with live blocks.
  * Returns:  VMM_OK.
  * Threads:  any; no other call on the pool may be under way.
  * On failure: ERR_INVALID_ARGUMENT (not a pool; the default pool; a route or a push leads to it; it
  *           is retained; it has live blocks and adopt is 0; it sleeps and has live blocks, or freed
- *           ones that wait for streams; it goes to sleep or wakes): nothing has changed.
+ *           ones that wait for streams; it goes to sleep or wakes; it has a source and live blocks, or a capture forbids to
+ *           wait for the work on its memory): nothing has changed. With a source, ERR_DRIVER, ERR_LOST and ERR_HOST_OOM
+ *           also leave the pool.
  *           ERR_DRIVER, ERR_LOST, ERR_HOST_OOM: the wait failed; the pool is destroyed, and a
  *           later call retries the wait. ERR_HOST_OOM also if a pool that sleeps could not release
  *           its chunks: nothing has changed. ERR_CORRUPTED (VMM_DEBUG_ON): a
@@ -878,7 +924,7 @@ typedef struct vmm_ticket vmm_ticket;
  * Threads:  any; calls on other pools proceed meanwhile.
  * On failure: all pools are awake and whole, and nothing is lost, except as said below.
  *           ERR_INVALID_ARGUMENT (not pools, of several caches, named twice, on their way to sleep
- *           or wake by another call, with exported blocks, a wrong option, or a capture is under way),
+ *           or wake by another call, with exported blocks or a source, a wrong option, or a capture is under way),
  *           ERR_UNSUPPORTED (nvtx or VMM_DEBUG_ON; an option that this version does not know is set),
  *           ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
  *           If the driver fails after part of the memory was released and gives no new memory for
@@ -890,7 +936,7 @@ VMM_API vmm_status vmm_pool_sleep(vmm_pool *const *pools, size_t count,
 
 /*
  * Does:     wakes pools, in the order of the array: all, or none. A pool that is awake stays as it
- *           is. If memory is short, the call releases idle memory of other pools.
+ *           is. If memory is short, the call releases idle memory of other pools, but not that of sources: vmm_trim() does.
  * Takes:    as vmm_pool_sleep().
  * Returns:  VMM_OK.
  * Threads:  any; calls on other pools proceed meanwhile.
@@ -976,7 +1022,7 @@ VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
  * Returns, Owns, Threads: as vmm_alloc_from(). Pushes and routes do not apply. During a capture: as vmm_alloc_from(). With
  *           VMM_DEBUG_ON, a block with an alignment above 512 has canaries and no guard page.
  * On failure: as vmm_alloc_from(); ERR_INVALID_ARGUMENT also if `alignment` is no power of two; ERR_UNSUPPORTED also if
- *           it is above the granule and the pool is shareable or has no_split.
+ *           it is above the granule and the pool is shareable or has no_split, or above 512 and the pool has a source.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_alloc_aligned(vmm_pool *pool, size_t bytes, size_t alignment,
                                                    vmm_stream stream, void **out);
@@ -991,7 +1037,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc_aligned(vmm_pool *pool, size_t bytes,
  *           not.
  * Threads:  any.
  * On failure: ERR_ADDRESS_SPACE (see vmm_config.arena_bytes), ERR_INVALID_ARGUMENT (not a pool; NULL out; bytes is 0; a
- *           wrong unit; an unusable stream), ERR_UNSUPPORTED (with nvtx), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
+ *           wrong unit; an unusable stream), ERR_UNSUPPORTED (with nvtx; the pool has a source), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_t unit_bytes,
                                              vmm_stream stream, void **out);
@@ -1042,7 +1088,7 @@ VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size
  *           vmm_decommit(). Nothing is copied.
  *
  *           These blocks are copied to a new one: those of up to 1 MiB; large ones that cannot grow in place and that
- *           vmm_record_stream() named, or whose pool is retained or of the kind GRAPH; all with debug mode, zero or nvtx.
+ *           vmm_record_stream() named, or whose pool is retained, of the kind GRAPH or has a source; all with debug mode, zero or nvtx.
  *           The old block is then freed, and waits for the streams of vmm_record_stream(), which do not go over to the
  *           new one. The new block is not taken from another stream's memory, where vmm_alloc() might find one
  *           before it fails. resize_copied_bytes counts what is copied.

@@ -122,8 +122,27 @@ struct callbacks {
     std::function<void(const char *line)> debug;
 };
 
+/*
+ * The functions of a source of segments, as vmm_segment_source says; several threads may call them at once. One that throws
+ * has no memory, or has taken the segment back; the cache keeps the exception.
+ */
+struct segment_source {
+    std::function<void *(std::size_t bytes, vmm_stream stream)> allocate;
+    std::function<void(void *segment, std::size_t bytes)> free;
+    std::size_t segment_bytes = 0;
+};
+
 namespace detail
 {
+
+class state;
+
+/* What the functions of a pool's source get as their context. */
+struct source {
+    state *owner;
+    segment_source functions;
+    std::unique_ptr<source> next; /* of those whose pool the cache ends */
+};
 
 /* What callbacks and blocks point to. It keeps its address when the cache is moved. */
 class state
@@ -154,6 +173,14 @@ class state
         });
     }
 
+    /* Keeps a source until the cache has ended: its pool could not be destroyed. */
+    void keep_source(std::unique_ptr<source> left) noexcept
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        left->next = std::move(sources_);
+        sources_ = std::move(left);
+    }
+
     std::exception_ptr take() noexcept
     {
         std::lock_guard<std::mutex> hold(lock_);
@@ -174,7 +201,24 @@ class state
 
     std::mutex lock_;
     std::exception_ptr first_;
+    std::unique_ptr<source> sources_;
 };
+
+inline void *segment_allocate(void *context, std::size_t bytes, vmm_stream stream) noexcept
+{
+    source &from = *static_cast<source *>(context);
+    return from.owner->guarded(static_cast<void *>(nullptr),
+                               [&] { return from.functions.allocate(bytes, stream); });
+}
+
+inline void segment_free(void *context, void *segment, std::size_t bytes) noexcept
+{
+    source &from = *static_cast<source *>(context);
+    from.owner->guarded(0, [&] {
+        from.functions.free(segment, bytes);
+        return 0;
+    });
+}
 
 inline void log_line(void *context, const char *line) noexcept
 {
@@ -502,9 +546,19 @@ class pool
     {
         throw_on_error(vmm_pool_create(owner.get(), &options, &handle_));
     }
+    /* A pool whose memory is that of a source. Its blocks must not outlive it: if some do, the pool stays until the cache
+     * ends. */
+    pool(cache &owner, segment_source functions, vmm_pool_options options = make_pool_options())
+        : owner_(owner.state_.get()),
+          source_(new detail::source{ owner_, std::move(functions), nullptr })
+    {
+        options.source = { detail::segment_allocate, detail::segment_free, source_.get(),
+                           source_->functions.segment_bytes };
+        throw_on_error(vmm_pool_create(owner.get(), &options, &handle_));
+    }
     pool(pool &&other) noexcept
         : owner_(std::exchange(other.owner_, nullptr)),
-          handle_(std::exchange(other.handle_, nullptr))
+          handle_(std::exchange(other.handle_, nullptr)), source_(std::move(other.source_))
     {
     }
     pool &operator=(pool &&other) noexcept
@@ -523,13 +577,17 @@ class pool
         vmm_status status = vmm_pool_destroy(handle_, 1);
         if (status != VMM_OK)
             owner_->keep_failure(status);
+        if (status != VMM_OK && source_ != nullptr)
+            owner_->keep_source(std::move(source_));
     }
 
-    /* vmm_pool_destroy(). If the status is ERR_INVALID_ARGUMENT, nothing happened; else the pool is gone. */
+    /* vmm_pool_destroy(). If the status is ERR_INVALID_ARGUMENT, nothing happened; else the pool is gone. One with a source
+     * is gone only on success. */
     void close(bool adopt = true)
     {
         vmm_status status = vmm_pool_destroy(handle_, adopt ? 1 : 0);
-        if (status != VMM_ERR_INVALID_ARGUMENT)
+        bool stays = source_ == nullptr ? status == VMM_ERR_INVALID_ARGUMENT : status != VMM_OK;
+        if (!stays)
             handle_ = nullptr;
         throw_on_error(status);
     }
@@ -593,11 +651,13 @@ class pool
     {
         std::swap(owner_, other.owner_);
         std::swap(handle_, other.handle_);
+        std::swap(source_, other.source_);
     }
 
   private:
     detail::state *owner_;
     vmm_pool *handle_ = nullptr;
+    std::unique_ptr<detail::source> source_;
 };
 
 /*

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cache/alloc/refill.h"
 #include "cache/compact/compact.h"
+#include "cache/grow/source.h"
 #include "cache/reclaim/trim.h"
 #include "cache/share/import.h"
 #include "cache/streams.h"
@@ -19,20 +20,32 @@
 /* The return address of the public function that contains this macro. */
 #define CALLER __builtin_return_address(0)
 
+/* Allocates from a lane, as the call asks. */
+static vmm_status lane_alloc(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                             void **out)
+{
+    vmm_cache *cache = call->cache;
+    if (call->alignment > LARGE_UNIT_BYTES)
+        return vmm__alloc_aligned(cache, call->pool, bytes, call->alignment, stream, out);
+    if (call->is_unborrowed)
+        return vmm__alloc_unborrowed(cache, call->pool, bytes, stream, out);
+    return vmm__alloc_slow(cache, call->pool, bytes, stream, out);
+}
+
 /* Debug mode and NVTX disable the fast path. */
 vmm_status vmm__api_alloc_unrecorded(const struct debug_call *call, size_t bytes, vmm_stream stream,
                                      void **out)
 {
     vmm_cache *cache = call->cache;
     if (cache->debug == NULL && cache->nvtx == NULL)
-        return vmm__alloc_slow(cache, call->pool, bytes, stream, out);
+        return lane_alloc(call, bytes, stream, out);
     vmm_status status =
         vmm__cache_admit_work(cache, call->function); /* before the locks of debug mode and NVTX */
     if (status != VMM_OK)
         return status;
     if (cache->debug != NULL)
         return vmm__debug_alloc(call, bytes, stream, out);
-    status = vmm__alloc_slow(cache, call->pool, bytes, stream, out);
+    status = lane_alloc(call, bytes, stream, out);
     if (status == VMM_OK)
         vmm__nvtx_register(cache, *out, bytes);
     return status;
@@ -45,8 +58,8 @@ static bool is_watched(const vmm_cache *cache)
            atomic_load_explicit(&cache->directory.recorder, memory_order_acquire) != NULL;
 }
 
-static __attribute__((noinline)) vmm_status
-alloc_watched(const struct debug_call *call, size_t bytes, vmm_stream stream, void **out)
+__attribute__((noinline)) vmm_status vmm__api_alloc(const struct debug_call *call, size_t bytes,
+                                                    vmm_stream stream, void **out)
 {
     struct recorder *recorder =
         atomic_load_explicit(&call->cache->directory.recorder, memory_order_acquire);
@@ -58,7 +71,7 @@ vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_
                                void **out)
 {
     if (is_watched(call->cache))
-        return alloc_watched(call, bytes, stream, out);
+        return vmm__api_alloc(call, bytes, stream, out);
     return vmm__alloc_slow(call->cache, call->pool, bytes, stream, out);
 }
 
@@ -106,6 +119,7 @@ static __attribute__((noinline)) void run_due_work(vmm_cache *cache)
         return;
     vmm__error_save(&line);
     (void)(cache->no_caching ? vmm__trim(cache, 0, NULL) : vmm__poll(cache));
+    (void)vmm__source_return(cache, NULL);
     vmm__error_restore(&line);
 }
 
@@ -175,7 +189,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
 static vmm_status block_use(vmm_cache *cache, const void *ptr, struct lane *user)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = vmm__free_lane_lock(cache, address);
+    struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL) {
         vmm_status status =
             vmm__reserved_use(cache, address, user == NULL ? NULL : &user->timeline);
@@ -268,6 +282,8 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
     vmm__import_release(cache);
     uint64_t released_bytes;
     status = vmm__trim(cache, keep_bytes, &released_bytes);
+    uint64_t returned_bytes = vmm__source_return(cache, NULL);
+    released_bytes += status == VMM_OK ? returned_bytes : 0;
     if (status == VMM_OK && found != VMM_OK)
         return found;
     if (status == VMM_OK && released != NULL)
@@ -290,8 +306,10 @@ vmm_status vmm_compact(vmm_cache *cache, uint32_t budget_ms, uint64_t *moved_byt
         return vmm__error(VMM_ERR_UNSUPPORTED, "vmm_compact: %s prevents moves",
                           cache->nvtx != NULL ? "nvtx" : "debug mode");
     status = vmm__compact_now(cache, budget_ms, &moved, &released);
+    uint64_t returned = vmm__source_return(cache, NULL);
     if (status == VMM__PENDING)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_compact: a capture is under way");
+    released += status == VMM_OK ? returned : 0;
     if (status == VMM_OK)
         vmm__record_note(cache, "vmm_compact: released %llu bytes", (unsigned long long)released);
     if (status == VMM_OK && moved_bytes != NULL)
@@ -313,7 +331,9 @@ vmm_status vmm_poll(vmm_cache *cache)
     if (status != VMM_OK)
         return status;
     vmm__import_poll(cache);
-    return vmm__poll(cache);
+    status = vmm__poll(cache);
+    (void)vmm__source_return(cache, NULL);
+    return status;
 }
 
 vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)

@@ -2,7 +2,7 @@
 #include "api/internal.h"
 #include "base/arith.h"
 #include "base/error.h"
-#include "cache/cache.h"
+#include "cache/alloc/alloc.h"
 #include "lane/block_ref.h"
 
 #include <string.h>
@@ -36,16 +36,17 @@ static bool reserved_read_locked(struct vmm_cache *cache, uint64_t address, vmm_
 static vmm_status address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_item *item)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
-    struct heap *heap = NULL;
-    if (vmm__arena_contains(&cache->vm.arena, address))
-        heap = vmm__directory_heap(&cache->directory, address);
+    uint64_t inner = address;
+    struct heap *heap = vmm__alloc_owner(cache, &inner);
     if (heap == NULL && reserved_read_locked(cache, address, item))
         return VMM_OK;
     if (heap == NULL)
         return vmm__block_ref_none("vmm_find", NULL, address);
     vmm__lane_lock(heap->lane);
-    bool found = block_read(heap, address, item);
-    vmm_status status = found ? VMM_OK : vmm__block_ref_none("vmm_find", heap, address);
+    bool found = block_read(heap, inner, item);
+    vmm_status status = found ? VMM_OK : vmm__block_ref_none("vmm_find", heap, inner);
+    if (heap->lane->has_source)
+        item->address = vmm__sourced_outer(&cache->vm, item->address);
     vmm__lane_unlock(heap->lane);
     if (found && cache->debug != NULL && !heap->lane->is_imported) {
         cache->debug_view->show(cache->debug, item);

@@ -25,30 +25,6 @@ enum { UNIT_BYTES_DEFAULT = 2 << 20 };
 
 /* ---- Alignment ----------------------------------------------------------------------------- */
 
-/* What an allocation does at its end that the fast path does not know. */
-static vmm_status alloc_tell(const struct debug_call *call, size_t bytes, vmm_stream stream,
-                             void *block, vmm_status status)
-{
-    vmm_cache *cache = call->cache;
-    if (status == VMM_OK && cache->nvtx != NULL)
-        vmm__nvtx_register(cache, block, bytes);
-    if (status == VMM_OK)
-        vmm__record_new_block(call, bytes, stream, block);
-    else
-        vmm__record_failure(cache, "alloc: ", status);
-    return status;
-}
-
-static vmm_status block_alloc_aligned(const struct debug_call *call, size_t bytes,
-                                      vmm_stream stream, void **out)
-{
-    vmm_cache *cache = call->cache;
-    if (call->alignment <= LARGE_UNIT_BYTES || cache->debug != NULL)
-        return vmm__api_alloc_slow(call, bytes, stream, out);
-    vmm_status status = vmm__alloc_aligned(cache, call->pool, bytes, call->alignment, stream, out);
-    return alloc_tell(call, bytes, stream, *out, status);
-}
-
 vmm_status vmm_alloc_aligned(vmm_pool *handle, size_t bytes, size_t alignment, vmm_stream stream,
                              void **out)
 {
@@ -65,15 +41,20 @@ vmm_status vmm_alloc_aligned(vmm_pool *handle, size_t bytes, size_t alignment, v
                                .caller = CALLER,
                                .pool = pool,
                                .alignment = alignment };
-    return block_alloc_aligned(&call, bytes, stream, out);
+    return vmm__api_alloc(&call, bytes, stream, out);
 }
 
 /* ---- Reserved blocks ----------------------------------------------------------------------- */
 
-static vmm_status reserve_check(const struct vmm_cache *cache, size_t bytes, uint64_t unit_bytes)
+static vmm_status reserve_check(const struct pool *pool, size_t bytes, uint64_t unit_bytes)
 {
+    const struct vmm_cache *cache = pool->cache;
     uint64_t granule_bytes = cache->vm.arena.granule_bytes;
     uint64_t rounded;
+    if (vmm__pool_has_source(pool))
+        return vmm__error(VMM_ERR_UNSUPPORTED,
+                          "vmm_reserve: pool %s has a source, whose memory cannot be mapped",
+                          pool->name);
     if (cache->nvtx != NULL)
         return vmm__error(VMM_ERR_UNSUPPORTED, "vmm_reserve: nvtx cannot show reserved blocks");
     if (bytes == 0 || unit_bytes % granule_bytes != 0)
@@ -100,7 +81,7 @@ vmm_status vmm_reserve(vmm_pool *handle, size_t bytes, size_t unit_bytes, vmm_st
     if (status == VMM_OK)
         status = vmm__stream_resolve("vmm_reserve", &stream);
     if (status == VMM_OK)
-        status = reserve_check(pool->cache, bytes, unit);
+        status = reserve_check(pool, bytes, unit);
     if (status == VMM_OK)
         status = vmm__pool_lane(pool, stream, &lane);
     if (status == VMM_OK)
@@ -154,7 +135,7 @@ static vmm_status copy_check(vmm_cache *cache, struct copy *copy, const void *in
     uint64_t address = (uint64_t)(uintptr_t)inner;
     struct block_ref ref;
     bool is_captured = false;
-    struct heap *heap = vmm__free_lane_lock(cache, address);
+    struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
         return vmm__block_ref_none("vmm_resize", NULL, address);
     struct lane *lane = heap->lane;
@@ -197,24 +178,16 @@ static vmm_status copy_begin(const struct debug_call *call, void *ptr, struct co
     return copy_check(call->cache, copy, inner);
 }
 
-/* The free of a block from another stream's lane could fail, so that a failed copy could not be undone. */
-static vmm_status copy_alloc(const struct debug_call *call, struct copy *copy)
-{
-    struct debug_call alloc = *call;
-    alloc.pool = copy->pool;
-    if (call->cache->debug != NULL) /* which takes none from there */
-        return vmm__api_alloc_slow(&alloc, copy->bytes, copy->stream, &copy->to);
-    vmm_status status =
-        vmm__alloc_own(call->cache, copy->pool, copy->bytes, copy->stream, &copy->to);
-    return alloc_tell(&alloc, copy->bytes, copy->stream, copy->to, status);
-}
-
+/* The new block is unborrowed: the free of a borrowed one could fail, so that a failed copy could not be undone. */
 static vmm_status copy_run(const struct debug_call *call, struct copy *copy)
 {
     vmm_cache *cache = call->cache;
+    struct debug_call alloc = *call;
     struct error_line line;
+    alloc.pool = copy->pool;
+    alloc.is_unborrowed = true;
     uint64_t bytes = vmm__min(copy->from_bytes, copy->bytes);
-    vmm_status status = copy_alloc(call, copy);
+    vmm_status status = vmm__api_alloc(&alloc, copy->bytes, copy->stream, &copy->to);
     if (status != VMM_OK)
         return status;
     if (bytes > 0)
@@ -276,8 +249,8 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
         status = VMM__NO_FIT;
     if (status == VMM__NO_FIT || status == VMM__NOT_FOUND)
         status = resize_by_copy(&call, ptr, bytes, out);
-    if (status == VMM_OK && cache->no_caching)
-        (void)vmm__trim(cache, 0, NULL); /* the bytes that a shorter block gave up */
+    if (status == VMM_OK)
+        vmm__api_trim_without_caching(cache); /* the bytes that a shorter block gave up */
     if (status == VMM_OK)
         vmm__error_restore(&line); /* of what the driver refused to release */
     return status;

@@ -61,7 +61,7 @@ void vmm__walk(struct vmm_cache *cache, const struct pool *only, vmm_visitor vis
 
 struct debug_call;
 
-/* vmm__api_alloc_slow() when nothing is recorded. */
+/* vmm__api_alloc() when nothing is recorded. */
 vmm_status vmm__api_alloc_unrecorded(const struct debug_call *call, size_t bytes, vmm_stream stream,
                                      void **out);
 
@@ -89,7 +89,11 @@ vmm_status vmm__trace_environment(struct vmm_cache *cache);
 /* Ends the recording of a cache that is being destroyed. */
 void vmm__trace_end(struct vmm_cache *cache);
 
-/* Allocates without the fast path, in the pool of the call. */
+/* Allocates as the call asks. */
+vmm_status vmm__api_alloc(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                          void **out);
+
+/* The same, faster, for a call that asks for nothing but a pool. */
 vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_stream stream,
                                void **out);
 

@@ -7,7 +7,9 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "cache/grow/source.h"
 #include "cache/pool/capture.h"
+#include "cache/pool/pool_sleep.h"
 #include "cache/pool/ticket.h"
 #include "cache/reclaim/trim.h"
 #include "cache/registry.h"
@@ -152,6 +154,7 @@ static void cache_tick(void *cache)
 {
     vmm__import_poll(cache);
     (void)vmm__poll(cache);
+    (void)vmm__source_return(cache, NULL);
 }
 
 static void aliases_log(vmm_cache *cache)
@@ -319,10 +322,11 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__directory_fini(&cache->directory);
     vmm__reserves_fini(&cache->reserves);
     status = first_of(status, vmm__lanes_fini(&cache->lanes));
-    status = first_of(status, vmm__sleep_transfers_close(cache));
+    status = first_of(status, vmm__pool_sleep_transfers_close(cache));
     vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
+    vmm__source_end(cache);
     vmm__pools_fini(cache); /* last: chunks leave the accounts of their pools */
     vmm__import_close(cache);
     vmm__lost_unlisten(&cache->driver->lost, &cache->lost_listener);

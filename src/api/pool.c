@@ -6,6 +6,7 @@
 #include "base/handle.h"
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
+#include "cache/grow/source.h"
 #include "cache/pool/place.h"
 #include "cache/reclaim/trim.h"
 #include "cache/streams.h"
@@ -60,10 +61,26 @@ void vmm__api_trim_without_caching(vmm_cache *cache)
         return;
     vmm__error_save(&line);
     (void)vmm__trim(cache, 0, NULL);
+    (void)vmm__source_return(cache, NULL);
     vmm__error_restore(&line);
 }
 
 /* ---- Life ---------------------------------------------------------------------------------- */
+
+static vmm_status source_check(const vmm_pool_options *options)
+{
+    const vmm_segment_source *source = &options->source;
+    bool is_none = source->alloc == NULL && source->free == NULL && source->segment_bytes == 0;
+    if (is_none)
+        return VMM_OK;
+    if (source->alloc == NULL || source->free == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_pool_create: source has no function %s",
+                          source->alloc == NULL ? "alloc" : "free");
+    if (options->shareable)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_pool_create: shareable: memory of a source cannot be exported");
+    return VMM_OK;
+}
 
 static vmm_status options_read(const vmm_pool_options *options, vmm_pool_options *out)
 {
@@ -83,7 +100,7 @@ static vmm_status options_read(const vmm_pool_options *options, vmm_pool_options
                           "vmm_pool_create: reserve_bytes is %llu, above limit_bytes, %llu",
                           (unsigned long long)out->reserve_bytes,
                           (unsigned long long)out->limit_bytes);
-    return VMM_OK;
+    return source_check(out);
 }
 
 vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options, vmm_pool **out)
@@ -92,11 +109,30 @@ vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options, vm
     vmm_status status = vmm__api_admit_work(cache, "vmm_pool_create", out, "out");
     if (status == VMM_OK)
         status = options_read(options, &settings);
+    if (status == VMM_OK && settings.source.alloc != NULL && cache->nvtx != NULL)
+        status = vmm__error(VMM_ERR_UNSUPPORTED,
+                            "vmm_pool_create: source: nvtx cannot show memory of a source");
     if (status == VMM_OK)
         status = vmm__pool_create(cache, &settings, out);
     if (status == VMM_OK)
         vmm__record_pool(cache, *out);
     return status;
+}
+
+/* The second step refuses what the first has left, and undoes its begin. */
+static vmm_status sourced_destroy(struct pool *pool)
+{
+    struct error_line before;
+    struct error_line line;
+    vmm__error_save(&before);
+    vmm_status left = vmm__source_leave(pool);
+    vmm__error_save(&line);
+    vmm_status status = vmm__pool_destroy(pool, false);
+    if (status == VMM_OK)
+        vmm__error_restore(&before);
+    else if (left != VMM_OK)
+        vmm__error_restore(&line);
+    return status == VMM_OK || left == VMM_OK ? status : left;
 }
 
 vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
@@ -109,7 +145,8 @@ vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
     char name[POOL_NAME_BYTES];
     memcpy(name, pool->name, sizeof name);
     vmm_status found = quarantine_flush(cache, "vmm_pool_destroy", __builtin_return_address(0));
-    status = vmm__pool_destroy(pool, adopt != 0);
+    status =
+        vmm__pool_has_source(pool) ? sourced_destroy(pool) : vmm__pool_destroy(pool, adopt != 0);
     if (status == VMM_OK)
         vmm__record_note(cache, "vmm_pool_destroy: %s", name);
     vmm__api_trim_without_caching(cache);
@@ -197,6 +234,7 @@ vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
         return status;
     vmm_status found = quarantine_flush(pool->cache, "vmm_pool_trim", __builtin_return_address(0));
     status = vmm__trim_pool(pool, keep_bytes, &released_bytes);
+    released_bytes += vmm__source_return(pool->cache, pool);
     if (status == VMM_OK)
         vmm__record_note(pool->cache, "vmm_pool_trim: %s released %llu bytes", pool->name,
                          (unsigned long long)released_bytes);

@@ -5,7 +5,6 @@
  */
 #include "api/internal.h"
 #include "base/handle.h"
-#include "base/hostmem.h"
 #include "base/stack.h"
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
@@ -24,25 +23,17 @@ static uint64_t number_of(const void *handle)
     return (uint64_t)(uintptr_t)handle;
 }
 
-/* The calling thread's stack; NULL without host memory. */
-static struct stack *stack_take(const void *caller)
-{
-    struct stack *stack = vmm__host_alloc(1, sizeof *stack);
-    if (stack != NULL)
-        vmm__stack_take(stack, caller);
-    return stack;
-}
-
 static void alloc_record(struct recorder *recorder, const struct debug_call *call, size_t bytes,
                          vmm_stream stream, const void *block)
 {
     struct trace_event event = { .kind = TRACE_ALLOC, .address = number_of(block), .bytes = bytes };
-    const struct heap *heap = vmm__alloc_heap_of(call->cache, event.address);
+    uint64_t inner = event.address;
+    const struct heap *heap = vmm__alloc_owner(call->cache, &inner);
     (void)vmm__stream_resolve(call->function, &stream);
     event.stream = number_of(stream);
     event.pool = heap == NULL ? 0 : number_of(heap->lane->pool->handle);
     if (atomic_load_explicit(&recorder->has_stacks, memory_order_relaxed))
-        event.attached = stack_take(call->caller);
+        event.attached = vmm__stack_new(call->caller);
     vmm__recorder_push(recorder, event);
 }
 
@@ -51,10 +42,11 @@ vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct debug_cal
 {
     vmm_cache *cache = call->cache;
     vmm_status status;
-    struct lane *lane =
-        call->pool == NULL
-            ? vmm__alloc_lane_lock_unless(cache, stream, SLOW_PATH_ONLY)
-            : vmm__alloc_lane_lock_unless_in(cache, call->pool, stream, SLOW_PATH_ONLY);
+    struct lane *lane = NULL;
+    if (call->pool == NULL)
+        lane = vmm__alloc_lane_lock_unless(cache, stream, SLOW_PATH_ONLY);
+    else if (call->alignment <= LARGE_UNIT_BYTES && !call->is_unborrowed)
+        lane = vmm__alloc_lane_lock_unless_in(cache, call->pool, stream, SLOW_PATH_ONLY);
     if (lane == NULL) {
         status = vmm__api_alloc_unrecorded(call, bytes, stream, out);
     } else {

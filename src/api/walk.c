@@ -14,6 +14,7 @@ struct walk {
     struct heap *heap;         /* of the current chunk; NULL: none */
     const struct block *block; /* the block that covers the start of the chunk */
     uint64_t range_end;        /* of the last range of memory */
+    uint64_t segments;         /* of sources, which have been visited */
     /* In debug mode: a block whose first bytes the program does not have, so that it begins in a later range. */
     vmm_item later;
     bool has_later;
@@ -43,6 +44,7 @@ static void item_visit(struct walk *walk, vmm_item item)
 {
     const struct lane *lane = walk->heap == NULL ? NULL : walk->heap->lane;
     item.struct_size = sizeof item;
+    item.address = vmm__sourced_outer(&walk->cache->vm, item.address);
     bool is_used = item.kind == VMM_ITEM_BLOCK &&
                    (item.state == VMM_ITEM_LIVE || item.state == VMM_ITEM_WAITING);
     item.is_imported = walk->pool->account.is_imported;
@@ -294,6 +296,24 @@ static void unmapped_visit(struct walk *walk)
     }
 }
 
+/* Visits memory of sources below an address, which lies between other ranges. */
+static void segments_visit(struct walk *walk, uint64_t limit)
+{
+    const struct vm *memory = &walk->cache->vm;
+    const struct sourced_segments *segments = &memory->segments;
+    for (; walk->segments < segments->count && !walk->ended; walk->segments++) {
+        const struct sourced_segment *segment = segments->sorted[walk->segments];
+        if (segment->outer >= limit)
+            return;
+        const struct chunk *chunk =
+            vmm__vm_chunk(memory, vmm__arena_granule(&memory->arena, segment->inner));
+        walk->pool = vmm__pool_of_account(chunk->account);
+        walk->heap = NULL; /* the walk leaves the extent */
+        walk->block = NULL;
+        chunk_visit(walk, chunk);
+    }
+}
+
 static void walk_run_locked(struct walk *walk)
 {
     const struct vm *memory = &walk->cache->vm;
@@ -304,11 +324,14 @@ static void walk_run_locked(struct walk *walk)
         const struct chunk *chunk = vmm__vm_chunk(memory, granule);
         const struct reserved *reserved = reserved_at(walk->cache, chunk, granule);
         bool is_guard_page = chunk == NULL;
+        bool is_sourced = chunk != NULL && chunk->segment != NULL;
         uint64_t end = granule + (is_guard_page ? 1 : chunk->granules);
+        segments_visit(walk, vmm__arena_address(arena, granule));
         if (reserved != NULL) {
             reserved_visit(walk, reserved);
             end = granule + reserved->granules;
-        } else if (!is_guard_page && !chunk->is_alias) { /* an alias holds no memory */
+        } else if (!is_guard_page && !is_sourced &&
+                   !chunk->is_alias) { /* an alias holds no memory */
             walk->pool = vmm__pool_of_account(chunk->account);
             if (vmm__chunk_is_home(chunk, granule))
                 chunk_visit(walk, chunk);
@@ -317,6 +340,7 @@ static void walk_run_locked(struct walk *walk)
         }
         granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
     }
+    segments_visit(walk, UINT64_MAX);
 }
 
 void vmm__walk_locked(struct vmm_cache *cache, vmm_visitor visit, void *context)

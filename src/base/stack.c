@@ -1,6 +1,7 @@
 /* Stacks of the host: see stack.h. */
 #define _GNU_SOURCE
 #include "base/stack.h"
+#include "base/hostmem.h"
 
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -22,6 +23,14 @@ void vmm__stack_take(struct stack *stack, const void *caller)
     count -= first;
     stack->count = count < STACK_FRAMES ? count : STACK_FRAMES;
     memcpy(stack->frames, frames + first, (size_t)stack->count * sizeof *frames);
+}
+
+struct stack *vmm__stack_new(const void *caller)
+{
+    struct stack *stack = vmm__host_alloc(1, sizeof *stack);
+    if (stack != NULL)
+        vmm__stack_take(stack, caller);
+    return stack;
 }
 
 static const char *file_of(const char *path)

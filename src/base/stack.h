@@ -1,7 +1,8 @@
 /*
  * Stacks of host threads: stored as addresses, and named only when a report is written.
  *
- * Owns: nothing. May be called by: everything. Locks: none. Neither function allocates after the first stack was taken.
+ * Owns: nothing. May be called by: everything. Locks: none. Only vmm__stack_new() allocates after the first
+ * stack was taken.
  */
 #ifndef VMM_BASE_STACK_H
 #define VMM_BASE_STACK_H
@@ -17,6 +18,9 @@ struct stack {
 
 /* Takes the calling thread's stack from `caller` on, a return address in it. */
 void vmm__stack_take(struct stack *stack, const void *caller);
+
+/* The same, in memory that the caller frees with vmm__host_free(); NULL: there is none. */
+struct stack *vmm__stack_new(const void *caller);
 
 /* Writes "function+0x1f (library+0x1234)", or less if the program has no symbols. */
 void vmm__stack_name(const void *frame, char *text, size_t text_bytes);

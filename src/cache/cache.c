@@ -68,7 +68,7 @@ vmm_status vmm__cache_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_
 {
     vmm_status status = vmm__lane_open(stream, cache->driver, &cache->directory, pool, out);
     bool has_fast_path = cache->nvtx == NULL && cache->debug == NULL && !pool->has_own_chunks &&
-                         !pool->account.is_imported;
+                         !pool->account.is_imported && !vmm__pool_has_source(pool);
     if (status == VMM_OK)
         (*out)->timeline.watch = &cache->routes.watch;
     if (status == VMM_OK && !has_fast_path)
@@ -317,12 +317,26 @@ static vmm_status accounts_check(const struct vmm_cache *cache)
     return VMM_OK;
 }
 
+/* Checks invariant 5 of reserve/reserve.h for all lanes together. */
+static vmm_status reserves_check(const struct vmm_cache *cache)
+{
+    uint64_t blocks = 0;
+    for (const struct reserved *block = cache->reserves.first; block != NULL; block = block->next)
+        blocks++;
+    for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next)
+        blocks -= lane->reserved_blocks;
+    return blocks == 0 ? VMM_OK
+                       : vmm__error(VMM_ERR_INTERNAL, "reserve: invariant 5: lanes miscount");
+}
+
 vmm_status vmm__cache_check_locked(struct vmm_cache *cache)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     vmm_status status = vmm__vm_check(&cache->vm);
     if (status == VMM_OK)
         status = accounts_check(cache);
+    if (status == VMM_OK)
+        status = reserves_check(cache);
     for (struct lane *lane = cache->lanes.first; lane != NULL && status == VMM_OK;
          lane = lane->next) {
         vmm__lane_lock(lane);

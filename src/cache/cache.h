@@ -85,7 +85,7 @@ struct vmm_cache {
     const struct debug_view *debug_view;
     bool has_guard_pages; /* see grow/guard_page.h */
     bool clears;          /* vmm_config.zero: memory that a commit adds is cleared */
-    /* The granule where the search for a detached block starts; grow_lock guards it. */
+    /* The granule where the search for the next guard page starts; grow_lock guards it. */
     uint64_t guard_page_next;
 
     struct fair_lock grow_lock;
@@ -102,7 +102,7 @@ struct vmm_cache {
     struct map exports; /* shares by block: see share/export.h; grow_lock guards it */
     struct routes routes;
     struct reserves reserves;
-    struct transfers transfers; /* of contents of pools that sleep or wake: see pool/sleep.h */
+    struct transfers transfers; /* of contents of pools that sleep or wake: see pool/pool_sleep.h */
     struct ticket *tickets;     /* linked by next; grow_lock guards the list */
     /* The lane that was locked last; NULL: none was, or the totals are shared. */
     _Atomic(struct lane *) active_lane;
@@ -154,12 +154,16 @@ vmm_status vmm__cache_check_locked(struct vmm_cache *cache);
 
 /*
  * VMM_CHECK, set when the library is built, makes slow operations check all invariants at their end: 0 none; 1 each
- * trim and compaction; 2 also every 16th refill; 3 every refill. A broken invariant turns the operation's status into
- * ERR_INTERNAL.
+ * trim and compaction; 2 also every 16th refill, and other call that gets memory; 3 every one. A broken invariant turns
+ * the operation's status into ERR_INTERNAL.
  */
-#ifndef VMM_CHECK
-#define VMM_CHECK 0
-#endif
+enum { /* one operation in so many; 0: none */
+       CHECK_TRIM_EVERY = VMM_CHECK >= 1 ? 1 : 0,
+       CHECK_REFILL_EVERY = VMM_CHECK >= 3   ? 1
+                            : VMM_CHECK == 2 ? 16
+                                             : 0
+};
+
 static inline vmm_status vmm__cache_checked(struct vmm_cache *cache, uint64_t every,
                                             vmm_status status)
 {

@@ -21,8 +21,8 @@ struct request {
     struct lane *lane;           /* of the requesting stream; locked */
     uint64_t bytes;              /* as the program asked for */
     struct demand demand;        /* on the heap of `lane` that must serve it */
-    bool is_detached;            /* the block gets granules of its own, away from all others */
-    bool is_own;                 /* the block must not come from another stream's lane */
+    bool is_alone;               /* the block gets granules of its own, away from all others */
+    bool is_unborrowed;          /* the block must not come from another lane */
     const struct growth *growth; /* NULL: it is for a block of a heap */
     enum grow_from from;         /* GROW_TARGET at first; reclaim steps raise it */
     unsigned waits;              /* host waits so far */

@@ -59,8 +59,8 @@ static vmm_status inner_alloc(const struct debug_call *call, struct record *reco
     if (!is_watching)
         status = vmm__alloc_slow(cache, call->pool, record->bytes, record->stream, &inner);
     else if (vmm__debug_is_large(record->bytes))
-        status = vmm__alloc_detached(cache, call->pool, record->bytes, padded, record->stream,
-                                     &inner, &record->is_detached);
+        status = vmm__alloc_alone(cache, call->pool, record->bytes, padded, record->stream, &inner,
+                                  &record->is_alone);
     else
         status = vmm__alloc_slow(cache, call->pool, padded, record->stream, &inner);
     if (status != VMM_OK)
@@ -68,7 +68,7 @@ static vmm_status inner_alloc(const struct debug_call *call, struct record *reco
     record->inner = (uint64_t)(uintptr_t)inner;
     record->inner_bytes = is_watching ? padded : vmm__cache_block_bytes(cache, record->bytes);
     record->address = record->inner + (is_watching ? DEBUG_FRONT_BYTES : 0);
-    if (!record->is_detached)
+    if (!record->is_alone)
         return VMM_OK;
     record->inner_bytes = vmm__align_up(record->bytes, cache->vm.arena.granule_bytes);
     record->address =
@@ -118,7 +118,8 @@ static vmm_status record_begin(const struct debug_call *call, struct record *rec
         return status;
     status = block_prepare(debug, record);
     if (status == VMM_OK) {
-        const struct heap *heap = vmm__alloc_heap_of(debug->cache, record->inner);
+        uint64_t inner = record->inner;
+        const struct heap *heap = vmm__alloc_owner(debug->cache, &inner);
         record->epoch = vmm__timeline_now(&heap->lane->timeline);
         return VMM_OK;
     }
@@ -126,7 +127,7 @@ static vmm_status record_begin(const struct debug_call *call, struct record *rec
     bool should_poll;
     vmm__error_save(&line);
     (void)vmm__free_slow(debug->cache, record->inner, &should_poll);
-    if (record->is_detached)
+    if (record->is_alone)
         vmm__guard_page_sweep(debug->cache);
     vmm__error_restore(&line);
     return status;

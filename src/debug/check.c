@@ -61,7 +61,8 @@ static struct record *record_after(struct records *records, const struct record 
  * its stream is being captured and cannot be waited for. */
 static vmm_status canaries_query(const struct debug *debug, const struct record *record)
 {
-    const struct heap *heap = vmm__alloc_heap_of(debug->cache, record->inner);
+    uint64_t inner = record->inner;
+    const struct heap *heap = vmm__alloc_owner(debug->cache, &inner);
     return vmm__timeline_query(&heap->lane->timeline, record->epoch);
 }
 
@@ -98,7 +99,8 @@ vmm_status vmm__debug_check_all(const struct debug_call *call, bool work_has_end
  * Returns whether that work has ended. */
 static bool closed_stream_wait(const struct debug *debug, const struct record *record)
 {
-    struct timeline *timeline = &vmm__alloc_heap_of(debug->cache, record->inner)->lane->timeline;
+    uint64_t inner = record->inner;
+    struct timeline *timeline = &vmm__alloc_owner(debug->cache, &inner)->lane->timeline;
     struct error_line line;
     vmm__error_save(&line);
     vmm_status status = vmm__timeline_wait(timeline, vmm__timeline_now(timeline));

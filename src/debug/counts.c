@@ -12,10 +12,11 @@ uint64_t vmm__debug_shown_bytes(const struct debug *debug, const struct record *
 void vmm__debug_count(struct debug *debug, struct record *record)
 {
     struct block_ref ref;
-    struct heap *heap = vmm__free_lane_lock(debug->cache, record->inner);
+    uint64_t inner = record->inner;
+    struct heap *heap = vmm__free_lane_lock(debug->cache, &inner);
     if (heap == NULL)
         return;
-    if (vmm__block_ref_find(heap, record->inner, &ref)) {
+    if (vmm__block_ref_find(heap, inner, &ref)) {
         record->hidden.requested_bytes = vmm__block_ref_requested_bytes(&ref) - record->bytes;
         record->hidden.bytes = vmm__block_ref_bytes(&ref) - vmm__debug_shown_bytes(debug, record);
         vmm__counters_hide(&heap->lane->counters, &record->hidden);
@@ -28,7 +29,8 @@ void vmm__debug_count_kept(struct debug *debug, struct record *record)
     const struct hidden all = { .requested_bytes = record->bytes,
                                 .bytes = vmm__debug_shown_bytes(debug, record),
                                 .blocks = 1 };
-    struct heap *heap = vmm__free_lane_lock(debug->cache, record->inner);
+    uint64_t inner = record->inner;
+    struct heap *heap = vmm__free_lane_lock(debug->cache, &inner);
     if (heap == NULL)
         return;
     vmm__counters_shift(&heap->lane->counters, &all, true);
@@ -40,7 +42,8 @@ void vmm__debug_count_kept(struct debug *debug, struct record *record)
 
 void vmm__debug_count_lane(struct debug *debug, const struct record *record, bool is_freeing)
 {
-    struct heap *heap = vmm__free_lane_lock(debug->cache, record->inner);
+    uint64_t inner = record->inner;
+    struct heap *heap = vmm__free_lane_lock(debug->cache, &inner);
     if (heap == NULL)
         return;
     vmm__counters_shift(&heap->lane->counters, &record->hidden, !is_freeing);

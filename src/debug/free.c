@@ -73,7 +73,7 @@ vmm_status vmm__debug_flush(const struct debug_call *call)
 static bool is_retained(vmm_cache *cache, uint64_t inner)
 {
     vmm__fair_lock(&cache->grow_lock);
-    const struct heap *heap = vmm__alloc_heap_of(cache, inner);
+    const struct heap *heap = vmm__alloc_owner(cache, &inner);
     bool is_used =
         heap != NULL && (vmm__lane_is_retained(heap->lane) || vmm__export_has_locked(cache, inner));
     vmm__fair_unlock(&cache->grow_lock);
@@ -83,14 +83,14 @@ static bool is_retained(vmm_cache *cache, uint64_t inner)
 /* Waits for the work of other streams on a block. Returns false if it cannot wait for all of that work. */
 static bool uses_wait(vmm_cache *cache, uint64_t inner)
 {
-    struct heap *heap = vmm__free_lane_lock(cache, inner);
+    struct heap *heap = vmm__free_lane_lock(cache, &inner);
     if (heap == NULL)
         return false;
     vmm__uses_stamp(&heap->lane->uses, inner);
     vmm__biased_unlock(&heap->lane->lock);
     if (vmm__cache_wait(cache) != VMM_OK)
         return false;
-    heap = vmm__free_lane_lock(cache, inner);
+    heap = vmm__free_lane_lock(cache, &inner);
     if (heap == NULL)
         return false;
     bool have_ended = vmm__uses_forget(&heap->lane->uses, inner);
@@ -126,9 +126,9 @@ static bool block_inspect(const struct debug_call *call, struct record *record,
 /* Frees a block without quarantine. The memory of a block with a guard page is released to the driver. */
 static vmm_status block_free(struct debug *debug, struct record *record, bool *should_poll)
 {
-    bool is_detached = record->is_detached;
+    bool is_alone = record->is_alone;
     vmm_status status = block_return(debug, record, should_poll);
-    if (status == VMM_OK && is_detached)
+    if (status == VMM_OK && is_alone)
         vmm__guard_page_sweep(debug->cache);
     return status;
 }

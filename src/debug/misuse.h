@@ -18,6 +18,7 @@ struct debug_call {
     struct pool *pool;  /* that an allocation names; NULL: none */
     size_t alignment;   /* that an allocation asks for; 0: none */
     uint64_t place;     /* the address that an allocation asks for; 0: none */
+    bool is_unborrowed; /* the block that it allocates must not come from another lane */
     bool is_use;        /* it records another stream's use of the block */
 };
 

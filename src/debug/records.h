@@ -39,7 +39,7 @@ struct record {
     vmm_stream stream;
     uint64_t epoch;   /* of the lane's timeline: once it has passed, the canaries are written */
     bool is_watched;  /* the bytes around it hold canaries */
-    bool is_detached; /* alone on its granules, before a guard page */
+    bool is_alone;    /* alone on its granules, before a guard page */
     bool is_used;     /* by other streams, too */
     bool is_kept;     /* in quarantine */
     bool is_poison;   /* and its bytes hold poison */

@@ -87,8 +87,9 @@ vmm_status vmm__block_ref_none(const char *function, const struct heap *heap, ui
     const struct block *user = heap == NULL ? NULL : block_occupying(heap, address);
     if (user != NULL)
         return occupied_refuse(function, address, "in no live block", user);
+    uint64_t outer = heap == NULL ? address : vmm__views_outer(heap, address);
     return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is in no live block", function,
-                      (unsigned long long)address);
+                      (unsigned long long)outer);
 }
 
 vmm_status vmm__block_ref_unknown(const char *function, const struct heap *heap, uint64_t address)
@@ -99,16 +100,17 @@ vmm_status vmm__block_ref_unknown(const char *function, const struct heap *heap,
         return occupied_refuse(function, address, "not the start of a live block", user);
     bool is_live = vmm__block_ref_around(heap, address, &ref) && vmm__block_ref_is_live(&ref);
     uint64_t offset = is_live ? address - vmm__block_ref_address(&ref) : 0;
+    uint64_t outer = vmm__views_outer(heap, address);
     if (offset == 0)
         return vmm__error(VMM_ERR_UNKNOWN_POINTER,
                           "%s: 0x%llx is not the start of a live block: it was freed before, or "
                           "never allocated",
-                          function, (unsigned long long)address);
+                          function, (unsigned long long)outer);
     return vmm__error(VMM_ERR_UNKNOWN_POINTER,
                       "%s: 0x%llx is not the start of a live block: it is byte %llu of the block "
                       "at 0x%llx, which has %llu bytes",
-                      function, (unsigned long long)address, (unsigned long long)offset,
-                      (unsigned long long)vmm__block_ref_address(&ref),
+                      function, (unsigned long long)outer, (unsigned long long)offset,
+                      (unsigned long long)(outer - offset),
                       (unsigned long long)vmm__block_ref_bytes(&ref));
 }
 

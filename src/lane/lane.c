@@ -24,6 +24,7 @@ vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct direc
     lane->pool = pool;
     lane->has_own_chunks = pool->has_own_chunks;
     lane->is_imported = pool->account.is_imported;
+    lane->has_source = vmm__pool_has_source(pool);
     lane->until_event_bytes = UINT64_MAX;
     lane->event_distance_bytes = UINT64_MAX / 2;
     vmm__biased_init(&lane->lock);
@@ -304,11 +305,14 @@ static vmm_status object_place(struct lane *lane, uint64_t address, uint64_t byt
     return VMM_OK;
 }
 
-/* In a pool whose blocks have chunks of their own, a free block is what one block left behind. */
-static bool is_whole_block(const struct heap *heap, uint64_t address, uint64_t bytes)
+/* In a pool whose blocks have chunks of their own, a free block is placed as a whole: otherwise another block would get
+ * the rest of its chunks. */
+static bool would_split(const struct heap *heap, uint64_t address, uint64_t bytes)
 {
+    if (!heap->lane->has_own_chunks || !vmm__heap_has_extent(heap, address))
+        return false;
     const struct block *block = vmm__heap_cover(heap, address);
-    return block->state != BLOCK_FREE || (block->address == address && block->node.size == bytes);
+    return block->state == BLOCK_FREE && (block->address != address || block->node.size != bytes);
 }
 
 vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t address,
@@ -321,8 +325,7 @@ vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t
         return VMM__NOT_FOUND;
     struct block *block;
     vmm_status status;
-    if (lane->has_own_chunks && vmm__heap_has_extent(heap, address) &&
-        !is_whole_block(heap, address, block_bytes))
+    if (would_split(heap, address, block_bytes))
         return VMM__NOT_FOUND;
     if (vmm__heap_has_extent(heap, address)) {
         status = vmm__heap_is_free(heap, address, block_bytes) ? vmm__heap_records_keep(heap, 2)
@@ -537,15 +540,6 @@ static void ref_release(struct lane *lane, struct heap *heap, struct block_ref *
         vmm__slab_give(&lane->slabs, ref->slab, ref->object, epoch);
 }
 
-/* A stream has a timeline in each pool that it uses. After the lane's stream is closed, the same handle names another
- * stream. */
-static bool is_own(const struct lane *lane, const struct timeline *other)
-{
-    if (other == &lane->timeline)
-        return true;
-    return other->stream == lane->stream && !vmm__timeline_has_ended(&lane->timeline);
-}
-
 vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t address,
                                 struct timeline *other)
 {
@@ -553,7 +547,7 @@ vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t a
     struct block_ref ref;
     if (!vmm__lane_find_live_locked(lane, heap, address, &ref))
         return vmm__block_ref_unknown("vmm_record_stream", heap, address);
-    if (is_own(lane, other))
+    if (vmm__lane_is_of(lane, other))
         return VMM_OK;
     return vmm__uses_add(&lane->uses, address, other);
 }

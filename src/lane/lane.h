@@ -29,7 +29,11 @@
 #include "lane/slab.h"
 #include "lane/uses.h"
 
-enum { LANE_SMALL_LARGEST_BYTES = 1 << 20 };
+/* A block of a large heap is never as small as one of a small heap, even after a resize. */
+enum {
+    LANE_SMALL_LARGEST_BYTES = 1 << 20,
+    LANE_LARGE_LEAST_BYTES = LANE_SMALL_LARGEST_BYTES + LARGE_UNIT_BYTES
+};
 
 /* Expired memory: everything freed up to an epoch is to be released once its work has finished. */
 struct expired {
@@ -66,6 +70,7 @@ struct lane {
     bool is_in_table;         /* of its pool */
     bool has_own_chunks;      /* made for a pool whose blocks have: see pool.h */
     bool is_imported;         /* its memory belongs to other caches: see cache/share/import.h */
+    bool has_source;          /* made for a pool with a source: see pool.h */
     uint32_t exports;         /* of its blocks: how many are exported; guarded by `lock` */
     bool is_asleep;           /* its pool is not awake: no request is served; guarded by `lock` */
     _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
@@ -138,6 +143,15 @@ static inline bool vmm__lane_may_give(const struct lane *from, const struct lane
     bool is_one_pool = from->pool == to->pool;
     return !vmm__lane_is_retained(from) &&
            (is_one_pool || (vmm__pool_shares(from->pool) && vmm__pool_shares(to->pool)));
+}
+
+/* Whether a timeline is of the lane's stream, which has one in each pool that it uses. After the lane's stream is closed,
+ * the same handle names another stream. */
+static inline bool vmm__lane_is_of(const struct lane *lane, const struct timeline *timeline)
+{
+    if (timeline == &lane->timeline)
+        return true;
+    return timeline->stream == lane->stream && !vmm__timeline_has_ended(&lane->timeline);
 }
 
 /* Whether the lane has memory, or addresses that may get some. The caller holds the grow lock. */

@@ -34,9 +34,10 @@ static void change_record(const struct heap *heap, vmm_change_kind kind, uint64_
     vmm__recorder_push(recorder, event);
 }
 
-void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t address,
+void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t inner,
                         uint64_t bytes)
 {
+    uint64_t address = vmm__views_outer(heap, inner);
     change_record(heap, kind, address, bytes);
     const struct listener *listener = &heap->directory->listener;
     bool is_of_block = kind == VMM_CHANGE_WAIT || kind == VMM_CHANGE_FREE;
@@ -50,7 +51,7 @@ void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t 
                           .pool = heap->lane->pool->handle,
                           .pool_id = heap->lane->pool->id,
                           .is_small = heap->is_small,
-                          .is_view = is_view(heap, address),
+                          .is_view = is_view(heap, inner),
                           .is_imported = heap->lane->is_imported };
     struct callback callback;
     vmm__callback_begin(&callback, listener->owner, true);

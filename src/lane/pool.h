@@ -38,8 +38,9 @@ struct pool {
     vmm_pool_id id;
     char name[POOL_NAME_BYTES];
     vmm_pool_kind kind;
-    bool has_own_chunks; /* each of its blocks has chunks that no other block uses */
-    bool lends;          /* see vmm_pool_options.use_on_oom */
+    bool has_own_chunks;       /* each of its blocks has chunks that no other block uses */
+    bool lends;                /* see vmm_pool_options.use_on_oom */
+    vmm_segment_source source; /* of all of its memory; alloc NULL: none */
     struct totals totals;
     struct account account;
     uint64_t home_end; /* of its large heaps: the free memory of one lies beside that of another,
@@ -66,11 +67,18 @@ static inline bool vmm__pool_is_retained(const struct pool *pool)
     return vmm__pool_is_used(pool) || pool->phase != VMM_POOL_AWAKE;
 }
 
+/* Whether all of its memory is that of a source of the program: see vm/vm.h. */
+static inline bool vmm__pool_has_source(const struct pool *pool)
+{
+    return pool->source.alloc != NULL;
+}
+
 /* Whether its idle memory may go to other pools, and that of others to it. */
 static inline bool vmm__pool_shares(const struct pool *pool)
 {
     const struct account *account = &pool->account;
-    return account->least_bytes == 0 && !pool->has_own_chunks && !account->is_imported;
+    return account->least_bytes == 0 && !pool->has_own_chunks && !account->is_imported &&
+           !vmm__pool_has_source(pool);
 }
 
 /* The pool of an account. */

@@ -970,3 +970,11 @@ void vmm__views_close(struct heap *heap)
     vmm__host_free(heap->runs, sizeof *heap->runs);
     heap->runs = NULL;
 }
+
+uint64_t vmm__views_outer(const struct heap *heap, uint64_t address)
+{
+    const struct views *views = heap->directory->views;
+    if (views == NULL || !heap->lane->has_source)
+        return address;
+    return vmm__sourced_outer(views->vm, address);
+}

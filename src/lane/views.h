@@ -168,4 +168,7 @@ void vmm__views_hand(struct heap *from, struct heap *to, uint64_t address, uint6
 /* Checks the numbered invariants for the chunks of a heap. */
 vmm_status vmm__views_check(const struct heap *heap);
 
+/* An address of a heap's memory as the program knows it: see vm/vm.h. */
+uint64_t vmm__views_outer(const struct heap *heap, uint64_t address);
+
 #endif

@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hostmem.h"
 #include "base/stack.h"
 #include "preload/preload.h"
 #include "trace/file_name.h"
@@ -75,14 +74,6 @@ static struct recorder *recorder_of_current(void)
     return recorder;
 }
 
-static struct stack *stack_take(const void *caller)
-{
-    struct stack *stack = vmm__host_alloc(1, sizeof *stack);
-    if (stack != NULL)
-        vmm__stack_take(stack, caller);
-    return stack;
-}
-
 void vmm__preload_record_alloc(CUdeviceptr address, size_t bytes, CUstream stream,
                                const void *caller)
 {
@@ -96,7 +87,7 @@ void vmm__preload_record_alloc(CUdeviceptr address, size_t bytes, CUstream strea
                                  .bytes = bytes,
                                  .stream = (uint64_t)(uintptr_t)stream };
     if (atomic_load_explicit(&recorder->has_stacks, memory_order_relaxed))
-        event.attached = stack_take(caller);
+        event.attached = vmm__stack_new(caller);
     vmm__recorder_push(recorder, event);
 }
 

@@ -29,19 +29,21 @@ static vmm_status pool_get(int ordinal, vmm_pool_id id, vmm_pool **out)
 /* ---- Uses ----------------------------------------------------------------------------------- */
 
 /* Idle memory of a pool that lends goes to other pools while nothing retains it. */
-static vmm_status pool_create(int ordinal, vmm_pool_id id, unsigned flags)
+static vmm_status pool_create(int ordinal, vmm_pool_id id,
+                              const struct torch_pool_settings *settings)
 {
     struct error_line line;
     vmm_pool *pool = NULL;
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    options.use_on_oom = (flags & TORCH_POOL_USE_ON_OOM) != 0;
-    options.no_split = (flags & TORCH_POOL_NO_SPLIT) != 0;
+    options.use_on_oom = (settings->flags & TORCH_POOL_USE_ON_OOM) != 0;
+    options.no_split = (settings->flags & TORCH_POOL_NO_SPLIT) != 0;
+    options.source = settings->source;
     options.kind = options.use_on_oom ? VMM_POOL_GENERAL : VMM_POOL_GRAPH;
     options.user_id[0] = id.first;
     options.user_id[1] = id.second;
     vmm_status status = vmm_pool_create(vmm_torch_cache(ordinal), &options, &pool);
     if (status == VMM_OK)
-        status = vmm__torch_region_note(ordinal, pool, id, flags);
+        status = vmm__torch_region_note(ordinal, pool, id, settings);
     if (status != VMM_OK && pool != NULL) {
         vmm__error_save(&line);
         (void)vmm_pool_destroy(pool, 0);
@@ -58,8 +60,9 @@ vmm_status vmm__torch_pool_use(int ordinal, vmm_pool_id id)
         return status;
     if (id.first == 0 && id.second == 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "the id of a graph pool is zeros");
+    struct torch_pool_settings none = { .flags = 0 };
     vmm_pool *pool = pool_find(ordinal, id);
-    return pool != NULL ? vmm_pool_retain(pool) : pool_create(ordinal, id, 0);
+    return pool != NULL ? vmm_pool_retain(pool) : pool_create(ordinal, id, &none);
 }
 
 /* A capture that failed may have left its route. */
@@ -90,7 +93,8 @@ uint64_t vmm__torch_pool_uses(int ordinal, vmm_pool_id id)
 }
 
 /* Makes a pool anew: the library takes options at the creation only. */
-static vmm_status pool_make_anew(int ordinal, vmm_pool_id id, vmm_pool *pool, unsigned flags)
+static vmm_status pool_make_anew(int ordinal, vmm_pool_id id, vmm_pool *pool,
+                                 const struct torch_pool_settings *settings)
 {
     vmm_stats stats = VMM_STATS_INIT;
     vmm_status status = vmm_pool_stats_get(pool, &stats);
@@ -101,7 +105,7 @@ static vmm_status pool_make_anew(int ordinal, vmm_pool_id id, vmm_pool *pool, un
                           "pool (%llu, %llu) is in use: its options can only be set before that",
                           (unsigned long long)id.first, (unsigned long long)id.second);
     status = vmm_pool_destroy(pool, 0);
-    return status == VMM_OK ? pool_create(ordinal, id, flags) : status;
+    return status == VMM_OK ? pool_create(ordinal, id, settings) : status;
 }
 
 static vmm_status flag_set(int ordinal, vmm_pool_id id, enum torch_pool_flag flag, bool is_set)
@@ -110,9 +114,21 @@ static vmm_status flag_set(int ordinal, vmm_pool_id id, enum torch_pool_flag fla
     vmm_status status = pool_get(ordinal, id, &pool);
     if (status != VMM_OK)
         return status;
-    unsigned before = vmm__torch_region_flags(pool);
-    unsigned flags = is_set ? before | flag : before & ~(unsigned)flag;
-    return flags == before ? VMM_OK : pool_make_anew(ordinal, id, pool, flags);
+    struct torch_pool_settings settings = vmm__torch_region_settings(pool);
+    unsigned before = settings.flags;
+    settings.flags = is_set ? before | flag : before & ~(unsigned)flag;
+    return settings.flags == before ? VMM_OK : pool_make_anew(ordinal, id, pool, &settings);
+}
+
+vmm_status vmm__torch_pool_source(int ordinal, vmm_pool_id id, const vmm_segment_source *source)
+{
+    vmm_pool *pool = NULL;
+    vmm_status status = pool_get(ordinal, id, &pool);
+    if (status != VMM_OK)
+        return status;
+    struct torch_pool_settings settings = vmm__torch_region_settings(pool);
+    settings.source = *source;
+    return pool_make_anew(ordinal, id, pool, &settings);
 }
 
 vmm_status vmm__torch_pool_use_on_oom(int ordinal, vmm_pool_id id, int is_on)
@@ -176,6 +192,7 @@ vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter fi
 
 vmm_status vmm__torch_pool_trim(int ordinal, vmm_pool_id id)
 {
+    vmm__torch_region_end_deferred(); /* PyTorch empties a pool that it has ended */
     vmm_pool *pool = pool_find(ordinal, id);
     if (pool == NULL)
         return VMM_OK;

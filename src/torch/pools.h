@@ -17,6 +17,7 @@ vmm_status vmm__torch_pool_leave(int ordinal, vmm_pool_id id);
 uint64_t vmm__torch_pool_uses(int ordinal, vmm_pool_id id);
 vmm_status vmm__torch_pool_use_on_oom(int ordinal, vmm_pool_id id, int is_on);
 vmm_status vmm__torch_pool_no_split(int ordinal, vmm_pool_id id);
+vmm_status vmm__torch_pool_source(int ordinal, vmm_pool_id id, const vmm_segment_source *source);
 vmm_status vmm__torch_pool_route(int ordinal, vmm_pool_id id, vmm_pool_filter filter,
                                  void *context);
 vmm_status vmm__torch_pool_unroute(int ordinal, vmm_pool_id id);

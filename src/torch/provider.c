@@ -7,6 +7,7 @@
 #include "torch/hooks.h"
 #include "torch/pools.h"
 #include "torch/record.h"
+#include "torch/regions.h"
 #include "torch/share.h"
 #include "vmmcache/torch_provider.h"
 
@@ -132,6 +133,13 @@ static vmm_status stats_get(int ordinal, vmm_stats *stats, vmm_torch_stats *kind
     return VMM_OK;
 }
 
+/* The tensors of a pool that PyTorch has ended may be gone now. */
+static vmm_status caches_empty(void)
+{
+    vmm__torch_region_end_deferred();
+    return vmm__torch_empty();
+}
+
 static vmm_status stats_reset_peak(int ordinal)
 {
     const struct torch_device *device = vmm__torch_find(ordinal);
@@ -174,7 +182,7 @@ static const vmm_torch_functions functions = {
     .release = block_release,
     .find = vmm__torch_block_find,
     .stream_record = vmm__torch_stream_record,
-    .empty = vmm__torch_empty,
+    .empty = caches_empty,
     .fraction_set = vmm__torch_fraction_set,
     .fraction_get = fraction_get,
     .stats_get = stats_get,
@@ -199,6 +207,7 @@ static const vmm_torch_functions functions = {
     .history_stop = vmm_torch_history_stop,
     .snapshot_take = vmm_torch_snapshot_take,
     .snapshot_drop = vmm_torch_snapshot_drop,
+    .pool_source = vmm__torch_pool_source,
 };
 
 const vmm_torch_functions *vmm_torch_provider(void)

@@ -11,7 +11,7 @@
 struct member {
     struct member *next;
     vmm_torch_pool pool;
-    unsigned flags; /* see enum torch_pool_flag */
+    struct torch_pool_settings settings;
     bool is_region; /* of vmm_torch_region_begin(); else PyTorch's */
     bool is_ended;  /* PyTorch has ended it; it is destroyed once it is awake */
 };
@@ -57,14 +57,15 @@ static struct member *member_find_locked(const vmm_torch_pool *wanted)
 }
 
 /* Adds a pool. If another thread has added one of the same tag meanwhile, *pool becomes that one. */
-static vmm_status member_add(vmm_torch_pool *pool, bool is_region, unsigned flags)
+static vmm_status member_add(vmm_torch_pool *pool, bool is_region,
+                             const struct torch_pool_settings *settings)
 {
     struct member *member = vmm__host_alloc(1, sizeof *member);
     if (member == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "no host memory for the list of pools");
     member->pool = *pool;
     member->is_region = is_region;
-    member->flags = flags;
+    member->settings = *settings;
     vmm__mutex_lock(&members_lock);
     members_purge_locked();
     struct member *other = is_region ? member_find_locked(pool) : NULL;
@@ -88,11 +89,10 @@ bool vmm__torch_region_defer(const vmm_pool *pool)
     vmm__error_save(&line);
     (void)vmm_pool_state((vmm_pool *)pool, &phase);
     vmm__error_restore(&line);
-    if (phase == VMM_POOL_AWAKE)
-        return false;
     vmm__mutex_lock(&members_lock);
     for (struct member *member = members; member != NULL; member = member->next) {
-        if (member->pool.pool != pool)
+        bool has_source = member->settings.source.alloc != NULL;
+        if (member->pool.pool != pool || (phase == VMM_POOL_AWAKE && !has_source))
             continue;
         member->is_ended = true;
         is_deferred = true;
@@ -128,8 +128,7 @@ static void member_put_back(struct member *member)
     vmm__mutex_unlock(&members_lock);
 }
 
-/* Destroys the pools that PyTorch has ended, except those that sleep still. */
-static void ended_destroy(void)
+void vmm__torch_region_end_deferred(void)
 {
     struct error_line line;
     vmm__error_save(&line);
@@ -169,7 +168,8 @@ static vmm_status pool_get(vmm_cache *cache, vmm_torch_pool *pool)
     if (member != NULL || status != VMM_OK)
         return status;
     vmm_pool *created = pool->pool;
-    status = member_add(pool, true, 0);
+    struct torch_pool_settings none = { .flags = 0 };
+    status = member_add(pool, true, &none);
     if (pool->pool != created || status != VMM_OK) {
         struct error_line line;
         vmm__error_save(&line);
@@ -256,7 +256,8 @@ void vmm__torch_region_uncover(const vmm_pool *pool)
 
 /* ---- PyTorch's pools ------------------------------------------------------------------------ */
 
-vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id, unsigned flags)
+vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id,
+                                  const struct torch_pool_settings *settings)
 {
     const struct region *region = region_find(ordinal);
     vmm_torch_pool noted = { .pool = pool, .id = id, .device = ordinal };
@@ -264,18 +265,20 @@ vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id, u
         noted.discards = region->pool.discards;
         memcpy(noted.tag, region->pool.tag, sizeof noted.tag);
     }
-    return member_add(&noted, false, flags);
+    return member_add(&noted, false, settings);
 }
 
-unsigned vmm__torch_region_flags(const vmm_pool *pool)
+struct torch_pool_settings vmm__torch_region_settings(const vmm_pool *pool)
 {
+    struct torch_pool_settings settings = { .flags = 0 };
     vmm__mutex_lock(&members_lock);
     const struct member *member = members;
     while (member != NULL && member->pool.pool != pool)
         member = member->next;
-    unsigned flags = member == NULL ? 0 : member->flags;
+    if (member != NULL)
+        settings = member->settings;
     vmm__mutex_unlock(&members_lock);
-    return flags;
+    return settings;
 }
 
 /* Adds a pool to a list with room for so many. */
@@ -291,12 +294,12 @@ static size_t list_make(const struct torch_device *device, vmm_torch_pool *pools
     vmm_torch_pool unnamed = { .pool = vmm_cache_pool(vmm__torch_cache_of(device)),
                                .device = device->ordinal };
     size_t count = 0;
-    ended_destroy();
+    vmm__torch_region_end_deferred();
     list_add(pools, room, &count, &unnamed);
     vmm__mutex_lock(&members_lock);
     members_purge_locked();
     for (const struct member *member = members; member != NULL; member = member->next) {
-        if (member->pool.device == device->ordinal)
+        if (member->pool.device == device->ordinal && member->settings.source.alloc == NULL)
             list_add(pools, room, &count, &member->pool);
     }
     vmm__mutex_unlock(&members_lock);

@@ -12,17 +12,27 @@
 
 #include "torch/plugin.h"
 
-/* What PyTorch has set for a pool, in bits: a pool that is made anew keeps it. */
 enum torch_pool_flag { TORCH_POOL_USE_ON_OOM = 1, TORCH_POOL_NO_SPLIT = 2 };
 
+/* What PyTorch has set for a pool: a pool that is made anew keeps it. */
+struct torch_pool_settings {
+    unsigned flags; /* of enum torch_pool_flag */
+    vmm_segment_source source;
+};
+
 /* Lists a new pool of PyTorch; it gets the tag of the region that the calling thread is in. ERR_HOST_OOM. */
-vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id, unsigned flags);
+vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id,
+                                  const struct torch_pool_settings *settings);
 
-/* The flags of a pool of PyTorch. */
-unsigned vmm__torch_region_flags(const vmm_pool *pool);
+/* The settings of a pool of PyTorch. */
+struct torch_pool_settings vmm__torch_region_settings(const vmm_pool *pool);
 
-/* Has a pool destroyed later that cannot be destroyed because it sleeps. False if it does not sleep. */
+/* Has a pool destroyed later that cannot be destroyed because it sleeps, or has a source and live blocks. False if neither
+ * is so. */
 bool vmm__torch_region_defer(const vmm_pool *pool);
+
+/* Destroys the pools that PyTorch has ended, except those that cannot be destroyed yet. */
+void vmm__torch_region_end_deferred(void);
 
 /* Keeps a route to a pool in force while the calling thread is in a region of the device; uncover() ends that. */
 vmm_status vmm__torch_region_cover(int ordinal, vmm_pool *pool);

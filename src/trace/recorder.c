@@ -119,11 +119,6 @@ struct ring_slot *vmm__recorder_wait(struct recorder *recorder)
     return slot;
 }
 
-void vmm__recorder_hurry(struct recorder *recorder)
-{
-    vmm__ticker_hurry(&recorder->ticker);
-}
-
 void vmm__recorder_push_text(struct recorder *recorder, struct trace_event event, const char *text)
 {
     struct trace_text *copy = vmm__host_alloc(1, sizeof *copy);

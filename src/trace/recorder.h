@@ -45,9 +45,6 @@ uint64_t vmm__recorder_now_us(void);
 /* Waits for room in a full ring. */
 struct ring_slot *vmm__recorder_wait(struct recorder *recorder);
 
-/* Wakes the thread that writes. */
-void vmm__recorder_hurry(struct recorder *recorder);
-
 /* Adds an event with the present time. Inlined, so that an event is only ever in registers and in its slot. */
 static inline void vmm__recorder_push(struct recorder *recorder, struct trace_event event)
 {
@@ -59,7 +56,7 @@ static inline void vmm__recorder_push(struct recorder *recorder, struct trace_ev
     slot->event = event;
     vmm__ring_publish(slot);
     if (__builtin_expect(position % HURRY_SLOTS == 0, false))
-        vmm__recorder_hurry(recorder);
+        vmm__ticker_hurry(&recorder->ticker);
 }
 
 /* Adds an event with the first TRACE_TEXT_BYTES - 1 bytes of a text (NOTE, NAME, POOL). */

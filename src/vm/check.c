@@ -136,5 +136,6 @@ vmm_status vmm__vm_check(const struct vm *vm)
     if (!list_is_whole(vm, vm->unused, CHUNK_UNUSED, tally.records[CHUNK_UNUSED]) ||
         !list_is_whole(vm, vm->limbo_head, CHUNK_LIMBO, tally.records[CHUNK_LIMBO]))
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 6: a record is in no list");
-    return vmm__arena_check(&vm->arena);
+    vmm_status status = vmm__sourced_check(vm);
+    return status == VMM_OK ? vmm__arena_check(&vm->arena) : status;
 }

@@ -133,8 +133,22 @@ static vmm_status mapping_unmap(struct vm *vm, struct chunk *chunk, uint64_t gra
     return status;
 }
 
+/* Closes a chunk whose memory is that of a source. The cache has mapped nothing there. */
+static void segment_chunk_close(struct vm *vm, struct chunk *chunk)
+{
+    vmm__chunk_page_home(vm, chunk, 0);
+    vmm__arena_give(&vm->arena, chunk->first, chunk->granules);
+    vmm__sourced_close(vm, chunk->segment);
+    vmm__account_unbook(vm, chunk);
+    vmm__chunk_drop(vm, chunk);
+}
+
 vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
 {
+    if (chunk->segment != NULL) {
+        segment_chunk_close(vm, chunk);
+        return VMM_OK;
+    }
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
     while (chunk->is_mapped && chunk->places > 0) {
         vmm_status status = vmm__place_unmap(vm, chunk, chunk->place);
@@ -253,10 +267,13 @@ vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limi
                        .limit_bytes = limits.bytes,
                        .is_exportable = limits.is_exportable,
                        .record_high = 1 };
+    vmm__sourced_init(&vm->segments);
     vmm_status status =
         vmm__arena_init(&vm->arena, driver, limits.first_arena_bytes, limits.arena_bytes);
-    if (status != VMM_OK)
+    if (status != VMM_OK) {
+        vmm__sourced_fini(&vm->segments);
         return status;
+    }
     vm->record_limit = vmm__min(RECORD_LIMIT, vm->arena.granules + 1);
     vm->pages = vmm__host_table_alloc(vm->arena.granules * sizeof *vm->pages);
     vm->records = vmm__host_table_alloc(vm->record_limit * sizeof *vm->records);
@@ -291,6 +308,7 @@ vmm_status vmm__vm_fini(struct vm *vm)
     vmm__host_table_free(vm->records, vm->record_limit * sizeof *vm->records);
     vmm__host_table_free(vm->next_places, vm->arena.granules * sizeof *vm->next_places);
     vmm__host_table_free(vm->pages, vm->arena.granules * sizeof *vm->pages);
+    vmm__sourced_fini(&vm->segments);
     vmm_status status = vmm__arena_fini(&vm->arena);
     return first == VMM_OK ? status : first;
 }

@@ -139,9 +139,12 @@ static vmm_status chunk_try(struct vm *vm, uint32_t id, struct drain *drain)
     struct account *account = chunk->account;
     vmm_status status = chunk_query(chunk, drain);
     struct timeline *timeline = chunk->timeline;
-    if (status == VMM_OK)
+    bool is_sourced = chunk->segment != NULL;
+    if (status == VMM_OK && is_sourced)
+        atomic_store_explicit(&vm->segments.has_ready, true, memory_order_relaxed);
+    if (status == VMM_OK && !is_sourced)
         status = vmm__chunk_close(vm, chunk);
-    if (status != VMM_OK) {
+    if (status != VMM_OK || is_sourced) {
         limbo_append(vm, id);
         return status == VMM__PENDING ? VMM_OK : status;
     }
@@ -173,6 +176,33 @@ vmm_status vmm__limbo_drain(struct vm *vm, uint64_t *released)
     if (released != NULL)
         *released += drain.released_bytes;
     return first;
+}
+
+/* Takes a segment in limbo out of it whose work has finished. */
+static struct sourced_segment *segment_take(struct vm *vm, struct chunk *chunk)
+{
+    struct sourced_segment *segment = chunk->segment;
+    struct timeline *timeline = chunk->timeline;
+    uint64_t bytes = held_bytes(vm, chunk);
+    limbo_remove(vm, chunk);
+    atomic_fetch_sub_explicit(&vm->limbo_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
+    segment->account = chunk->account;
+    (void)vmm__chunk_close(vm, chunk);
+    vmm__timeline_forget(timeline);
+    return vmm__sourced_take_closed(&vm->segments);
+}
+
+struct sourced_segment *vmm__limbo_take_segment(struct vm *vm)
+{
+    struct drain drain = { .released_bytes = 0 };
+    for (uint32_t id = vm->limbo_head; id != 0; id = vm->records[id].next) {
+        struct chunk *chunk = &vm->records[id];
+        if (chunk->segment != NULL && chunk_query(chunk, &drain) == VMM_OK)
+            return segment_take(vm, chunk);
+    }
+    atomic_store_explicit(&vm->segments.has_ready, false, memory_order_relaxed);
+    return NULL;
 }
 
 /* Waits for a chunk's epoch, unless this pass already knows that its stream is capturing. */

@@ -73,21 +73,6 @@ void vmm__range_end(struct vm *vm, uint64_t granule, uint64_t count)
 
 /* ---- Moves --------------------------------------------------------------------------------- */
 
-/* Turns a mapping of a chunk's handle at a granule into an alias, which the caller puts into limbo. */
-static struct chunk *alias_make(struct vm *vm, uint32_t id, const struct chunk *chunk,
-                                uint64_t granule)
-{
-    struct chunk *alias = &vm->records[id];
-    *alias = (struct chunk){ .first = granule,
-                             .place = NO_GRANULE,
-                             .granules = chunk->granules,
-                             .state = CHUNK_HELD,
-                             .is_mapped = true,
-                             .is_alias = true };
-    vmm__chunk_page_home(vm, alias, id);
-    return alias;
-}
-
 static vmm_status part_map(struct vm *vm, const struct memory_part *part)
 {
     if (!part->chunk->is_mapped)
@@ -137,7 +122,7 @@ void vmm__move_cancel(struct vm *vm, const struct memory_part *parts, uint32_t c
     vmm__error_save(&line);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t next = vm->records[aliases].next;
-        struct chunk *alias = alias_make(vm, aliases, parts[i].chunk, parts[i].granule);
+        struct chunk *alias = vmm__alias_make(vm, aliases, parts[i].chunk, parts[i].granule);
         alias->keeps_addresses = true;
         vmm__limbo_put(vm, alias, NULL, 0);
         aliases = next;
@@ -153,7 +138,7 @@ void vmm__move_settle(struct vm *vm, const struct memory_part *parts, uint32_t c
     for (uint32_t i = 0; i < count; i++) {
         struct chunk *chunk = parts[i].chunk;
         uint32_t next = vm->records[aliases].next;
-        struct chunk *alias = alias_make(vm, aliases, chunk, chunk->first);
+        struct chunk *alias = vmm__alias_make(vm, aliases, chunk, chunk->first);
         alias->keeps_addresses = chunk->keeps_addresses;
         vmm__limbo_put_waiting(vm, alias, timeline, epoch, chunk->waits);
         aliases = next;

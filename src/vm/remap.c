@@ -181,17 +181,18 @@ static void chunk_retire(struct vm *vm, struct chunk *chunk)
     vmm__limbo_put(vm, chunk, NULL, 0);
 }
 
-/* Turns the mapping of a chunk, which is now mapped elsewhere, into an alias in limbo. */
-static void mapping_leave(struct vm *vm, const struct chunk *chunk, struct chunk *alias)
+struct chunk *vmm__alias_make(struct vm *vm, uint32_t id, const struct chunk *chunk,
+                              uint64_t granule)
 {
-    *alias = (struct chunk){ .first = chunk->first,
+    struct chunk *alias = &vm->records[id];
+    *alias = (struct chunk){ .first = granule,
                              .place = NO_GRANULE,
                              .granules = chunk->granules,
                              .state = CHUNK_HELD,
                              .is_mapped = true,
                              .is_alias = true };
-    vmm__chunk_page_home(vm, alias, vmm__chunk_id(vm, alias));
-    vmm__limbo_put(vm, alias, NULL, 0);
+    vmm__chunk_page_home(vm, alias, id);
+    return alias;
 }
 
 /* Gives the granules of a mapping back that no part covers. */
@@ -206,9 +207,10 @@ static void uncovered_give(struct vm *vm, const struct chunk *chunk, uint64_t gr
 }
 
 /* Moves the home of a part, whose old mapping becomes an alias. */
-static void part_settle(struct vm *vm, const struct memory_part *part, struct chunk *alias)
+static void part_settle(struct vm *vm, const struct memory_part *part, uint32_t alias_id)
 {
-    mapping_leave(vm, part->chunk, alias);
+    struct chunk *alias = vmm__alias_make(vm, alias_id, part->chunk, part->chunk->first);
+    vmm__limbo_put(vm, alias, NULL, 0);
     part->chunk->first = part->granule;
     vmm__chunk_page_home(vm, part->chunk, vmm__chunk_id(vm, part->chunk));
 }
@@ -219,9 +221,9 @@ static void parts_settle(struct vm *vm, struct chunk *chunk, const struct memory
                          uint32_t homes, uint32_t count, uint32_t alias_id)
 {
     for (uint32_t i = 0; i < homes; i++) {
-        struct chunk *alias = &vm->records[alias_id];
-        alias_id = alias->next;
-        part_settle(vm, &parts[i], alias);
+        uint32_t next_id = vm->records[alias_id].next;
+        part_settle(vm, &parts[i], alias_id);
+        alias_id = next_id;
     }
     for (uint32_t i = homes; i < count; i++)
         vmm__chunk_page_at(vm, parts[i].chunk, parts[i].granule, vmm__chunk_id(vm, parts[i].chunk));

@@ -22,16 +22,20 @@
  *     asleep, or about to, is mapped nowhere, or at some of them;
  *  6. every unused record is in the list of unused records, and every record in limbo is in
  *     the list of limbo; a held record is in no list but its heap's list of marked chunks
- *     (lane/views.h).
+ *     (lane/views.h);
+ *  7. segments.sorted has every open segment, by outer address; no two overlap, and none lies in the arena; an open
+ *     segment has one chunk, of as many bytes, with one mapping.
  * This module knows nothing of blocks and lanes. Callers: src/cache, src/api.
  * Locks: the cache's grow lock guards all of it; the atomic statistics may be read without it.
  */
 #ifndef VMM_VM_VM_H
 #define VMM_VM_VM_H
 
+#include "base/mutex.h"
 #include "base/stat.h"
 #include "vm/arena.h"
 #include "vm/timeline.h"
+#include "vmmcache/vmmcache.h"
 
 enum chunk_state {
     CHUNK_UNUSED = 0, /* the record is free */
@@ -90,6 +94,35 @@ struct chunk {
     struct timeline *timeline; /* limbo: NULL if no work is in flight */
     struct limbo_wait *waits;  /* limbo: what it waits for after that */
     struct account *account;
+    struct sourced_segment *segment; /* memory of a source; NULL: the cache created it */
+};
+
+/*
+ * Segments: memory that a source of the program has given to a pool (vmm_segment_source), at addresses of its own. A segment
+ * is a chunk, whose granules of the arena have no memory: they stand for it. All of vm, lane and cache work with the
+ * addresses of these granules, the inner addresses of the memory; the program knows the outer ones. The two are exchanged
+ * where blocks are handed out, looked up and reported.
+ *
+ * A drain of limbo leaves segments there, because their source is called without locks: vmm__limbo_take_segment() takes
+ * them out. A closed segment has no chunk, and goes back at once. `lock`, a leaf, also guards `sorted`, so that a look-up
+ * needs it only.
+ */
+struct sourced_segment {
+    struct sourced_segment *next; /* closed */
+    uint64_t inner;               /* addresses */
+    uint64_t outer;
+    uint64_t bytes;
+    struct account *account; /* closed: that it was booked on */
+    vmm_segment_source source;
+};
+
+struct sourced_segments {
+    struct mutex lock;
+    _Atomic uint64_t count;
+    uint64_t capacity; /* of `sorted` */
+    struct sourced_segment **sorted;
+    struct sourced_segment *closed; /* list */
+    _Atomic bool has_ready;         /* a drain of limbo found some whose work has finished */
 };
 
 struct vm {
@@ -115,6 +148,7 @@ struct vm {
     uint32_t limbo_head;
     uint32_t limbo_tail;
     uint32_t remap_pending; /* see invariant 5 */
+    struct sourced_segments segments;
 };
 
 /* The resources that a cache may use. */
@@ -304,6 +338,29 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk);
  * VMM__NOTHING if there is none. */
 vmm_status vmm__limbo_wait(struct vm *vm, uint64_t *released);
 
+/*
+ * Makes memory of a source a chunk of an account, at granules that the caller took from the arena. ERR_INVALID_ARGUMENT: the
+ * address is no multiple of 512, or the memory overlaps that of another segment or the arena; ERR_HOST_OOM. On failure the
+ * granules return to the arena, and the memory stays the caller's.
+ */
+vmm_status vmm__sourced_open(struct vm *vm, struct account *account, uint64_t granule,
+                             const struct sourced_segment *memory);
+
+/* Takes a segment out of limbo whose work has finished, and closes it. The caller gives it back to its source and frees it.
+ * NULL: there is none. */
+struct sourced_segment *vmm__limbo_take_segment(struct vm *vm);
+
+/* The same for one that vmm__vm_fini() has closed. */
+struct sourced_segment *vmm__sourced_take_closed(struct sourced_segments *segments);
+void vmm__sourced_free(struct sourced_segment *segment);
+
+/* The inner address of an address of the program; the same one if no segment has it. Needs no lock. */
+uint64_t vmm__sourced_inner(struct vm *vm, uint64_t address);
+
+/* The address of a block, or of a range of memory, as the program knows it. The caller holds the grow lock, or the memory
+ * is that of a segment and in use. */
+uint64_t vmm__sourced_outer(const struct vm *vm, uint64_t address);
+
 vmm_status vmm__vm_check(const struct vm *vm);
 
 /* ---- For the files of this module --------------------------------------------------------- */
@@ -332,11 +389,22 @@ vmm_status vmm__chunks_open(struct vm *vm, struct account *account, uint64_t gra
 vmm_status vmm__aliases_take(struct vm *vm, uint32_t count, uint32_t *first);
 void vmm__aliases_drop(struct vm *vm, uint32_t id);
 
+/* Makes a record the alias of a chunk that is mapped at a granule. The caller puts it into limbo. */
+struct chunk *vmm__alias_make(struct vm *vm, uint32_t id, const struct chunk *chunk,
+                              uint64_t granule);
+
 /* Set the page map to `id` for a mapping of a chunk, and for its home; 0: none. */
 void vmm__chunk_page_at(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id);
 void vmm__chunk_page_home(struct vm *vm, const struct chunk *chunk, uint32_t id);
 
 /* Makes a granule the newest of a chunk's places. */
 void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule);
+
+void vmm__sourced_init(struct sourced_segments *segments);
+/* Frees the array. All segments are closed. */
+void vmm__sourced_fini(struct sourced_segments *segments);
+/* Closes the segment of a chunk that is about to be dropped. */
+void vmm__sourced_close(struct vm *vm, struct sourced_segment *segment);
+vmm_status vmm__sourced_check(const struct vm *vm);
 
 #endif

@@ -6,6 +6,8 @@
 #include "base/hostmem.h"
 
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #define LARGE (8 * MIB)
 
@@ -107,6 +109,38 @@ TEST(arenas_of_any_size_are_created)
             (void)block_of(cache, LARGE + (size_t)block);
         assert_ok(vmm_destroy(cache));
     }
+}
+
+/* Addresses that the process uses. */
+static rlim_t address_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *sizes = fopen("/proc/self/statm", "r");
+    assert_non_null(sizes);
+    assert_int_equal(fscanf(sizes, "%lu", &pages), 1);
+    (void)fclose(sizes);
+    return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The cache asks for half as many addresses, and no line of that is left. */
+TEST(refused_addresses_are_asked_for_by_halves)
+{
+    struct rlimit usual;
+    vmm_config config = chosen_config();
+    if (config.driver != VMM_DRIVER_HOST)
+        return; /* no limit of the process bounds the others */
+    config.device_bytes = 64 * GIB;
+    assert_int_equal(getrlimit(RLIMIT_AS, &usual), 0);
+    struct rlimit few = { .rlim_cur = address_bytes() + 160 * GIB, .rlim_max = usual.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_AS, &few), 0);
+    assert_status(vmm_trim(NULL, 0, NULL), VMM_ERR_INVALID_ARGUMENT);
+    vmm_cache *cache = NULL;
+    vmm_status status = vmm_create(&config, &cache);
+    assert_int_equal(setrlimit(RLIMIT_AS, &usual), 0);
+    assert_int_equal(status, VMM_OK);
+    assert_string_equal(vmm_last_error(), "vmm_trim: cache is NULL");
+    (void)block_of(cache, LARGE);
+    assert_ok(vmm_destroy(cache));
 }
 
 /* Also where it is less than the device's memory. */

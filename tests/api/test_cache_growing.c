@@ -1,6 +1,7 @@
 /* Blocks that grow: reserved ones, resized ones, and aligned ones. */
 #define _GNU_SOURCE
 #include "support/cache_support.h"
+#include "support/pool_support.h"
 
 #include "driver/sim/sim.h"
 
@@ -216,6 +217,25 @@ CACHE_TEST(a_commit_stays_below_the_limits_and_takes_idle_memory)
     decommit(test, block, 2 * UNIT, UNIT);
     assert_status(vmm_commit(test->cache, block, 0, UNIT), VMM_ERR_DEVICE_OOM);
     assert_non_null(strstr(vmm_last_error(), "pool default"));
+    block_end(test, block);
+}
+
+/* Each block of the pool has a chunk of its own, so that one at a time can be released. */
+CACHE_TEST(a_commit_releases_as_much_as_it_needs)
+{
+    enum { BLOCKS = 8, NEEDED = 2 };
+    void *blocks[BLOCKS];
+    vmm_pool *pool = pool_make(test, .name = "whole", .no_split = 1);
+    void *block = block_committed(test, 16 * UNIT, 2 * UNIT);
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = pool_alloc(test, pool, UNIT, 1);
+    for (int i = 0; i < BLOCKS; i++)
+        block_free(test, blocks[i]);
+    work_verify(test);
+    assert_ok(vmm_limit_set(test->cache, cache_stats(test).reserved_bytes.current));
+    commit(test, block, UNIT, (1 + NEEDED) * UNIT);
+    assert_int_equal(pool_reserved(pool), (BLOCKS - NEEDED) * UNIT);
+    assert_ok(vmm_pool_destroy(pool, 0));
     block_end(test, block);
 }
 
@@ -532,6 +552,17 @@ CACHE_TEST(a_small_block_is_copied)
     block_end(test, block);
 }
 
+CACHE_TEST(a_copy_is_one_call_if_there_are_bytes)
+{
+    for (size_t bytes = 0; bytes < 2; bytes++) {
+        void *block = block_alloc(test, bytes, 1);
+        uint64_t copies = vmm__driver_calls(test->driver, DRIVER_CALL_copy);
+        block = block_resize(test, block, 8192);
+        assert_int_equal(vmm__driver_calls(test->driver, DRIVER_CALL_copy), copies + bytes);
+        block_end(test, block);
+    }
+}
+
 static void copy_refuse(struct cache_test *test, void *block, vmm_status wanted, const char *why)
 {
     void *out = test;
@@ -610,6 +641,7 @@ CACHE_TEST(a_large_block_grows_in_place)
     cache_verify(test);
     assert_ptr_equal(block_resize(test, block, 5000), block);
     assert_int_equal(cache_stats(test).requested_bytes.current, 5000);
+    assert_int_equal(cache_stats(test).allocated_bytes.current, MIB + 512);
     work_verify(test);
     cache_verify(test);
     block_end(test, block);

@@ -4,6 +4,7 @@
 #include "support/pool_support.h"
 
 #include "api/monitor.h"
+#include "cache/cache.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -37,6 +38,7 @@ static void memory_compare(const struct monitor_memory *memory, const vmm_stats 
     assert_int_equal(memory->requested_bytes, stats->requested_bytes.current);
     assert_int_equal(memory->allocated_bytes, stats->allocated_bytes.current);
     assert_int_equal(memory->active_bytes, stats->active_bytes.current);
+    assert_in_range(memory->active_peak_bytes, memory->active_bytes, stats->active_bytes.peak);
     assert_int_equal(memory->reserved_bytes, stats->reserved_bytes.current);
     assert_int_equal(memory->reserved_peak_bytes, stats->reserved_bytes.peak);
     assert_int_equal(memory->limbo_bytes, stats->limbo_bytes);
@@ -57,15 +59,23 @@ static void cache_compare(struct cache_test *test)
     assert_int_equal(view.cache->driver_calls, driver_calls);
     vmm_stats stats = cache_stats(test);
     memory_compare(&view.cache->memory, &stats);
+    assert_int_equal(view.cache->asleep_bytes, stats.asleep_bytes);
     assert_int_equal(view.cache->streams, stats.streams);
     assert_int_equal(view.cache->places, stats.places);
     assert_int_equal(view.cache->view_bytes, stats.view_bytes);
     assert_int_equal(view.cache->stitches, stats.stitches);
+    assert_int_equal(view.cache->evictions, stats.evictions);
     assert_int_equal(view.cache->retries, stats.retries);
     assert_int_equal(view.cache->ooms, stats.ooms);
+    assert_int_equal(view.cache->pressure_calls, stats.pressure_calls);
+    assert_int_equal(view.cache->compactions, stats.compactions);
+    assert_int_equal(view.cache->stalls, stats.stalls);
+    assert_int_equal(view.cache->stream_waits, stats.stream_waits);
     assert_int_equal(view.cache->create_calls, stats.create_calls);
     assert_int_equal(view.cache->map_calls, stats.map_calls);
-    assert_int_equal(view.cache->stalls, stats.stalls);
+    assert_int_equal(view.cache->access_calls, stats.access_calls);
+    assert_int_equal(view.cache->unmap_calls, stats.unmap_calls);
+    assert_int_equal(view.cache->release_calls, stats.release_calls);
 }
 
 CACHE_TEST(figures_are_those_of_the_statistics)
@@ -94,6 +104,70 @@ CACHE_TEST(figures_are_those_of_the_statistics)
                   VMM_ERR_DEVICE_OOM);
     assert_true(cache_stats(test).retries > 0 && cache_stats(test).ooms > 0);
     cache_compare(test);
+}
+
+/* A lane allocates and frees blocks between the moments at which the monitor reads two values. */
+CACHE_TEST(values_of_different_moments_make_sense)
+{
+    void *block = block_alloc(test, 3 * MIB, 1);
+    (void)cache_stats(test); /* flushes the counters */
+    struct counters *counters = &test->cache->lanes.stocked.first->counters;
+    const struct counters flushed = *counters;
+    counters->requested_bytes.current -= 3 * MIB + 1;
+    counters->allocated_bytes.current -= 3 * MIB + 1;
+    counters->allocations.current -= 2;
+    struct view view = view_read(test->cache, sizeof buffer);
+    assert_int_equal(view.cache->memory.requested_bytes, 0);
+    assert_int_equal(view.cache->memory.allocated_bytes, 0);
+    assert_int_equal(view.cache->memory.active_bytes, 0);
+    assert_int_equal(view.cache->memory.blocks, 0);
+    assert_int_equal(view.cache->memory.frees, view.cache->memory.allocations);
+    counters->allocations.current = flushed.allocations.current + 2;
+    view = view_read(test->cache, sizeof buffer);
+    assert_int_equal(view.cache->memory.blocks, 3);
+    assert_int_equal(view.cache->memory.allocations, 3);
+    assert_int_equal(view.cache->memory.frees, 0);
+    *counters = flushed;
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+static int pressure_ignore(void *context, vmm_pool *pool, size_t bytes)
+{
+    (void)context;
+    (void)pool;
+    (void)bytes;
+    return 0;
+}
+
+/* Memory runs out, live bytes move, a pool sleeps, a chunk loses a place. */
+CACHE_TEST(figures_of_rare_events_are_those_of_the_statistics)
+{
+    enum { PIECES = 32 };
+    void *pieces[PIECES];
+    void *out = NULL;
+    cache_restart_with(test, .footprint_permille = 50, .pressure = pressure_ignore);
+    large_chunks_make(test, 96 * MIB, 1);
+    for (int i = 0; i < PIECES; i++)
+        pieces[i] = block_alloc(test, 3 * MIB, 1);
+    for (int i = 0; i < PIECES; i += 2)
+        block_free(test, pieces[i]);
+    assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
+    assert_ok(vmm_limit_set(test->cache, CACHE_LIMIT));
+    assert_status(vmm_alloc(test->cache, CACHE_LIMIT, test->streams[1], &out), VMM_ERR_DEVICE_OOM);
+    vmm_pool *pool = pool_make(test, .name = "sleeper");
+    void *sleeper = pool_alloc(test, pool, 1000, 1);
+    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    test->cache->view_stats.evictions = 3; /* it takes more places than a short test can make */
+    vmm_stats stats = cache_stats(test);
+    assert_true(stats.pressure_calls > 0 && stats.compactions > 0 && stats.asleep_bytes > 0);
+    assert_int_equal(stats.evictions, 3);
+    cache_compare(test);
+    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
+    for (int i = 1; i < PIECES; i += 2)
+        block_free(test, pieces[i]);
+    block_free(test, sleeper);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(device_and_driver_are_named)

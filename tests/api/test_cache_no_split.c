@@ -27,8 +27,7 @@ CACHE_TEST(blocks_share_no_chunk)
     block_free(test, small);
     block_free(test, next);
     block_free(test, large);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_freed_block_serves_only_its_size)
@@ -47,8 +46,7 @@ CACHE_TEST(a_freed_block_serves_only_its_size)
     block_free(test, smaller);
     block_free(test, tiny);
     block_free(test, larger);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 /* The chunks that a trim leaves are those of live blocks, one each. */
@@ -77,8 +75,7 @@ CACHE_TEST(no_chunk_has_two_blocks_whatever_streams_do)
     }
     for (int i = 0; i < BLOCKS; i++)
         block_free(test, blocks[i]);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 /* ---- Other pools --------------------------------------------------------------------------- */
@@ -94,8 +91,7 @@ CACHE_TEST(a_pool_with_no_split_keeps_its_idle_memory_while_there_is_other)
     work_verify(test);
     block_free(test, pool_alloc(test, pool, 24 * MIB, 2)); /* takes no idle memory either */
     assert_int_equal(pool_reserved(pool), 56 * MIB);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(requests_without_memory_release_it)
@@ -113,8 +109,7 @@ CACHE_TEST(requests_without_memory_release_it)
     assert_int_equal(pool_stats(pool).chunks.current, 2);
     block_free(test, most);
     block_free(test, live);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_destroyed_pool_gives_its_memory_to_the_default_pool)
@@ -163,8 +158,7 @@ CACHE_TEST(calls_on_a_block_leave_it_whole)
     cache_verify(test);
     block_free(test, shrunk);
     block_free(test, aligned);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_shareable_cache_exports_them)
@@ -176,8 +170,7 @@ CACHE_TEST(a_shareable_cache_exports_them)
     assert_ok(vmm_share_export(test->cache, block, &share));
     assert_ok(vmm_share_close(share, 0));
     block_free(test, block);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(blocks_sleep_and_wake_whole)
@@ -195,8 +188,7 @@ CACHE_TEST(blocks_sleep_and_wake_whole)
     assert_int_equal(pool_stats(pool).chunks.current, 2);
     block_free(test, small);
     block_free(test, large);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 /* ---- Captures, routes, modes --------------------------------------------------------------- */
@@ -208,7 +200,7 @@ CACHE_TEST(a_graph_pool_may_have_no_split)
     assert_ok(vmm_pool_route(pool, NULL, NULL));
     capture_begin(test, 1);
     void *block = block_alloc(test, 3 * MIB, 1);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
     assert_ptr_equal(block_alloc(test, 4 * MIB, 1), block);
     void *other = block_alloc(test, 3 * MIB, 1);
@@ -218,8 +210,7 @@ CACHE_TEST(a_graph_pool_may_have_no_split)
     block_free(test, block);
     block_free(test, other);
     assert_int_equal(pool_trim(pool, 0), 0);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_push_leads_to_whole_blocks)
@@ -229,10 +220,9 @@ CACHE_TEST(a_push_leads_to_whole_blocks)
     void *block = block_alloc(test, 512, 1);
     assert_ok(vmm_pool_pop(pool));
     assert_int_equal(block_find(test, block).bytes, GRANULE);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(modes_serve_whole_blocks)
@@ -247,8 +237,7 @@ CACHE_TEST(modes_serve_whole_blocks)
         assert_int_equal(pool_stats(pool).chunks.current, 2);
         block_free(test, first);
         block_free(test, second);
-        assert_ok(vmm_pool_destroy(pool, 0));
-        cache_verify_empty(test);
+        pool_end(test, pool);
     }
 }
 

@@ -175,8 +175,7 @@ CACHE_TEST(any_state_of_a_retained_pool_can_be_restored)
     bool is_cuda = driver_choice_kind() == VMM_DRIVER_CUDA; /* its events pass when they like */
     assert_true(in_views > 0 || is_cuda);
     assert_ok(vmm_pool_drop(pool));
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 enum { PIECES = 16 };
@@ -215,8 +214,7 @@ CACHE_TEST(blocks_in_views_are_placed)
     assert_ok(vmm_pool_place(pool, (char *)whole + 5 * MIB, 3 * MIB, test->streams[1]));
     cache_verify(test);
     block_free(test, (char *)whole + 5 * MIB);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 /* What has not been given to another stream or released is there without a retain, too. */
@@ -233,8 +231,7 @@ CACHE_TEST(a_block_of_a_general_pool_can_be_placed_again)
         cache_verify(test);
         block_free(test, block);
     }
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 /* No two blocks of a shareable pool have a chunk together. */
@@ -259,8 +256,7 @@ CACHE_TEST(a_block_of_a_shareable_pool_is_placed_as_a_whole)
         cache_verify(test);
         block_free(test, block);
     }
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(blocks_of_the_default_pool_can_be_placed)
@@ -296,8 +292,7 @@ CACHE_TEST(a_placed_block_counts_and_costs_no_driver_call)
     assert_int_equal(cache_stats(test).map_calls, maps);
     block_free(test, block);
     assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 /* Placed blocks sleep and wake like others. */
@@ -317,8 +312,7 @@ CACHE_TEST(states_are_restored_after_a_sleep)
     list_restore(test, pool, &state, &seed);
     list_use(test, &state, 1);
     pool_empty(test, pool);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 /* ---- Modes ----------------------------------------------------------------------------------- */
@@ -329,8 +323,7 @@ CACHE_TEST(states_are_restored_in_debug_mode)
         cache_restart_with(test, .debug = mode, .limit_bytes = CACHE_LIMIT);
         vmm_pool *pool = pool_make(test, .kind = VMM_POOL_GRAPH);
         (void)states_restore(test, pool, 11, 12);
-        assert_ok(vmm_pool_destroy(pool, 0));
-        cache_verify_empty(test);
+        pool_end(test, pool);
     }
 }
 
@@ -346,8 +339,7 @@ CACHE_TEST(a_block_in_quarantine_can_be_placed)
     assert_refused(vmm_pool_place(pool, guard, 1000, test->streams[1]), "is in the way");
     block_free(test, block);
     block_free(test, guard);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(states_are_restored_without_caching)
@@ -359,8 +351,7 @@ CACHE_TEST(states_are_restored_without_caching)
     struct list state = pool_list(pool);
     list_restore(test, pool, &state, &seed);
     pool_empty(test, pool);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
@@ -471,8 +462,7 @@ CACHE_TEST(reserved_blocks_are_refused)
     assert_refused(vmm_pool_place(pool, reserved, 2 * MIB, test->streams[1]),
                    "has no free memory there");
     block_free(test, reserved);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(memory_that_another_stream_still_uses_is_refused)

@@ -3,6 +3,7 @@
 #include "support/pool_support.h"
 
 #include "base/hostmem.h"
+#include "cache/cache.h"
 #include "driver/sim/sim.h"
 
 #include <string.h>
@@ -15,15 +16,14 @@ CACHE_TEST(a_pool_serves_its_blocks_from_chunks_of_its_own)
     for (int i = 0; i < MIXED; i++) {
         void *mine = pool_alloc(test, pool, mixed_sizes[i], 1);
         void *other = block_alloc(test, mixed_sizes[i], 1);
-        assert_ptr_equal(block_find(test, other).pool, vmm_cache_pool(test->cache));
+        assert_in_pool(test, other, vmm_cache_pool(test->cache));
         assert_true(pool_id_is(block_find(test, mine).pool_id, 3, 4));
         block_fill(test, mine, mixed_sizes[i], 1, 1);
         block_check(test, mine, mixed_sizes[i], 1, 1);
         block_free(test, mine);
         block_free(test, other);
     }
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_destroyed_cache_releases_the_memory_of_pools)
@@ -53,8 +53,8 @@ CACHE_TEST(a_pool_with_live_blocks_is_destroyed_only_with_adopt)
     assert_int_equal(pool_stats(pool).allocations.current, 2);
     assert_ok(vmm_pool_destroy(pool, 1));
     assert_refused(vmm_pool_destroy(pool, 1), "is not a pool");
-    assert_ptr_equal(block_find(test, large).pool, vmm_cache_pool(test->cache));
-    assert_ptr_equal(block_find(test, object).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, large, vmm_cache_pool(test->cache));
+    assert_in_pool(test, object, vmm_cache_pool(test->cache));
     assert_int_equal(pool_stats(vmm_cache_pool(test->cache)).allocations.current, 2);
     block_check(test, large, 5 * MIB, 7, 1);
     cache_verify(test);
@@ -141,8 +141,7 @@ CACHE_TEST(lanes_of_ended_streams_serve_new_streams)
     assert_true(cache_stats(test).streams <= 4);
     for (int i = 0; i < STREAMS; i++)
         assert_ok(vmm__driver_stream_destroy(test->driver, streams[i]));
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(user_ids_are_unique)
@@ -179,6 +178,21 @@ CACHE_TEST(names_are_copied_and_cut)
     assert_ok(vmm_pool_destroy(pool, 0));
 }
 
+CACHE_TEST(either_number_of_an_id_is_enough)
+{
+    vmm_pool *none = pool_make(test, .name = "no id");
+    for (uint64_t number = 1; number <= 2; number++) {
+        vmm_pool *first = pool_make(test, .user_id = { number, 0 });
+        vmm_pool *second = pool_make(test, .user_id = { 0, number });
+        assert_ptr_equal(vmm_pool_find(test->cache, (vmm_pool_id){ number, 0 }), first);
+        assert_ptr_equal(vmm_pool_find(test->cache, (vmm_pool_id){ 0, number }), second);
+        assert_null(vmm_pool_find(test->cache, (vmm_pool_id){ 0, 0 }));
+        assert_ok(vmm_pool_destroy(first, 0));
+        assert_ok(vmm_pool_destroy(second, 0));
+    }
+    pool_end(test, none);
+}
+
 /* ---- Requests ------------------------------------------------------------------------------ */
 
 CACHE_TEST(one_pool_serves_many_streams)
@@ -201,8 +215,7 @@ CACHE_TEST(one_pool_serves_many_streams)
         }
     }
     cache_verify(test);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(many_pools_and_streams_take_turns)
@@ -243,7 +256,7 @@ CACHE_TEST(a_request_of_no_bytes_has_a_pointer_of_its_own)
 static void pushed_check(struct cache_test *test, vmm_pool *pool)
 {
     void *block = block_alloc(test, 3000, 1);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
 }
 
@@ -298,7 +311,7 @@ CACHE_TEST(the_latest_route_that_matches_wins)
     assert_refused(vmm_pool_route(some, NULL, NULL), "pool some has a route already");
     for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
         void *block = block_alloc(test, 9000, stream);
-        assert_ptr_equal(block_find(test, block).pool, stream == 1 ? some : all);
+        assert_in_pool(test, block, stream == 1 ? some : all);
         block_free(test, block);
     }
     assert_ok(vmm_pool_push(pushed));
@@ -322,12 +335,40 @@ CACHE_TEST(the_default_pool_may_be_routed)
     assert_ok(vmm_pool_route(all, NULL, NULL));
     assert_ok(vmm_pool_route(vmm_cache_pool(test->cache), stream_is, &test->streams[2]));
     void *block = block_alloc(test, 100, 2);
-    assert_ptr_equal(block_find(test, block).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, block, vmm_cache_pool(test->cache));
     block_free(test, block);
     pushed_check(test, all);
     assert_ok(vmm_pool_unroute(vmm_cache_pool(test->cache)));
     assert_ok(vmm_pool_unroute(all));
     assert_ok(vmm_pool_destroy(all, 0));
+}
+
+static bool is_fast(struct cache_test *test)
+{
+    return atomic_load(&test->cache->slow_path) == 0;
+}
+
+/* Routes, pushes and a sleep of the default pool make every call look where it leads. */
+CACHE_TEST(calls_are_fast_again_afterwards)
+{
+    vmm_pool *own = vmm_cache_pool(test->cache);
+    vmm_pool *pool = pool_make(test, .name = "routed");
+    assert_true(is_fast(test));
+    assert_ok(vmm_pool_route(pool, graph_filter, &test->streams[1]));
+    assert_ok(vmm_pool_push(pool));
+    assert_ok(vmm_pool_unroute(pool));
+    assert_false(is_fast(test));
+    assert_ok(vmm_pool_pop(pool));
+    assert_true(is_fast(test));
+    assert_ok(vmm_pool_route(pool, graph_filter, &test->streams[1]));
+    assert_false(is_fast(test));
+    assert_ok(vmm_pool_unroute(pool));
+    assert_true(is_fast(test));
+    assert_ok(vmm_pool_sleep(&own, 1, NULL, NULL));
+    assert_false(is_fast(test));
+    assert_ok(vmm_pool_wake(&own, 1, NULL, NULL));
+    assert_true(is_fast(test));
+    pool_end(test, pool);
 }
 
 /* ---- Callbacks ----------------------------------------------------------------------------- */
@@ -408,8 +449,7 @@ CACHE_TEST(a_stream_ends_in_every_pool)
     assert_int_equal(cache_stats(test).create_calls, creates);
     block_free(test, next);
     block_free(test, blocks[1]);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_stream_handle_returns_to_its_pool)
@@ -423,8 +463,7 @@ CACHE_TEST(a_stream_handle_returns_to_its_pool)
     assert_int_equal(cache_stats(test).create_calls, creates);
     assert_ptr_equal(block_find(test, again).stream, test->streams[1]);
     block_free(test, again);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(the_own_stream_is_no_other_user_of_a_block)
@@ -606,22 +645,20 @@ static void mode_check(struct cache_test *test)
     assert_ok(vmm_pool_pop(other));
     assert_ok(vmm_pool_destroy(pool, 1));
     assert_ok(vmm_pool_destroy(other, 1));
-    assert_ptr_equal(block_find(test, kept).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, kept, vmm_cache_pool(test->cache));
     block_free(test, kept);
     assert_ok(vmm_wait(test->cache));
     cache_trim_all(test);
 }
 
-CACHE_TEST(pools_work_without_caching)
+CACHE_TEST(pools_work_in_each_mode)
 {
-    cache_restart_with(test, .no_caching = VMM_ON);
-    mode_check(test);
-}
-
-CACHE_TEST(pools_work_in_debug_mode)
-{
-    cache_restart_with(test, .debug = VMM_DEBUG_ON);
-    mode_check(test);
+    const vmm_config configs[] = { CONFIG(.no_caching = VMM_ON), CONFIG(.debug = VMM_DEBUG_ON),
+                                   CONFIG(.debug = VMM_DEBUG_RECORD), CONFIG(.zero = VMM_ON) };
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        cache_restart(test, &configs[i]);
+        mode_check(test);
+    }
 }
 
 /* Blocks in quarantine are not live. */
@@ -632,18 +669,6 @@ CACHE_TEST(quarantine_does_not_keep_a_pool)
     block_free(test, pool_alloc(test, pool, 1000, 1));
     assert_ok(vmm_pool_destroy(pool, 0));
     cache_trim_all(test);
-}
-
-CACHE_TEST(pools_work_with_records)
-{
-    cache_restart_with(test, .debug = VMM_DEBUG_RECORD);
-    mode_check(test);
-}
-
-CACHE_TEST(pools_work_with_zeros)
-{
-    cache_restart_with(test, .zero = VMM_ON);
-    mode_check(test);
 }
 
 /* ---- Host memory --------------------------------------------------------------------------- */

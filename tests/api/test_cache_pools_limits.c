@@ -27,8 +27,7 @@ CACHE_TEST(the_limit_of_a_pool_refuses_and_names_it)
     void *second = pool_alloc(test, pool, 8 * MIB, 1);
     block_free(test, block);
     block_free(test, second);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 /* vmm_pool_create() refuses it, too. */
@@ -69,8 +68,7 @@ CACHE_TEST(a_pool_at_its_limit_reclaims_only_its_own_memory)
     alloc_is_refused(test, pool, 2 * MIB, 1, "pool tenant");
     assert_int_equal(pool_reserved(vmm_cache_pool(test->cache)), idle);
     block_free(test, whole);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(the_default_pool_has_a_limit_of_its_own)
@@ -162,8 +160,7 @@ CACHE_TEST(others_leave_room_for_a_promise)
     block_free(test, mine);
     block_free(test, more);
     assert_ok(vmm_pool_destroy(pool, 0));
-    assert_ok(vmm_pool_destroy(other, 0));
-    cache_verify_empty(test);
+    pool_end(test, other);
 }
 
 CACHE_TEST(idle_memory_of_a_promise_stays)
@@ -179,8 +176,7 @@ CACHE_TEST(idle_memory_of_a_promise_stays)
     assert_int_equal(cache_stats(test).create_calls, creates);
     block_free(test, mine);
     block_free(test, half);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(what_exceeds_a_promise_may_be_reclaimed)
@@ -195,8 +191,7 @@ CACHE_TEST(what_exceeds_a_promise_may_be_reclaimed)
     void *others = block_alloc(test, CACHE_LIMIT - 32 * MIB, 2);
     assert_true(pool_reserved(pool) <= 32 * MIB);
     block_free(test, others);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(promises_beyond_the_limit_are_refused)
@@ -250,8 +245,7 @@ CACHE_TEST(a_trim_releases_memory_of_its_pool_alone)
     assert_int_equal(pool_reserved(pool), 4 * MIB);
     assert_int_equal(pool_reserved(vmm_cache_pool(test->cache)), others);
     block_free(test, live);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_trim_leaves_memory_with_work_in_flight)
@@ -313,8 +307,7 @@ CACHE_TEST(a_limit_bounds_what_comes_from_other_pools)
     cache_verify(test);
     for (int i = 0; i < 12; i++)
         block_free(test, blocks[i]);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 /* Pools used in turn by one thread share what is idle: the footprint is that of the largest. */
@@ -356,7 +349,7 @@ CACHE_TEST(compaction_keeps_chunks_in_their_pools)
     for (int i = 0; i < BLOCKS; i++) {
         if (i % 4 < 2)
             continue;
-        assert_ptr_equal(block_find(test, blocks[i]).pool, pools[i % 2]);
+        assert_in_pool(test, blocks[i], pools[i % 2]);
         block_check(test, blocks[i], 3 * MIB, (uint32_t)i, 1);
         block_free(test, blocks[i]);
     }
@@ -409,8 +402,7 @@ CACHE_TEST(nothing_of_a_retained_pool_goes)
     vmm_pool *pool = pool_make(test, .name = "kept");
     retained_check(test, pool);
     assert_true(pool_trim(pool, 0) > 0);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(the_default_pool_may_be_retained)
@@ -459,8 +451,7 @@ CACHE_TEST(a_drop_waits_for_the_device)
     block_fill(test, other, 8 * MIB, 7, 2);
     block_check(test, other, 8 * MIB, 7, 2);
     block_free(test, other);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 /* During a capture nothing may wait: the pool leaves after it. */
@@ -482,10 +473,9 @@ CACHE_TEST(a_drop_during_a_capture_is_finished_later)
     capture_end(test, 2);
     assert_ok(vmm_wait(test->cache));
     assert_int_equal(pool_stats(pool).retained_bytes, 0);
-    assert_ptr_equal(block_find(test, adopted).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, adopted, vmm_cache_pool(test->cache));
     block_free(test, adopted);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_pool_may_be_retained_again_while_it_leaves)
@@ -501,8 +491,7 @@ CACHE_TEST(a_pool_may_be_retained_again_while_it_leaves)
     (void)cache_trim(test, 0);
     assert_int_equal(pool_reserved(pool), 8 * MIB);
     assert_ok(vmm_pool_drop(pool));
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_MAIN()

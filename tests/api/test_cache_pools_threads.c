@@ -120,22 +120,32 @@ static void observe(struct cache_test *test)
     assert_ok(vmm__cache_check(test->cache));
 }
 
+/* Observes the cache until all workers have ended. */
+static void workers_run(struct cache_test *test, struct worker *workers, void *(*main)(void *))
+{
+    workers_start(workers, main);
+    while (atomic_load(&workers_left) > 0)
+        observe(test);
+    workers_join(workers);
+}
+
+static void pool_is_unused(struct cache_test *test, vmm_pool *pool)
+{
+    work_verify(test);
+    cache_verify(test);
+    assert_int_equal(pool_stats(pool).allocations.current, 0);
+}
+
 CACHE_TEST(threads_share_a_pool)
 {
     struct worker workers[WORKERS] = { { .test = NULL } };
     vmm_pool *pool = pool_make(test, .name = "shared", .limit_bytes = 48 * MIB);
     for (unsigned i = 0; i < WORKERS; i++)
         workers[i] = (struct worker){ .test = test, .pool = pool, .number = i };
-    workers_start(workers, user_main);
-    while (atomic_load(&workers_left) > 0)
-        observe(test);
-    workers_join(workers);
-    work_verify(test);
-    cache_verify(test);
-    assert_int_equal(pool_stats(pool).allocations.current, 0);
+    workers_run(test, workers, user_main);
+    pool_is_unused(test, pool);
     assert_true(pool_stats(pool).reserved_bytes.peak <= 48 * MIB);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(threads_create_push_and_destroy_pools)
@@ -143,10 +153,7 @@ CACHE_TEST(threads_create_push_and_destroy_pools)
     struct worker workers[WORKERS] = { { .test = NULL } };
     for (unsigned i = 0; i < WORKERS; i++)
         workers[i] = (struct worker){ .test = test, .number = i };
-    workers_start(workers, owner_main);
-    while (atomic_load(&workers_left) > 0)
-        observe(test);
-    workers_join(workers);
+    workers_run(test, workers, owner_main);
     cache_verify_empty(test);
 }
 
@@ -178,13 +185,8 @@ CACHE_TEST(threads_borrow_from_a_pool_that_is_in_use)
         block_free(test, pool_alloc(test, pool, CACHE_LIMIT - 16 * MIB, 1));
         for (unsigned i = 0; i < WORKERS; i++)
             workers[i] = (struct worker){ .test = test, .pool = i == 0 ? pool : NULL, .number = i };
-        workers_start(workers, user_main);
-        while (atomic_load(&workers_left) > 0)
-            observe(test);
-        workers_join(workers);
-        work_verify(test);
-        cache_verify(test);
-        assert_int_equal(pool_stats(pool).allocations.current, 0);
+        workers_run(test, workers, user_main);
+        pool_is_unused(test, pool);
         assert_ok(vmm_pool_drop(pool));
         assert_ok(vmm_pool_destroy(pool, 0));
     }

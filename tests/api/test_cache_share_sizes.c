@@ -3,6 +3,11 @@
 
 #include <string.h>
 
+static void block_is_exportable(struct cache_test *test, void *block)
+{
+    assert_ok(vmm_share_close(export_of(test->cache, block), 0));
+}
+
 CACHE_TEST(a_block_that_grows_shares_no_memory)
 {
     vmm_cache *other = cache_second(test);
@@ -22,12 +27,11 @@ CACHE_TEST(a_block_that_grows_shares_no_memory)
     assert_ok(vmm_share_close(share, 0));
     assert_ok(vmm_resize(test->cache, block, 100, &block)); /* a copy, in a chunk of its own */
     assert_int_equal(item_of(test->cache, block).bytes, GRANULE);
-    assert_ok(vmm_share_close(export_of(test->cache, block), 0));
+    block_is_exportable(test, block);
     cache_verify(test);
     block_free(test, block);
     block_free(test, next);
-    imports_vanish(other);
-    assert_ok(vmm_destroy(other));
+    importer_end(other);
     cache_verify_empty(test);
 }
 
@@ -41,9 +45,9 @@ CACHE_TEST(a_grown_block_takes_no_part_of_an_idle_chunk)
         block_free(test, blocks[i]);
     for (size_t bytes = 10 * MIB; bytes <= 40 * MIB; bytes += 6 * MIB) {
         assert_ok(vmm_resize(test->cache, blocks[0], bytes, &blocks[0]));
-        assert_ok(vmm_share_close(export_of(test->cache, blocks[0]), 0));
+        block_is_exportable(test, blocks[0]);
         void *small = block_from(test, pool, 1, 0);
-        assert_ok(vmm_share_close(export_of(test->cache, small), 0));
+        block_is_exportable(test, small);
         block_free(test, small);
         cache_verify(test);
     }
@@ -69,8 +73,7 @@ CACHE_TEST(a_shared_block_keeps_its_place_in_a_resize)
     assert_ok(vmm_share_close(share, 0));
     assert_ok(vmm_resize(test->cache, block, MIB, &block));
     block_free(test, block);
-    imports_vanish(other);
-    assert_ok(vmm_destroy(other));
+    importer_end(other);
     cache_verify_empty(test);
 }
 
@@ -90,7 +93,7 @@ CACHE_TEST(reserved_and_aligned_blocks_of_a_shareable_pool)
     assert_ok(vmm_alloc_aligned(pool, 5000, GRANULE, test->streams[0], &aligned));
     assert_int_equal((uintptr_t)aligned % GRANULE, 0);
     assert_int_equal(item_of(test->cache, aligned).bytes, GRANULE);
-    assert_ok(vmm_share_close(export_of(test->cache, aligned), 0));
+    block_is_exportable(test, aligned);
     cache_verify(test);
     block_free(test, aligned);
     block_free(test, reserved);
@@ -110,7 +113,7 @@ CACHE_TEST(a_placed_block_shares_no_memory)
                       VMM_ERR_INVALID_ARGUMENT);
         assert_ok(vmm_pool_place(pool, block, sizes[i], test->streams[0]));
         assert_int_equal(item_of(test->cache, block).bytes, bytes);
-        assert_ok(vmm_share_close(export_of(test->cache, block), 0));
+        block_is_exportable(test, block);
         cache_verify(test);
         block_free(test, block);
     }

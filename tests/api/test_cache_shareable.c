@@ -1,18 +1,14 @@
 /* A cache with vmm_config.shareable: any block can be exported, where it lies. */
 #define _GNU_SOURCE
-#include "support/cache_support.h"
 #include "support/folder_support.h"
+#include "support/share_support.h"
 
 #include "base/handle.h"
 #include "cache/cache.h"
-#include "cache/share/share.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
-
-enum { GRANULE = 2 << 20 };
-enum { EXPORT_WORD = 17, ANSWER_WORD = 18, NEIGHBOUR_WORD = 19 };
 
 /* ---- Steps --------------------------------------------------------------------------------- */
 
@@ -21,30 +17,12 @@ static void shareable_restart(struct cache_test *test)
     cache_restart_with(test, .shareable = VMM_ON, .limit_bytes = CACHE_LIMIT);
 }
 
-static vmm_share *export_of(struct cache_test *test, void *block)
-{
-    vmm_share *share;
-    assert_ok(vmm_share_export(test->cache, block, &share));
-    return share;
-}
-
-static void second_end(vmm_cache *other)
-{
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_wait(other));
-    assert_ok(vmm_poll(other));
-    assert_ok(vmm_stats_get(other, &stats));
-    assert_int_equal(stats.imported_bytes, 0);
-    assert_ok(vmm_destroy(other));
-}
-
 /* The bytes of a block travel in both directions. */
 static void block_share(struct cache_test *test, vmm_cache *other, void *block, size_t bytes)
 {
-    vmm_share *share = export_of(test, block);
-    void *imported;
+    vmm_share *share = export_of(test->cache, block);
     block_fill(test, block, bytes, EXPORT_WORD, 0);
-    assert_ok(vmm_share_import(other, share, test->streams[0], &imported));
+    void *imported = import_of(other, share, test->streams[0]);
     block_check(test, imported, bytes, EXPORT_WORD, 0);
     block_fill(test, imported, bytes, ANSWER_WORD, 0);
     block_check(test, block, bytes, ANSWER_WORD, 0);
@@ -79,7 +57,7 @@ CACHE_TEST(blocks_of_every_size_are_shared)
         for (int n = 0; n < OF_EACH; n++)
             block_free(test, blocks[i][n]);
     }
-    second_end(other);
+    importer_end(other);
     cache_verify_empty(test);
 }
 
@@ -88,7 +66,6 @@ CACHE_TEST(a_block_in_a_view_is_shared)
 {
     enum { PIECES = 16 };
     void *pieces[PIECES];
-    vmm_item item = VMM_ITEM_INIT;
     shareable_restart(test);
     vmm_cache *other = cache_second(test);
     for (int i = 0; i < PIECES; i++)
@@ -99,10 +76,9 @@ CACHE_TEST(a_block_in_a_view_is_shared)
         block_free(test, pieces[i]);
     for (size_t bytes = 16 * MIB; bytes <= 21 * MIB; bytes += 5 * MIB / 2) {
         void *block = block_alloc(test, bytes, 0);
-        assert_ok(vmm_find(test->cache, block, &item));
-        assert_int_equal(item.is_view, test->cache->has_views);
+        assert_int_equal(item_of(test->cache, block).is_view, test->cache->has_views);
         block_share(test, other, block, bytes);
-        vmm_share *share = export_of(test, block);
+        vmm_share *share = export_of(test->cache, block);
         block_free(test, block); /* it waits in its view */
         cache_verify(test);
         assert_ok(vmm_share_close(share, 0));
@@ -112,7 +88,7 @@ CACHE_TEST(a_block_in_a_view_is_shared)
         block_free(test, pieces[i]);
     }
     work_verify(test);
-    second_end(other);
+    importer_end(other);
     cache_verify_empty(test);
 }
 
@@ -120,7 +96,6 @@ CACHE_TEST(blocks_of_all_pools_are_shared_and_idle_memory_goes_between_pools)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm_pool *pool;
-    void *block;
     shareable_restart(test);
     vmm_cache *other = cache_second(test);
     block_free(test, block_alloc(test, 16 * MIB, 0));
@@ -128,13 +103,13 @@ CACHE_TEST(blocks_of_all_pools_are_shared_and_idle_memory_goes_between_pools)
     for (int kind = VMM_POOL_GENERAL; kind <= VMM_POOL_GRAPH; kind++) {
         options.kind = (vmm_pool_kind)kind;
         assert_ok(vmm_pool_create(test->cache, &options, &pool));
-        assert_ok(vmm_alloc_from(pool, 4 * MIB, test->streams[0], &block));
+        void *block = block_from(test, pool, 4 * MIB, 0);
         assert_int_equal(cache_stats(test).reserved_bytes.current, 16 * MIB);
         block_share(test, other, block, 4 * MIB);
         block_free(test, block);
         assert_ok(vmm_pool_destroy(pool, 0));
     }
-    second_end(other);
+    importer_end(other);
     cache_verify_empty(test);
 }
 
@@ -150,7 +125,7 @@ CACHE_TEST(shares_of_a_chunk_have_one_descriptor)
         blocks[i] = block_alloc(test, 512, 0);
     int before = descriptors_open();
     for (int i = 0; i < BLOCKS; i++) {
-        shares[i] = export_of(test, blocks[i]);
+        shares[i] = export_of(test->cache, blocks[i]);
         assert_int_equal(descriptors_open(), before + 1);
     }
     for (int i = 0; i < BLOCKS; i++) {
@@ -159,7 +134,8 @@ CACHE_TEST(shares_of_a_chunk_have_one_descriptor)
         assert_ok(vmm_share_close(shares[i], 0));
     }
     assert_int_equal(descriptors_open(), before);
-    shares[0] = export_of(test, blocks[0] = block_alloc(test, 512, 0)); /* it opens another one */
+    blocks[0] = block_alloc(test, 512, 0);
+    shares[0] = export_of(test->cache, blocks[0]); /* it opens another one */
     assert_int_equal(descriptors_open(), before + 1);
     block_free(test, blocks[0]);
     assert_ok(vmm_share_close(shares[0], 0));
@@ -173,26 +149,23 @@ CACHE_TEST(shares_keep_their_descriptor_beyond_the_cache)
     vmm_share *shares[2];
     vmm_cache *other;
     void *block;
-    void *kept;
-    void *imported;
     int before = descriptors_open();
     assert_ok(vmm__cache_create_on(&config, test->driver, &other));
     for (int i = 0; i < 2; i++) {
         assert_ok(vmm_alloc(other, 4096, test->streams[0], &block));
         assert_ok(vmm_share_export(other, block, &shares[i]));
     }
-    assert_ok(vmm_share_import(test->cache, shares[0], test->streams[0], &kept));
+    void *kept = import_of(test->cache, shares[0], test->streams[0]);
     assert_ok(vmm_destroy(other));
     assert_ok(vmm_share_close(shares[0], 0));
-    assert_ok(vmm_share_import(test->cache, shares[1], test->streams[0], &imported));
+    void *imported = import_of(test->cache, shares[1], test->streams[0]);
     block_fill(test, imported, 4096, ANSWER_WORD, 0);
     block_check(test, imported, 4096, ANSWER_WORD, 0);
     work_verify(test);
     block_free(test, imported);
     block_free(test, kept);
     assert_ok(vmm_share_close(shares[1], 0));
-    assert_ok(vmm_wait(test->cache));
-    assert_ok(vmm_poll(test->cache));
+    imports_vanish(test->cache);
     assert_int_equal(descriptors_open(), before);
 }
 
@@ -204,10 +177,9 @@ CACHE_TEST(a_small_exported_block_stays_after_its_free)
     shareable_restart(test);
     vmm_cache *other = cache_second(test);
     for (int i = 0; i < 2; i++) {
-        void *imported;
         void *neighbour = block_alloc(test, sizes[i], 0);
         void *block = block_alloc(test, sizes[i], 0);
-        vmm_share *share = export_of(test, block);
+        vmm_share *share = export_of(test->cache, block);
         block_fill(test, block, sizes[i], EXPORT_WORD, 0);
         block_free(test, block);
         assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
@@ -215,7 +187,7 @@ CACHE_TEST(a_small_exported_block_stays_after_its_free)
         assert_ptr_not_equal(next, block);
         block_fill(test, next, sizes[i], NEIGHBOUR_WORD, 0);
         cache_verify(test);
-        assert_ok(vmm_share_import(other, share, test->streams[0], &imported));
+        void *imported = import_of(other, share, test->streams[0]);
         block_check(test, imported, sizes[i], EXPORT_WORD, 0);
         work_verify(test);
         assert_ok(vmm_free(other, imported));
@@ -225,7 +197,7 @@ CACHE_TEST(a_small_exported_block_stays_after_its_free)
         block_free(test, next);
         block_free(test, neighbour);
     }
-    second_end(other);
+    importer_end(other);
     cache_verify_empty(test);
 }
 
@@ -234,7 +206,7 @@ CACHE_TEST(a_pin_and_an_export_of_a_small_block_end_by_themselves)
     shareable_restart(test);
     void *block = block_alloc(test, 512, 0);
     assert_ok(vmm_pin(test->cache, block));
-    vmm_share *share = export_of(test, block);
+    vmm_share *share = export_of(test->cache, block);
     assert_ok(vmm_unpin(test->cache, block));
     assert_int_equal(cache_stats(test).unmovable_bytes, 512);
     cache_verify(test);
@@ -252,15 +224,14 @@ CACHE_TEST(compaction_leaves_exported_blocks)
 {
     enum { BLOCKS = 16 };
     void *blocks[BLOCKS];
-    void *imported;
     shareable_restart(test);
     vmm_cache *other = cache_second(test);
     for (int i = 0; i < BLOCKS; i++)
         blocks[i] = block_alloc(test, 3 * MIB, 0);
     for (int i = 0; i < BLOCKS; i++)
         block_fill(test, blocks[i], 3 * MIB, NEIGHBOUR_WORD, 0);
-    vmm_share *share = export_of(test, blocks[1]);
-    assert_ok(vmm_share_import(other, share, test->streams[0], &imported));
+    vmm_share *share = export_of(test->cache, blocks[1]);
+    void *imported = import_of(other, share, test->streams[0]);
     for (int i = 0; i < BLOCKS; i++) {
         if (i % 5 != 1)
             block_free(test, blocks[i]);
@@ -276,7 +247,7 @@ CACHE_TEST(compaction_leaves_exported_blocks)
     assert_ok(vmm_share_close(share, 0));
     for (int i = 1; i < BLOCKS; i += 5)
         block_free(test, blocks[i]);
-    second_end(other);
+    importer_end(other);
     cache_verify_empty(test);
 }
 
@@ -285,7 +256,7 @@ CACHE_TEST(a_resize_does_not_take_memory_from_importers)
     void *resized;
     shareable_restart(test);
     void *block = block_alloc(test, 8 * MIB, 0);
-    vmm_share *share = export_of(test, block);
+    vmm_share *share = export_of(test->cache, block);
     assert_status(vmm_resize(test->cache, block, 3 * MIB, &resized), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_share_close(share, 0));
     assert_ok(vmm_resize(test->cache, block, 3 * MIB, &resized));
@@ -295,19 +266,17 @@ CACHE_TEST(a_resize_does_not_take_memory_from_importers)
 
 CACHE_TEST(a_pool_with_exported_small_blocks_does_not_sleep)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm_pool *pool;
-    void *block;
     shareable_restart(test);
-    assert_ok(vmm_pool_create(test->cache, &options, &pool));
-    assert_ok(vmm_alloc_from(pool, 512, test->streams[0], &block));
+    assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+    void *block = block_from(test, pool, 512, 0);
     block_fill(test, block, 512, EXPORT_WORD, 0);
-    vmm_share *share = export_of(test, block);
+    vmm_share *share = export_of(test->cache, block);
     assert_status(vmm_pool_sleep(&pool, 1, NULL, NULL), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_share_close(share, 0));
     assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
     assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
-    share = export_of(test, block); /* of the new memory */
+    share = export_of(test->cache, block); /* of the new memory */
     block_check(test, block, 512, EXPORT_WORD, 0);
     work_verify(test);
     assert_ok(vmm_share_close(share, 0));
@@ -319,17 +288,12 @@ CACHE_TEST(a_pool_with_exported_small_blocks_does_not_sleep)
 
 CACHE_TEST(memory_of_a_destroyed_shareable_pool_is_not_shared)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool;
-    void *block;
+    vmm_pool *pool = shareable_make(test->cache);
     vmm_share *share;
-    options.shareable = 1;
-    assert_ok(vmm_pool_create(test->cache, &options, &pool));
-    assert_ok(vmm_alloc_from(pool, 16 * MIB, test->streams[0], &block));
-    block_free(test, block);
+    block_free(test, block_from(test, pool, 16 * MIB, 0));
     assert_ok(vmm_pool_destroy(pool, 0));
     assert_ok(vmm_wait(test->cache));
-    block = block_alloc(test, 3 * MIB, 1); /* from the pool's chunk, perhaps */
+    void *block = block_alloc(test, 3 * MIB, 1); /* from the pool's chunk, perhaps */
     assert_status(vmm_share_export(test->cache, block, &share), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "vmm_config.shareable"));
     block_free(test, block);
@@ -338,12 +302,11 @@ CACHE_TEST(memory_of_a_destroyed_shareable_pool_is_not_shared)
 
 CACHE_TEST(imported_memory_is_not_shared)
 {
-    void *imported;
     vmm_share *again;
     shareable_restart(test);
     void *block = block_alloc(test, 3 * MIB, 0);
-    vmm_share *share = export_of(test, block);
-    assert_ok(vmm_share_import(test->cache, share, test->streams[0], &imported));
+    vmm_share *share = export_of(test->cache, block);
+    void *imported = import_of(test->cache, share, test->streams[0]);
     assert_status(vmm_share_export(test->cache, imported, &again), VMM_ERR_INVALID_ARGUMENT);
     block_free(test, imported);
     assert_ok(vmm_share_close(share, 0));
@@ -377,7 +340,7 @@ static void *worker_run(void *context)
     const struct worker *worker = context;
     int cycles = IS_SLOW_BUILD ? 50 : 500;
     for (int i = 0; i < cycles; i++) {
-        vmm_share *share = export_of(worker->test, worker->block);
+        vmm_share *share = export_of(worker->test->cache, worker->block);
         const struct share *record = vmm__handle_find(HANDLE_SHARE, share);
         assert_true(fcntl(record->chunks[0].descriptor, F_GETFD) >= 0);
         assert_ok(vmm_share_close(share, 0));

@@ -214,11 +214,7 @@ CACHE_TEST(blocks_can_be_freed_while_their_pool_sleeps)
     }
     cache_verify(test);
     assert_int_equal(cache_trim(test, 0), 0);
-    pool_wake(tenant.pool);
-    cache_verify(test);
-    tenant_check(test, &tenant);
-    tenant_refill(test, &tenant);
-    tenant_check(test, &tenant);
+    tenant_wake_and_refill(test, &tenant);
     tenant_end(test, &tenant);
 }
 

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+enum { LINE_BYTES = 512 };
+
 /* ---- The driver -------------------------------------------------------------------------------- */
 
 /* Runs a sleep in which the driver fails from call `call` on, or a wake in which that call finds no memory. Returns
@@ -45,6 +47,50 @@ CACHE_TEST(what_never_slept_survives_a_wake_that_fails)
     }
     assert_true(halves > 10);
     pool_wake(tenant.pool);
+    tenant_end(test, &tenant);
+}
+
+/* Sleeps, and wakes while the driver refuses call `call`, and those after it if is_for_ever. Leaves the line in `line`. */
+static vmm_status wake_refused(struct cache_test *test, vmm_pool *pool, uint64_t call,
+                               bool is_for_ever, char line[LINE_BYTES])
+{
+    pool_sleep(pool);
+    if (!is_for_ever)
+        assert_ok(vmm_limit_set(test->cache, 32 * MIB)); /* too little for the whole pool */
+    vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, is_for_ever);
+    vmm_status status = vmm_pool_wake(&pool, 1, NULL, NULL);
+    (void)snprintf(line, LINE_BYTES, "%s", vmm_last_error());
+    vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+    assert_ok(vmm_limit_set(test->cache, 0));
+    pool_wake(pool);
+    return status;
+}
+
+/* The driver may also refuse a call that puts back to sleep what woke. */
+CACHE_TEST(a_wake_says_what_failed_first)
+{
+    enum { CALLS = 150 };
+    char first[LINE_BYTES];
+    char line[LINE_BYTES];
+    unsigned undone = 0;
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    assert_status(wake_refused(test, tenant.pool, 0, false, first), VMM_ERR_DEVICE_OOM);
+    for (uint64_t call = 1; call < CALLS; call++) {
+        if (wake_refused(test, tenant.pool, call, false, line) != VMM_ERR_DEVICE_OOM)
+            continue;
+        assert_string_equal(line, first);
+        undone++;
+    }
+    assert_true(undone > CALLS / 2);
+    for (unsigned call = CALLS / 3; call < 2 * CALLS / 3; call++) { /* these map chunks */
+        (void)snprintf(first, sizeof first, "made to fail as call %u", call);
+        assert_status(wake_refused(test, tenant.pool, call, true, line), VMM_ERR_DRIVER);
+        if (strstr(line, first) == NULL)
+            fail_msg("%s, not: %s", first, line);
+    }
+    tenant_check(test, &tenant);
     tenant_end(test, &tenant);
 }
 

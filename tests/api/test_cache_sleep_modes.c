@@ -177,11 +177,7 @@ CACHE_TEST(streams_end_while_a_pool_sleeps)
     assert_ok(vmm_stream_end(test->cache, test->streams[1]));
     assert_ok(vmm_stream_end(test->cache, test->streams[2]));
     assert_ok(vmm__cache_check(test->cache));
-    pool_wake(tenant.pool);
-    cache_verify(test);
-    tenant_check(test, &tenant);
-    tenant_refill(test, &tenant);
-    tenant_check(test, &tenant);
+    tenant_wake_and_refill(test, &tenant);
     tenant_end(test, &tenant);
 }
 

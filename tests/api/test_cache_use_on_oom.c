@@ -20,11 +20,18 @@ static vmm_pool *lender_make(struct cache_test *test, const vmm_pool_options *op
                                            .use_on_oom = 1,                                        \
                                            __VA_ARGS__ })
 
+/* A pool with all memory of the cache, all of it free. */
+static vmm_pool *lender_of_all(struct cache_test *test)
+{
+    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
+    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    return pool;
+}
+
 static void lender_end(struct cache_test *test, vmm_pool *pool)
 {
     assert_ok(vmm_pool_drop(pool));
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 static void request_is_refused(struct cache_test *test, vmm_pool *pool, size_t bytes,
@@ -43,7 +50,7 @@ CACHE_TEST(a_retained_pool_lends_what_is_free)
     block_free(test, pool_alloc(test, pool, 96 * MIB, 1));
     uint64_t creates = cache_stats(test).create_calls;
     void *block = block_alloc(test, 64 * MIB, 2);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     assert_int_equal(cache_stats(test).create_calls, creates);
     assert_int_equal(pool_stats(pool).allocations.current, 1);
     block_fill(test, block, 64 * MIB, 5, 2);
@@ -70,11 +77,11 @@ CACHE_TEST(nothing_is_borrowed_while_there_is_other_memory)
     vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
     block_free(test, pool_alloc(test, pool, 32 * MIB, 1));
     void *block = block_alloc(test, 32 * MIB, 1);
-    assert_ptr_equal(block_find(test, block).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, block, vmm_cache_pool(test->cache));
     block_free(test, block);
     work_verify(test);
     block = block_alloc(test, 90 * MIB, 2); /* releases what is idle elsewhere */
-    assert_ptr_equal(block_find(test, block).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, block, vmm_cache_pool(test->cache));
     block_free(test, block);
     lender_end(test, pool);
 }
@@ -84,7 +91,7 @@ CACHE_TEST(a_graph_pool_lends)
     vmm_pool *pool = lender(test, .kind = VMM_POOL_GRAPH);
     block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
     void *block = block_alloc(test, 48 * MIB, 1);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
     lender_end(test, pool);
 }
@@ -96,10 +103,9 @@ CACHE_TEST(a_promise_is_borrowed)
     block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
     work_verify(test);
     void *block = block_alloc(test, 48 * MIB, 1);
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(free_bytes_beside_live_blocks_are_borrowed)
@@ -116,14 +122,13 @@ CACHE_TEST(free_bytes_beside_live_blocks_are_borrowed)
     }
     work_verify(test);
     void *borrowed = block_alloc(test, 1200 << 10, 3);
-    assert_ptr_equal(block_find(test, borrowed).pool, pool);
+    assert_in_pool(test, borrowed, pool);
     cache_verify(test);
     block_free(test, borrowed);
     block_free(test, rest);
     for (int i = 1; i < 64; i += 2)
         block_free(test, blocks[i]);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
+    pool_end(test, pool);
 }
 
 CACHE_TEST(a_pool_with_no_split_lends_its_smallest_block_that_fits)
@@ -159,7 +164,7 @@ CACHE_TEST(small_blocks_come_from_small_memory)
     request_is_refused(test, vmm_cache_pool(test->cache), 2 * MIB, 1);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         blocks[i] = block_alloc(test, sizes[i], 1 + (unsigned)i % 3);
-        assert_ptr_equal(block_find(test, blocks[i]).pool, pool);
+        assert_in_pool(test, blocks[i], pool);
         block_fill(test, blocks[i], sizes[i], 70 + (uint32_t)i, 1 + (unsigned)i % 3);
     }
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -181,7 +186,7 @@ CACHE_TEST(a_request_that_its_own_limit_refuses_gets_nothing)
     assert_non_null(strstr(vmm_last_error(), "pool tenant"));
     void *block = NULL;
     assert_ok(vmm_alloc_from(tenant, 7 * MIB, test->streams[1], &block));
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     block_free(test, block);
     assert_ok(vmm_pool_destroy(tenant, 0));
     lender_end(test, pool);
@@ -206,8 +211,7 @@ CACHE_TEST(pools_that_need_memory_of_their_own_get_nothing)
 
 CACHE_TEST(a_pool_lends_nothing_to_itself)
 {
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     request_is_refused(test, pool, 4 * MIB, 2); /* of another stream: a graph may use it */
     lender_end(test, pool);
 }
@@ -283,8 +287,7 @@ CACHE_TEST(the_pressure_function_is_asked_before)
     unsigned calls = 0;
     cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .pressure = pressure_count,
                        .pressure_context = &calls);
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     block_free(test, block_alloc(test, 4 * MIB, 1));
     assert_int_equal(calls, 1);
     lender_end(test, pool);
@@ -294,14 +297,13 @@ CACHE_TEST(the_pressure_function_is_asked_before)
 
 CACHE_TEST(a_pool_with_a_borrowed_block_ends_by_adoption)
 {
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     void *block = block_alloc(test, 24 * MIB, 2);
     block_fill(test, block, 24 * MIB, 9, 2);
     assert_ok(vmm_pool_drop(pool));
     assert_refused(vmm_pool_destroy(pool, 0), "live blocks");
     assert_ok(vmm_pool_destroy(pool, 1));
-    assert_ptr_equal(block_find(test, block).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, block, vmm_cache_pool(test->cache));
     block_check(test, block, 24 * MIB, 9, 2);
     block_free(test, block);
     cache_verify_empty(test);
@@ -309,13 +311,12 @@ CACHE_TEST(a_pool_with_a_borrowed_block_ends_by_adoption)
 
 CACHE_TEST(a_borrowed_block_sleeps_with_its_pool)
 {
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     void *block = block_alloc(test, 24 * MIB, 2);
     block_fill(test, block, 24 * MIB, 10, 2);
     assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
     void *others = block_alloc(test, CACHE_LIMIT - 32 * MIB, 1);
-    assert_ptr_equal(block_find(test, others).pool, vmm_cache_pool(test->cache));
+    assert_in_pool(test, others, vmm_cache_pool(test->cache));
     request_is_refused(test, vmm_cache_pool(test->cache), 48 * MIB, 1); /* it lends nothing now */
     block_free(test, others);
     work_verify(test);
@@ -329,8 +330,7 @@ CACHE_TEST(a_borrowed_block_sleeps_with_its_pool)
 /* What lies behind it may still be in use by the lender's stream: a longer one is a copy. */
 CACHE_TEST(a_borrowed_block_of_another_size)
 {
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     void *block = block_alloc(test, 16 * MIB, 2);
     void *longer = NULL;
     void *shorter = NULL;
@@ -354,8 +354,7 @@ CACHE_TEST(a_borrowed_block_of_another_size)
 /* Each allocation of host memory fails in turn. */
 CACHE_TEST(what_cannot_be_borrowed_stays_free)
 {
-    vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-    block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
+    vmm_pool *pool = lender_of_all(test);
     uint64_t call = 0;
     vmm_status status = VMM_ERR_HOST_OOM;
     while (status != VMM_OK && ++call < 64) {
@@ -418,7 +417,7 @@ CACHE_TEST(other_modes_lend)
         block_fill(test, block, CACHE_LIMIT, 12, 1);
         block_free(test, block);
         block = block_alloc(test, 4 * MIB, 2);
-        assert_ptr_equal(block_find(test, block).pool, pool);
+        assert_in_pool(test, block, pool);
         work_verify(test);
         block_free(test, block);
         lender_end(test, pool);

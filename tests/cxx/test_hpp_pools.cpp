@@ -1,6 +1,7 @@
 // vmmcache.hpp: owners of pools and of pushes.
 #include "hpp_support.hpp"
 
+#include <cstdlib>
 #include <optional>
 #include <type_traits>
 
@@ -168,6 +169,92 @@ void a_pool_of_a_closed_cache_is_gone()
     EXPECT(cache.take_error() == nullptr);
 }
 
+// Segments of host memory: a cache of the sim driver does not touch them.
+struct segments {
+    int allocated = 0;
+    int freed = 0;
+    bool throws = false;
+
+    vmm::segment_source source()
+    {
+        return { [this](std::size_t bytes, vmm_stream) {
+                    if (throws)
+                        throw std::runtime_error("no segment");
+                    allocated++;
+                    return memory_take(bytes);
+                },
+                 [this](void *segment, std::size_t) {
+                     freed++;
+                     std::free(segment);
+                     if (throws)
+                         throw std::runtime_error("no way back");
+                 },
+                 8 * MIB };
+    }
+    static void *memory_take(std::size_t bytes)
+    {
+        void *memory = std::aligned_alloc(512, bytes);
+        EXPECT(memory != nullptr);
+        return memory;
+    }
+};
+
+void a_source_gives_segments_and_gets_them_back()
+{
+    segments from;
+    vmm::cache cache(limited());
+    {
+        vmm::pool first(cache, from.source());
+        vmm::pool pool(std::move(first));
+        vmm::block block = pool.allocate(3 * MIB);
+        vmm::block next = pool.allocate(4 * MIB);
+        EXPECT(from.allocated == 1 && pool_of(cache, next) == pool.get());
+        block.reset();
+        next.reset();
+        EXPECT(pool.trim() == 8 * MIB && from.freed == 1);
+        (void)pool.allocate(3 * MIB);
+    }
+    EXPECT(from.allocated == 2 && from.freed == 2);
+    EXPECT(cache.take_error() == nullptr);
+}
+
+void what_a_source_throws_is_kept()
+{
+    segments from;
+    vmm::cache cache(limited());
+    vmm::pool pool(cache, from.source());
+    (void)pool.allocate(3 * MIB);
+    from.throws = true;
+    vmm_status status = VMM_OK;
+    EXPECT(!pool.try_allocate(16 * MIB, nullptr, &status) && status == VMM_ERR_DEVICE_OOM);
+    EXPECT(from.freed == 1); // what was idle
+    EXPECT(cache.take_error() != nullptr && cache.take_error() == nullptr);
+    from.throws = false;
+    vmm::block block = pool.allocate(3 * MIB);
+    block.reset();
+    from.throws = true;
+    EXPECT(pool.trim() == 8 * MIB && from.freed == 2);
+    EXPECT(cache.take_error() != nullptr);
+}
+
+void a_pool_with_live_blocks_keeps_its_source_until_the_cache_ends()
+{
+    segments from;
+    {
+        vmm::cache cache(limited());
+        vmm::block block;
+        {
+            vmm::pool pool(cache, from.source());
+            block = pool.allocate(3 * MIB);
+            (void)thrown_by<vmm::error>([&] { pool.close(); });
+            EXPECT(pool.get() != nullptr);
+        }
+        EXPECT(cache.take_error() != nullptr && from.freed == 0);
+        (void)block.release();
+    }
+    EXPECT(from.freed == 1);
+}
+
 } // namespace
 
 int main(int argc, char **argv)
@@ -182,5 +269,8 @@ int main(int argc, char **argv)
     a_close_says_what_is_wrong();
     a_failure_of_the_destructor_is_kept();
     a_pool_of_a_closed_cache_is_gone();
+    a_source_gives_segments_and_gets_them_back();
+    what_a_source_throws_is_kept();
+    a_pool_with_live_blocks_keeps_its_source_until_the_cache_ends();
     return 0;
 }

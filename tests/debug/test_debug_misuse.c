@@ -1,6 +1,7 @@
 /* Pointers that name no live block: the status, the error line and the report. */
 #define _GNU_SOURCE
 #include "debug_support.h"
+#include "life/child.h"
 
 #include "base/hostmem.h"
 #include "base/stack.h"
@@ -8,8 +9,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static const vmm_debug_mode modes[] = { VMM_DEBUG_RECORD, VMM_DEBUG_ON };
 enum { LIVE_MANY = 64 };
@@ -229,7 +228,6 @@ CACHE_TEST(forked_child_frees_nothing)
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, check_in_a_loop, &checker), 0);
         for (int i = 0; i < 10; i++) {
-            int status;
             pid_t child = fork();
             if (child == 0) {
                 (void)alarm(20);
@@ -239,8 +237,7 @@ CACHE_TEST(forked_child_frees_nothing)
                                   vmm_alloc(test->cache, 1000, NULL, &out) == VMM_ERR_FORKED;
                 _exit(is_refused ? 0 : 1);
             }
-            assert_int_equal(waitpid(child, &status, 0), child);
-            assert_int_equal(status, 0);
+            assert_true(child_ended(child, 0));
         }
         atomic_store(&checker.stops, true);
         assert_int_equal(pthread_join(thread, NULL), 0);

@@ -244,6 +244,19 @@ CACHE_TEST(clear_waits_for_earlier_work)
     }
 }
 
+/* A capture gets this memory, which work may use: host memory is zero at once, and stays so. */
+static void captured_block_is_zero(struct cache_test *test, void *freed, size_t bytes)
+{
+    capture_begin(test, 1);
+    void *block = block_alloc(test, bytes, 1);
+    assert_ptr_equal(block, freed);
+    assert_true(!is_host() || owner_sees(test, block, bytes, 0, 1));
+    capture_end(test, 1);
+    work_verify(test);
+    assert_true(!is_host() || owner_sees(test, block, bytes, 0, 1));
+    block_free(test, block);
+}
+
 /* During a capture, host memory is cleared at once, too. On a GPU the graph clears it at its launch, and no test
  * launches the graph. */
 CACHE_TEST(captured_host_blocks_are_zero_at_once)
@@ -256,14 +269,7 @@ CACHE_TEST(captured_host_blocks_are_zero_at_once)
     assert_ok(vmm__driver_delay(test->driver, DELAY_NS, test->streams[1]));
     block_fill(test, before, bytes, CANARY_WORD, 1);
     block_free(test, before);
-    capture_begin(test, 1);
-    void *block = block_alloc(test, bytes, 1);
-    assert_ptr_equal(block, before);
-    assert_true(!is_host() || owner_sees(test, block, bytes, 0, 1));
-    capture_end(test, 1);
-    work_verify(test);
-    assert_true(!is_host() || owner_sees(test, block, bytes, 0, 1));
-    block_free(test, block);
+    captured_block_is_zero(test, before, bytes);
     assert_ok(graph_pool_end(test->cache, id));
     assert_ok(graph_pool_release(test->cache, id));
 }
@@ -283,14 +289,7 @@ CACHE_TEST(captured_clear_waits_for_launches)
     block_fill(test, first, bytes, CANARY_WORD, 2); /* a launch of that capture */
     assert_ok(vmm__driver_delay(test->driver, DELAY_NS, test->streams[2]));
     block_check(test, first, bytes, CANARY_WORD, 2);
-    capture_begin(test, 1);
-    void *block = block_alloc(test, bytes, 1);
-    assert_ptr_equal(block, first);
-    assert_true(!is_host() || owner_sees(test, block, bytes, 0, 1));
-    capture_end(test, 1);
-    work_verify(test);
-    assert_true(!is_host() || owner_sees(test, block, bytes, 0, 1));
-    block_free(test, block);
+    captured_block_is_zero(test, first, bytes);
     assert_ok(graph_pool_end(test->cache, id));
     assert_ok(graph_pool_release(test->cache, id));
 }

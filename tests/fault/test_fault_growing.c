@@ -220,3 +220,70 @@ SIM_TEST(a_copy_that_fails_leaves_no_block)
         assert_ok(vmm_destroy(scene.cache));
     }
 }
+
+/* The copy, or what comes after it, fails: the block stays as it was, and the new one goes. */
+static bool named_copy_run(struct driver *driver, const vmm_config *config, uint64_t number,
+                           bool for_ever)
+{
+    struct scene scene = { .driver = driver };
+    void *block;
+    void *out = &scene;
+    vmm_item item = VMM_ITEM_INIT;
+    assert_ok(vmm__cache_create_on(config, driver, &scene.cache));
+    assert_ok(vmm_alloc(scene.cache, 4096, STREAM(1), &block));
+    assert_ok(vmm_name(scene.cache, block, "k"));
+    vmm_stats before = stats_of(&scene);
+    vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, for_ever);
+    vmm_status status = vmm_resize(scene.cache, block, 8192, &out);
+    bool has_failed = vmm__sim_faults_fired(driver) > 0;
+    vmm__sim_fail_at(driver, 0, VMM_OK, false);
+    vmm_stats after = stats_of(&scene);
+    assert_int_equal(after.allocations.current, 1);
+    if (config->debug != VMM_DEBUG_ON) /* which can do without some calls */
+        assert_int_equal(status != VMM_OK, has_failed);
+    if (status != VMM_OK) {
+        assert_ptr_equal(out, &scene);
+        assert_true(strstr(vmm_last_error(), "capturing") != NULL ||
+                    strstr(vmm_last_error(), "clear") != NULL || /* of debug mode */
+                    strstr(vmm_last_error(), "copy") != NULL);
+        assert_int_equal(after.requested_bytes.current, before.requested_bytes.current);
+        assert_int_equal(after.resize_copied_bytes, 0);
+        out = block;
+    }
+    assert_ok(vmm_find(scene.cache, out, &item));
+    assert_string_equal(item.name, "k");
+    assert_ok(vmm_free(scene.cache, out));
+    assert_ok(vmm_destroy(scene.cache));
+    return has_failed;
+}
+
+SIM_TEST(a_copy_that_fails_is_undone)
+{
+    const vmm_config configs[] = { CONFIG(.zero = VMM_OFF), CONFIG(.debug = VMM_DEBUG_ON),
+                                   CONFIG(.nvtx = VMM_ON) };
+    for (size_t i = 0; i < 3; i++)
+        for (int for_ever = 0; for_ever < 2; for_ever++)
+            for (uint64_t number = 1; named_copy_run(driver, &configs[i], number, for_ever != 0);
+                 number++)
+                continue;
+}
+
+/* There are two gaps to fill: the second fails after the first has been filled. */
+SIM_TEST(a_commit_that_fails_keeps_no_memory)
+{
+    bool has_failed = true;
+    for (uint64_t number = 1; has_failed; number++) {
+        struct scene scene;
+        scene_begin(&scene, driver);
+        vmm__sim_lag_set(driver, 0);
+        assert_ok(vmm_commit(scene.cache, scene.reserved, 10 * MIB, 2 * MIB));
+        uint64_t before = stats_of(&scene).reserved_bytes.current;
+        vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, false);
+        has_failed = vmm_commit(scene.cache, scene.reserved, 6 * MIB, 8 * MIB) != VMM_OK;
+        vmm__sim_fail_at(driver, 0, VMM_OK, false);
+        assert_ok(vmm_poll(scene.cache));
+        if (has_failed)
+            assert_int_equal(stats_of(&scene).reserved_bytes.current, before);
+        assert_ok(vmm_destroy(scene.cache));
+    }
+}

@@ -10,13 +10,14 @@
  * exit status is 1.
  */
 #define _GNU_SOURCE
+#include "support/folder_support.h"
+
 #include "base/clock.h"
 #include "base/hostmem.h"
 #include "driver/driver.h"
 
 #include "api/create_on.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,17 +73,6 @@ static struct process process_open(const struct settings *settings, int device, 
     }
     REQUIRE(vmm__cache_create_on(&config, process.driver, &process.cache) == VMM_OK);
     return process;
-}
-
-static int descriptors_open(void)
-{
-    DIR *listing = opendir("/proc/self/fd");
-    int count = 0;
-    REQUIRE(listing != NULL);
-    while (readdir(listing) != NULL)
-        count++;
-    (void)closedir(listing);
-    return count;
 }
 
 /* Releases all memory that may be released. */

@@ -4,11 +4,10 @@
  */
 #define _GNU_SOURCE
 #include "life/cuda_support.h"
+#include "support/folder_support.h"
 
 #include "base/error.h"
 #include "driver/driver.h"
-
-#include <dirent.h>
 
 enum {
     CUDA_INVALID_VALUE = 1,
@@ -32,17 +31,6 @@ static void nothing_is_left(uint64_t host_bytes)
 {
     CHILD_REQUIRES(fake->taken(0) == 0 && fake->holds[0] == 0);
     CHILD_REQUIRES(vmm__host_outstanding() == host_bytes);
-}
-
-static int descriptors_open(void)
-{
-    DIR *listing = opendir("/proc/self/fd");
-    CHILD_REQUIRES(listing != NULL);
-    int count = 0;
-    while (readdir(listing) != NULL)
-        count++;
-    (void)closedir(listing);
-    return count;
 }
 
 /* ---- The self-test ------------------------------------------------------------------------------- */

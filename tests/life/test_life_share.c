@@ -6,8 +6,8 @@
  */
 #define _GNU_SOURCE
 #include "life/child.h"
+#include "support/folder_support.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,17 +106,6 @@ _Noreturn static void exporter_main(int socket)
 
 /* ---- This process -------------------------------------------------------------------------- */
 
-static int descriptors_open(void)
-{
-    DIR *listing = opendir("/proc/self/fd");
-    int count = 0;
-    assert_non_null(listing);
-    while (readdir(listing) != NULL)
-        count++;
-    (void)closedir(listing);
-    return count;
-}
-
 struct scene {
     int descriptors;
     vmm_cache *cache;
@@ -177,14 +166,21 @@ static void answer_check(const unsigned char *block)
     assert_true(has_only(block + ANSWER_OFFSET, BLOCK_BYTES - ANSWER_OFFSET, ANSWER_BYTE));
 }
 
+/* Sends a block to the importer, which answers in it. */
+static vmm_share *block_answered(const struct scene *scene, void *block)
+{
+    vmm_share *share = block_send(scene->cache, block, scene->socket);
+    hear(scene->socket, 'a');
+    return share;
+}
+
 /* ---- Tests --------------------------------------------------------------------------------- */
 
 TEST(processes_see_each_others_bytes)
 {
     struct scene scene = scene_begin("importer");
     void *block = block_make(pool_make(scene.cache), EXPORT_BYTE);
-    vmm_share *share = block_send(scene.cache, block, scene.socket);
-    hear(scene.socket, 'a');
+    vmm_share *share = block_answered(&scene, block);
     answer_check(block);
     say(scene.socket, 'c');
     other_ended(&scene);
@@ -198,8 +194,7 @@ TEST(an_exporter_may_free_first)
     struct scene scene = scene_begin("importer");
     vmm_pool *pool = pool_make(scene.cache);
     void *block = block_make(pool, EXPORT_BYTE);
-    vmm_share *share = block_send(scene.cache, block, scene.socket);
-    hear(scene.socket, 'a');
+    vmm_share *share = block_answered(&scene, block);
     assert_ok(vmm_free(scene.cache, block));
     assert_ok(vmm_trim(scene.cache, 0, NULL));
     void *next = block_make(pool, OTHER_BYTE);
@@ -215,8 +210,7 @@ TEST(a_killed_importer_changes_nothing)
 {
     struct scene scene = scene_begin("importer");
     void *block = block_make(pool_make(scene.cache), EXPORT_BYTE);
-    vmm_share *share = block_send(scene.cache, block, scene.socket);
-    hear(scene.socket, 'a');
+    vmm_share *share = block_answered(&scene, block);
     other_kill(&scene);
     answer_check(block);
     assert_ok(vmm_free(scene.cache, block));

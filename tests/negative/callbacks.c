@@ -190,9 +190,7 @@ static vmm_status call_from_a_visitor(struct stage *stage, uint64_t uses_other)
 static void prepare_log(struct stage *stage, uint64_t value)
 {
     (void)value;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.log = nested_log;
-    stage_restart(stage, &config);
+    stage_restart(stage, .log = nested_log);
 }
 
 /* A growth, a trim, a failure and a line of the program each write to the log. */
@@ -238,11 +236,8 @@ static vmm_status call_from_a_filter(struct stage *stage, uint64_t uses_other)
 
 static void prepare_clock(struct stage *stage, uint64_t has_thread)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.clock = nested_clock;
-    config.decay_ms = has_thread ? 4 : 1000;
-    config.decay_thread = has_thread != 0;
-    stage_restart(stage, &config);
+    stage_restart(stage, .clock = nested_clock, .decay_ms = has_thread ? 4 : 1000,
+                  .decay_thread = has_thread != 0);
 }
 
 static vmm_status call_from_the_clock(struct stage *stage, uint64_t value)
@@ -295,10 +290,7 @@ static int pressure_handle(void *context, vmm_pool *pool, size_t bytes)
 static void prepare_pressure(struct stage *stage, uint64_t value)
 {
     (void)value;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.pressure = pressure_handle;
-    config.pressure_context = stage;
-    stage_restart(stage, &config);
+    stage_restart(stage, .pressure = pressure_handle, .pressure_context = stage);
     spare_block = stage_take(stage, 64 * MIB, 0);
 }
 
@@ -324,9 +316,7 @@ static int pressure_free_nothing(void *context, vmm_pool *pool, size_t bytes)
 static void prepare_pressure_free_nothing(struct stage *stage, uint64_t value)
 {
     (void)value;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.pressure = pressure_free_nothing;
-    stage_restart(stage, &config);
+    stage_restart(stage, .pressure = pressure_free_nothing);
 }
 
 /* The function always claims that it freed memory; the cache retries 64 times. */

@@ -118,9 +118,7 @@ static void free_while_pinned(struct stage *stage, uint64_t bytes)
 
 static void free_without_caching(struct stage *stage, uint64_t bytes)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    stage_restart(stage, &config);
+    stage_restart(stage, .no_caching = 1);
     free_and_trim(stage, bytes);
 }
 

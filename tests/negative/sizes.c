@@ -26,9 +26,7 @@ static vmm_status allocate_on_a_new_stream(struct stage *stage, uint64_t bytes)
 static void prepare_no_caching(struct stage *stage, uint64_t value)
 {
     (void)value;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    stage_restart(stage, &config);
+    stage_restart(stage, .no_caching = 1);
 }
 
 static vmm_status allocate_zero_bytes(struct stage *stage, uint64_t value)

@@ -90,7 +90,7 @@ void stage_open(struct stage *stage)
     cache_open(stage, &config);
 }
 
-void stage_restart(struct stage *stage, const vmm_config *config)
+void stage_restart_from(struct stage *stage, const vmm_config *config)
 {
     must_ok(vmm_destroy(stage->cache));
     cache_open(stage, config);

@@ -60,7 +60,10 @@ bool stage_error_says(const char *words);
 void stage_open(struct stage *stage);
 
 /* Creates another cache on the same driver. Limit and arena are the fixture's if the config has none. */
-void stage_restart(struct stage *stage, const vmm_config *config);
+void stage_restart_from(struct stage *stage, const vmm_config *config);
+/* The same with a config of these fields: stage_restart(stage, .no_caching = 1). */
+#define stage_restart(stage, ...)                                                                  \
+    stage_restart_from(stage, &(vmm_config){ .struct_size = sizeof(vmm_config), __VA_ARGS__ })
 
 /* A config with which vmm_create() opens the fixture's kind of driver. */
 vmm_config stage_config(void);

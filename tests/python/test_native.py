@@ -104,7 +104,7 @@ assert vmmcache.memory_allocated(0) == 0
         said = self.program(INSTALL + "print(vmmcache.capabilities()['unsupported'])")
         self.assertIn("native: True", said)
         self.assertNotIn("warning:", said)
-        self.assertIn("MemPool with an allocator of its own", said)
+        self.assertIn("caching_allocator_enable", said)
         self.assertNotIn("NCCL", said)
 
     def automatic(self, **more):

@@ -6,10 +6,11 @@ import os
 import pickle
 import random
 import subprocess
+import unittest
 from contextlib import redirect_stderr
 
 import scenes
-from test_reading import MIB, NOTES, FileTest, unittest
+from support import MIB, NOTES, FileTest
 from vmmcache import report, report_perfetto
 
 # What each kind of event must have besides "ph", and the types.

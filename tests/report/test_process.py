@@ -1,30 +1,19 @@
 """Pages of running processes: from the trace that a process records, or from samples of what it publishes."""
-import io
 import os
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
-from contextlib import redirect_stderr
 
 import browser
-from vmmcache import report, report_process
+from support import MIB, FileTest
+from vmmcache import report_process
 from vmmcache.report_recording import ReportError
 
 WORKER, TOP = os.environ["VMM_TEST_WORKER"], os.environ["VMM_TEST_TOP"]
-MIB = 1 << 20
 
 
-class ProcessTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
+class ProcessTest(FileTest):
     def start(self, **settings):
         """tests/vmmtop/worker.c"""
         plain = {name: value for name, value in os.environ.items() if name not in ("VMM_TRACE", "VMM_MONITOR")}
@@ -62,11 +51,7 @@ class ProcessTest(unittest.TestCase):
             return error
 
     def run_report(self, *arguments):
-        """(exit status, what it wrote to stderr)"""
-        said = io.StringIO()
-        with redirect_stderr(said):
-            status = report.main([*map(str, arguments), "-o", self.path("page.html"), "--vmmtop", TOP])
-        return status, said.getvalue()
+        return super().run_report(*map(str, arguments), "--vmmtop", TOP)
 
 
 def live_bytes(found, state=None):

@@ -6,9 +6,9 @@
  * program started by the process inherits.
  */
 #define _GNU_SOURCE
+#include "support/folder_support.h"
 #include "support/host_support.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,19 +20,6 @@
 enum { FEW = 64 }; /* limit of descriptors */
 
 static const char log_path[] = "test_descriptors.log";
-
-/* Counts open descriptors, without the one used for counting. */
-static int descriptors_open(void)
-{
-    DIR *listing = opendir("/proc/self/fd");
-    if (listing == NULL)
-        return -1;
-    int count = -1;
-    for (const struct dirent *entry; (entry = readdir(listing)) != NULL;)
-        count += entry->d_name[0] != '.';
-    (void)closedir(listing);
-    return count;
-}
 
 static int descriptors_inherited(void)
 {
@@ -231,6 +218,6 @@ TEST(mappings_are_not_executable)
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "list") == 0)
-        return descriptors_open();
+        return descriptors_open() - 3;
     return tests_run(NULL, NULL);
 }

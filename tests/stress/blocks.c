@@ -194,11 +194,12 @@ struct model_block stress_block_make(const struct stress *stress, unsigned strea
     const struct model *model = &stress->model;
     bool is_shareable = tenant != NULL && tenant->is_shareable;
     bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
+    bool has_source = tenant != NULL && tenant->has_source;
     return (struct model_block){
         .address = (uintptr_t)address,
         .requested_bytes = bytes,
         .block_bytes = stress_block_bytes(stress, bytes, has_own_chunks),
-        .is_shareable = is_shareable || stress->config.shareable == VMM_ON,
+        .is_shareable = is_shareable || (stress->config.shareable == VMM_ON && !has_source),
         .stream = stream,
         .handle = stress->streams[stream],
         .pool = MODEL_POOLS,
@@ -216,7 +217,8 @@ bool stress_block_from_lender(struct stress *stress, struct model_block *block,
     if (lender == NULL)
         return false;
     block->tenant = 1 + (unsigned)(lender - stress->model.tenants);
-    block->is_shareable = lender->is_shareable || stress->config.shareable == VMM_ON;
+    block->is_shareable =
+        lender->is_shareable || (stress->config.shareable == VMM_ON && !lender->has_source);
     block->may_borrow = true;
     return true;
 }

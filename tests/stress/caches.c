@@ -366,6 +366,7 @@ void stress_empty(struct stress *stress)
 static void driver_close(struct stress *stress, bool is_refused, bool may_race)
 {
     const char *report_text = "";
+    stress_source_close(stress);
     if (!stress->is_lost)
         stress_expect_ok(stress, "event destroy",
                          vmm__driver_event_destroy(stress->driver, stress->event));

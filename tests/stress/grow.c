@@ -46,13 +46,15 @@ static void ooms_note(struct stress *stress, vmm_status status)
         stress->model.ooms = stress_stats(stress).ooms;
 }
 
+enum { PLAIN_ALIGNMENT = 512 };
+
 /* ---- Alignment ----------------------------------------------------------------------------- */
 
 /* The least bytes of a block above an alignment of 512: it is no object of a slab. */
 static uint64_t aligned_bytes(struct stress *stress, const struct model_tenant *tenant,
                               uint64_t bytes, uint64_t alignment)
 {
-    enum { SLAB_BYTES = 8192, PLAIN_ALIGNMENT = 512 };
+    enum { SLAB_BYTES = 8192 };
     bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
     if (alignment > PLAIN_ALIGNMENT && !has_own_chunks)
         bytes = vmm__max(bytes, SLAB_BYTES + 1);
@@ -95,6 +97,8 @@ void operation_alloc_aligned(struct stress *stress, const struct operation *oper
     bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
     if (has_own_chunks && alignment > stress->driver->granule_bytes)
         legal = STATUS_BIT(ERR_UNSUPPORTED);
+    if (tenant != NULL && tenant->has_source && alignment > PLAIN_ALIGNMENT)
+        legal = STATUS_BIT(ERR_UNSUPPORTED);
     unsigned taking = stress->taking;
     stress->taking = operation->a;
     stress_enter(stress);
@@ -131,6 +135,8 @@ void operation_reserve(struct stress *stress, const struct operation *operation)
     legal |= stress->config.arena_bytes != 0 || !stress_is_sim(stress)
                  ? STATUS_BIT(ERR_ADDRESS_SPACE)
                  : 0;
+    if (tenant != NULL && tenant->has_source)
+        legal = STATUS_BIT(ERR_UNSUPPORTED);
     bool is_ok = stress_expect(stress, "vmm_reserve", status, legal,
                                STATUS_FAULTS | STATUS_BIT(ERR_ADDRESS_SPACE));
     result_verify(stress, "vmm_reserve", is_ok, address);

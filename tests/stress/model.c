@@ -267,7 +267,7 @@ bool model_is_divided(const struct model *model)
     for (unsigned i = 0; i < MODEL_TENANTS; i++) {
         const struct model_tenant *tenant = &model->tenants[i];
         is_divided = is_divided || tenant->limit_bytes != 0 || tenant->least_bytes != 0 ||
-                     tenant->uses > 0 || tenant->has_own_chunks;
+                     tenant->uses > 0 || tenant->has_own_chunks || tenant->has_source;
     }
     return is_divided;
 }

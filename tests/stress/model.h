@@ -79,6 +79,7 @@ struct model_tenant {
     bool is_shareable;
     bool has_own_chunks; /* of each block: it is shareable, or has no_split */
     bool lends;          /* has use_on_oom */
+    bool has_source;
 };
 
 struct model {

@@ -35,7 +35,7 @@ struct guarded guarded_by(const vmm_cache *cache)
         return guarded;
     const struct records *records = &cache->debug->records;
     for (const struct record *live = records->live.oldest; live != NULL; live = live->newer)
-        guarded.canary_bytes += live->is_detached ? 0 : live->inner_bytes - live->bytes;
+        guarded.canary_bytes += live->is_alone ? 0 : live->inner_bytes - live->bytes;
     guarded.kept = records->kept.count;
     return guarded;
 }

@@ -37,7 +37,7 @@ static vmm_stats tenant_stats(struct stress *stress, const struct model_tenant *
 /* ---- Life ---------------------------------------------------------------------------------- */
 
 /* One in four has a limit, one in four a promise, both of up to an eighth of the device; one in four shares or has
- * no_split; one in two lends. */
+ * no_split; one in two lends; one in eight of those that do not share has a source. */
 static vmm_pool_options options_draw(struct stress *stress, uint64_t bits)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
@@ -47,6 +47,10 @@ static vmm_pool_options options_draw(struct stress *stress, uint64_t bits)
     options.shareable = bits % 8 >= 6 && stress->driver->has_sharing && !stress_is_padded(stress);
     options.no_split = (bits % 8 == 4 || bits % 8 == 6) && !stress_is_padded(stress);
     options.use_on_oom = bits % 16 >= 8;
+    bool has_source = bits >> 29 == 7 && !options.shareable && !stress_is_padded(stress) &&
+                      stress->shared == NULL && !stress_has_own_driver(stress);
+    if (has_source && stress_source_open(stress))
+        options.source = stress_source(stress, bits >> 27);
     return options;
 }
 
@@ -76,6 +80,7 @@ void operation_pool_create(struct stress *stress, const struct operation *operat
     tenant->is_shareable = options.shareable != 0;
     tenant->lends = options.use_on_oom != 0;
     tenant->has_own_chunks = options.shareable != 0 || options.no_split != 0;
+    tenant->has_source = options.source.alloc != NULL;
     model->was_divided = model->was_divided || model_is_divided(model);
 }
 
@@ -94,13 +99,16 @@ void stress_pool_destroy(struct stress *stress, struct model_tenant *tenant, boo
 {
     vmm_pool *handle = tenant->handle;
     bool is_in_use = tenant->uses > 0 || tenant->pushes > 0;
-    bool is_refused = is_in_use || (!adopts && tenant->live > 0);
+    bool is_refused = is_in_use || ((!adopts || tenant->has_source) && tenant->live > 0);
+    bool may_refuse = tenant->has_source && stress->captured != 0;
     unsigned legal = is_refused ? STATUS_BIT(ERR_INVALID_ARGUMENT) : STATUS_BIT(OK);
+    legal |= may_refuse ? STATUS_BIT(ERR_INVALID_ARGUMENT) : 0; /* it cannot wait */
     stress_enter(stress);
     vmm_status status = vmm_pool_destroy(handle, adopts);
     stress_leave(stress);
     (void)stress_expect(stress, "vmm_pool_destroy", status, legal, is_refused ? 0 : STATUS_FAULTS);
-    if (is_refused || status == VMM_ERR_INVALID_ARGUMENT)
+    bool stays = tenant->has_source && status != VMM_OK;
+    if (is_refused || status == VMM_ERR_INVALID_ARGUMENT || stays)
         return;
     tenant_end(stress, tenant);
     stress_enter(stress);

@@ -71,6 +71,17 @@ struct stress_share {
     uint32_t word; /* that it is filled with; 0: nothing */
 };
 
+/* A region of the driver, from which pools with a source have their segments. */
+struct stress_source {
+    uint64_t address;
+    uint64_t handle;
+    uint64_t region_bytes; /* 0: there is none */
+    uint64_t taken;        /* a bit for each granule */
+    uint64_t bytes;        /* of segments */
+    unsigned segments;
+    unsigned calls;
+};
+
 /* Pointers that named no live block, where the cache keeps records. */
 struct stress_misuse {
     unsigned told;         /* calls of the misuse callback */
@@ -160,6 +171,7 @@ struct stress {
     unsigned pushed[STRESS_PUSHES]; /* numbers of general pools, the last one pushed last */
     unsigned push_count;
     struct stress_watch watch;
+    struct stress_source source;
     struct stress_misuse misuse;
     struct order order; /* in which work finishes, unless it is by lag */
     uint64_t gone;      /* a bit for each stream that has ended, and was not made anew */

@@ -98,6 +98,8 @@ bool stress_run(struct stress *stress, const struct operation *operations, size_
             on_step(on_step_context, index);
         stress_operation(stress, &operations[index]);
     }
+    if (!stress_is_troubled(stress) && stress->cache != NULL)
+        stress_verify(stress); /* a shortened sequence may fail before the next periodic one */
     bool is_well = !stress_is_troubled(stress);
     if (is_well && stress->cache != NULL) {
         stress_empty(stress);

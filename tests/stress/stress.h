@@ -123,6 +123,16 @@ void stress_give_all(struct stress *stress);
 void stress_empty(struct stress *stress);
 void stress_close(struct stress *stress);
 
+/* ---- sources.c -------------------------------------------------------------------------- */
+
+/* Makes the region of the source, unless there is one. False: there is no memory for it. */
+bool stress_source_open(struct stress *stress);
+
+/* After the end of the cache. */
+void stress_source_close(struct stress *stress);
+
+vmm_segment_source stress_source(struct stress *stress, uint64_t bits);
+
 /* ---- blocks.c -------------------------------------------------------------------------- */
 
 /* Work on a block, if it may be touched. Reading compares it with what it was filled with last. */

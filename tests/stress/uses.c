@@ -95,10 +95,12 @@ void operation_share(struct stress *stress, const struct operation *operation)
         operation_read(stress, operation);
 }
 
+/* Memory of a source cannot move: it has no handle of the cache. */
 static uint64_t handle_at(const struct stress *stress, uint64_t address)
 {
-    const struct vm *memory = &stress->cache->vm;
-    return vmm__vm_chunk(memory, vmm__arena_granule(&memory->arena, address))->handle;
+    struct vm *memory = &stress->cache->vm;
+    uint64_t inner = vmm__sourced_inner(memory, address);
+    return vmm__vm_chunk(memory, vmm__arena_granule(&memory->arena, inner))->handle;
 }
 
 /* The memory under a pinned block stays. Workers' caches change under their eyes. */

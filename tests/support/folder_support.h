@@ -2,15 +2,16 @@
 #ifndef VMM_FOLDER_SUPPORT_H
 #define VMM_FOLDER_SUPPORT_H
 
-#include "support/test_support.h"
-
 #include <dirent.h>
+#include <stdlib.h>
 
+/* With the entries for the folder itself and its parent. */
 static inline int count_entries(const char *folder)
 {
     int count = 0;
     DIR *listing = opendir(folder);
-    assert_non_null(listing);
+    if (listing == NULL)
+        abort(); /* ends a child of a test as well as the test */
     while (readdir(listing) != NULL)
         count++;
     (void)closedir(listing);

@@ -19,12 +19,15 @@ static inline vmm_pool *pool_make_from(struct cache_test *test, const vmm_pool_o
     return pool;
 }
 
+#define assert_in_pool(test, block, pool_wanted)                                                   \
+    assert_ptr_equal(block_find(test, block).pool, pool_wanted)
+
 static inline void *pool_alloc(struct cache_test *test, vmm_pool *pool, size_t bytes,
                                unsigned stream)
 {
     void *block = NULL;
     assert_ok(vmm_alloc_from(pool, bytes, test->streams[stream], &block));
-    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_in_pool(test, block, pool);
     return block;
 }
 
@@ -46,6 +49,13 @@ static inline size_t pool_trim(vmm_pool *pool, size_t keep_bytes)
     assert_ok(vmm_pool_trim(pool, keep_bytes, &released));
     assert_int_not_equal(released, SIZE_MAX);
     return released;
+}
+
+/* Destroys a pool without live blocks; fails if anything is left in the cache. */
+static inline void pool_end(struct cache_test *test, vmm_pool *pool)
+{
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
 }
 
 /* Whether a call was refused with ERR_INVALID_ARGUMENT and these words. */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { GRANULE = 2 << 20 };
-enum { EXPORT_WORD = 17, ANSWER_WORD = 18, OTHER_WORD = 19 };
+enum { EXPORT_WORD = 17, ANSWER_WORD = 18, NEIGHBOUR_WORD = 19 };
 
 static inline vmm_pool *shareable_make(vmm_cache *cache)
 {
@@ -85,6 +85,13 @@ static inline void imports_vanish(vmm_cache *cache)
     assert_ok(vmm_wait(cache));
     assert_ok(vmm_poll(cache));
     assert_int_equal(stats_of(cache).imported_bytes, 0);
+}
+
+/* Destroys a cache in which no import is left. */
+static inline void importer_end(vmm_cache *cache)
+{
+    imports_vanish(cache);
+    assert_ok(vmm_destroy(cache));
 }
 
 #endif

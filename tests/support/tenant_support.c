@@ -98,6 +98,15 @@ void tenant_free(struct cache_test *test, struct tenant *tenant)
     tenant->reserved = NULL;
 }
 
+void tenant_wake_and_refill(struct cache_test *test, struct tenant *tenant)
+{
+    pool_wake(tenant->pool);
+    cache_verify(test);
+    tenant_check(test, tenant);
+    tenant_refill(test, tenant);
+    tenant_check(test, tenant);
+}
+
 void tenant_end(struct cache_test *test, struct tenant *tenant)
 {
     tenant_free(test, tenant);

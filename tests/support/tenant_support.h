@@ -45,6 +45,9 @@ void tenant_check(struct cache_test *test, const struct tenant *tenant);
 
 void tenant_free(struct cache_test *test, struct tenant *tenant);
 
+/* Wakes the pool, which keeps its blocks, and serves those that are missing. */
+void tenant_wake_and_refill(struct cache_test *test, struct tenant *tenant);
+
 /* Frees the blocks and destroys the pool; fails if anything is left in the cache. */
 void tenant_end(struct cache_test *test, struct tenant *tenant);
 

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "torch/share_steps.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <string.h>
 
@@ -63,17 +62,6 @@ bool bytes_are(const unsigned char *bytes, size_t count, int byte)
             return false;
     }
     return true;
-}
-
-int descriptors_open(void)
-{
-    DIR *listing = opendir("/proc/self/fd");
-    int count = 0;
-    CHILD_REQUIRES(listing != NULL);
-    while (readdir(listing) != NULL)
-        count++;
-    (void)closedir(listing);
-    return count;
 }
 
 /* Waits until no more descriptors are open than before. The server's thread may close a connection late: one that was

@@ -8,6 +8,7 @@
 #define VMM_TEST_TORCH_SHARE_STEPS_H
 
 #include "life/child.h"
+#include "support/folder_support.h"
 #include "torch/share_socket.h"
 #include "vmmcache/torch_provider.h"
 
@@ -27,8 +28,6 @@ unsigned char *handle_open(const struct share_handle *handle);
 vmm_status open_status(const void *handle, size_t bytes);
 
 bool bytes_are(const unsigned char *bytes, size_t count, int byte);
-
-int descriptors_open(void);
 
 /* Waits until no more descriptors are open than before. */
 void descriptors_are_closed(int before);

@@ -13,7 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 enum { TRIES_MOST = 64, POOLS_MOST = 64 };
 
@@ -24,11 +24,6 @@ static atomic_int allocations; /* of the counted thread, so far */
 static atomic_int stall_at;    /* the counted thread waits in this one while it is not 0 */
 static atomic_bool is_stalled;
 
-static void pause_shortly(void)
-{
-    (void)nanosleep(&(const struct timespec){ .tv_nsec = 1000000 }, NULL);
-}
-
 void *__real_vmm__host_alloc(size_t count, size_t bytes_each);
 void *__wrap_vmm__host_alloc(size_t count, size_t bytes_each);
 void *__wrap_vmm__host_alloc(size_t count, size_t bytes_each)
@@ -36,7 +31,7 @@ void *__wrap_vmm__host_alloc(size_t count, size_t bytes_each)
     int number = is_counted ? atomic_fetch_add(&allocations, 1) + 1 : 0;
     while (number != 0 && atomic_load(&stall_at) == number) {
         atomic_store(&is_stalled, true);
-        pause_shortly();
+        (void)usleep(1000);
     }
     return __real_vmm__host_alloc(count, bytes_each);
 }
@@ -156,7 +151,7 @@ TEST(threads_that_begin_a_region_at_once_share_its_pool)
     atomic_store(&stall_at, atomic_load(&allocations) - 1);
     region_begin_in_thread(&thread, second);
     while (!atomic_load(&is_stalled))
-        pause_shortly();
+        (void)usleep(1000);
     assert_ok(vmm_torch_region_begin(0, "contended", 0));
     vmm_pool *pool = pool_of_tag("contended");
     atomic_store(&stall_at, 0);

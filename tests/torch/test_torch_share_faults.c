@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* ---- Calls of the system -------------------------------------------------------------------- */
 
@@ -78,16 +79,10 @@ static bool fault_end(void)
     return atomic_exchange(&fault.next, 0) < 0;
 }
 
-static void pause_shortly(void)
-{
-    const struct timespec time = { .tv_nsec = 1000000 };
-    (void)nanosleep(&time, NULL);
-}
-
 static void fault_await(void)
 {
     while (atomic_load(&fault.next) >= 0)
-        pause_shortly();
+        (void)usleep(1000);
 }
 
 static bool is_failing(enum call call)
@@ -98,7 +93,7 @@ static bool is_failing(enum call call)
         return false;
     atomic_store(&fault.next, -1);
     while (fault.code == STALLS && !atomic_load(&fault.has_ended))
-        pause_shortly();
+        (void)usleep(1000);
     errno = fault.code;
     return fault.code != STALLS;
 }

@@ -8,16 +8,22 @@ static uint64_t failures(const struct driver *driver, enum driver_call call)
     return driver->tally[call].failures;
 }
 
-/* Shares a handle with the driver itself. */
+/* Imports a new handle of the driver into the driver itself. */
+static uint64_t share_with_itself(struct driver *driver, uint64_t *handle)
+{
+    uint64_t import;
+    int descriptor;
+    assert_ok(vmm__driver_create(driver, GRANULE, true, handle));
+    assert_ok(vmm__driver_share_export(driver, *handle, &descriptor));
+    assert_ok(vmm__driver_share_import(driver, descriptor, GRANULE, &import));
+    assert_int_equal(close(descriptor), 0);
+    return import;
+}
+
 static void share_once(struct driver *driver)
 {
     uint64_t handle;
-    uint64_t import;
-    int descriptor;
-    assert_ok(vmm__driver_create(driver, GRANULE, true, &handle));
-    assert_ok(vmm__driver_share_export(driver, handle, &descriptor));
-    assert_ok(vmm__driver_share_import(driver, descriptor, GRANULE, &import));
-    assert_int_equal(close(descriptor), 0);
+    uint64_t import = share_with_itself(driver, &handle);
     assert_int_equal(driver->imports, 1);
     assert_int_equal(driver->imported_bytes, GRANULE);
     assert_int_equal(driver->created_bytes, 3 * GRANULE);
@@ -232,12 +238,7 @@ SIM_TEST(a_lost_device_gets_no_call)
 SIM_TEST(a_lost_device_is_asked_to_release_imports)
 {
     uint64_t handle;
-    uint64_t import;
-    int descriptor;
-    assert_ok(vmm__driver_create(driver, GRANULE, true, &handle));
-    assert_ok(vmm__driver_share_export(driver, handle, &descriptor));
-    assert_ok(vmm__driver_share_import(driver, descriptor, GRANULE, &import));
-    assert_int_equal(close(descriptor), 0);
+    uint64_t import = share_with_itself(driver, &handle);
     (void)lost_scene_create(driver);
     atomic_store(&driver->accepts_release, true);
     assert_ok(vmm__driver_share_release(driver, import, GRANULE));

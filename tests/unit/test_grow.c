@@ -141,6 +141,20 @@ POLICY_TEST(new_memory_within_the_target_comes_before_a_view)
     assert_int_equal(scene->driver->mapped_bytes, 12 * GRANULE);
 }
 
+POLICY_TEST(memory_in_limbo_is_released_first)
+{
+    struct vm *vm = &scene->cache->vm;
+    struct heap *heap = &scene->lane->large;
+    vmm__arena_take(&vm->arena, 40, 2);
+    assert_ok(vmm__vm_map(vm, &heap->lane->pool->account, 40, 2, 2));
+    assert_ok(vmm__vm_access(vm, 40, 2));
+    vmm__vm_discard(vm, 40, 2, NULL, 0);
+    assert_int_equal(vm->limbo_bytes, 2 * GRANULE);
+    assert_ok(scene_grow(scene, heap, 3 * GRANULE, GROW_TARGET));
+    assert_int_equal(vm->limbo_bytes, 0);
+    assert_int_equal(scene->driver->mapped_bytes, scene_reserved_bytes(scene));
+}
+
 POLICY_TEST(growth_within_the_target_never_exceeds_it)
 {
     struct heap *heap = &scene->lane->large;
@@ -198,12 +212,12 @@ POLICY_TEST(without_views_growth_is_new_memory)
     assert_int_equal(scene->driver->mapped_bytes, 18 * GRANULE);
 }
 
-POLICY_TEST(detached_growth_is_new_memory)
+POLICY_TEST(growth_alone_is_new_memory)
 {
     struct heap *heap = &scene->lane->large;
     struct block *block;
     (void)extent(scene, heap, 20, 4, 1);
-    assert_ok(vmm__grow_detached(scene->cache, heap, 2 * GRANULE, &block));
+    assert_ok(vmm__grow_alone(scene->cache, heap, 2 * GRANULE, &block));
     assert_ok(vmm__cache_check(scene->cache));
     assert_int_equal(block->node.size, 2 * GRANULE);
     assert_true(block->prev == NULL && block->next == NULL);

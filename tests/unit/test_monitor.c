@@ -1,21 +1,18 @@
 /* The segment of a process: when it is there, what it says, and that it goes with its process. */
 #define _GNU_SOURCE
-#include "support/test_support.h"
+#include "life/child.h"
+#include "support/folder_support.h"
 
 #include "monitor/format.h"
 #include "monitor/process.h"
 #include "monitor/segment.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 /* ThreadSanitizer calls it. The children of fork() here start threads. */
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
@@ -48,15 +45,9 @@ static void path_of(char *path, size_t bytes, pid_t pid, int number)
     (void)snprintf(path, bytes, "%s/" MONITOR_PREFIX "%ld.%d", folder, (long)pid, number);
 }
 
-static unsigned files_count(void)
+static int files_count(void)
 {
-    unsigned count = 0;
-    DIR *open = opendir(folder);
-    assert_non_null(open);
-    while (readdir(open) != NULL)
-        count++;
-    (void)closedir(open);
-    return count - 2;
+    return count_entries(folder) - 2;
 }
 
 /* The segment, which must be whole. */
@@ -84,14 +75,6 @@ static vmm_cache *cache_create(void)
     vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM);
     assert_ok(vmm_create(&config, &cache));
     return cache;
-}
-
-static void child_expect(pid_t child, int code)
-{
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), code);
 }
 
 static void lines_count(void *context, const char *line)
@@ -134,7 +117,7 @@ MONITOR_TEST(caches_can_outlive_the_segment)
             caches_of_child[i] = cache_create_logged(&lines_of_child);
         exit(9);
     }
-    child_expect(child, 9);
+    assert_true(child_ended(child, 9));
     assert_int_equal(files_count(), 0);
 }
 
@@ -282,13 +265,13 @@ MONITOR_TEST(a_child_has_its_own_segment)
                         head_read(getpid()).caches == 1;
         exit(is_right ? 7 : 1);
     }
-    child_expect(child, 7);
+    assert_true(child_ended(child, 7));
     assert_int_equal(files_count(), 1);
     assert_int_equal(head_read(getpid()).caches, 1);
     child = fork();
     if (child == 0)
         exit(8);
-    child_expect(child, 8);
+    assert_true(child_ended(child, 8));
     assert_int_equal(files_count(), 1);
     assert_ok(vmm_destroy(cache));
 }

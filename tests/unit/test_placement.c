@@ -166,18 +166,18 @@ POLICY_TEST(missing_addresses_are_reported)
     struct placement placement = { .count = 77 };
     assert_status(vmm__placement_find(scene->cache, heap, 31 * GRANULE, &placement),
                   VMM_ERR_ADDRESS_SPACE);
-    assert_status(vmm__placement_detached(scene->cache, 29 * GRANULE, &placement),
+    assert_status(vmm__placement_alone(scene->cache, 29 * GRANULE, &placement),
                   VMM_ERR_ADDRESS_SPACE);
     assert_int_equal(placement.count, 77);
     assert_int_equal(placement_find(scene, heap, 30 * GRANULE).count, 30);
 }
 
-POLICY_TEST(detached_placements_touch_no_chunk)
+POLICY_TEST(placements_alone_touch_no_chunk)
 {
     struct heap *heap = &scene->lane->large;
     for (int i = 0; i < 6; i++) {
         struct placement placement;
-        assert_ok(vmm__placement_detached(scene->cache, 3 * MIB, &placement));
+        assert_ok(vmm__placement_alone(scene->cache, 3 * MIB, &placement));
         assert_int_equal(placement.count, 2);
         assert_null(vmm__vm_chunk(&scene->cache->vm, placement.granule - 1));
         assert_null(vmm__vm_chunk(&scene->cache->vm, placement.granule + placement.count));

@@ -480,6 +480,17 @@ POLICY_TEST(without_an_unused_place_the_chunk_serves_up_to_the_bound)
     assert_int_equal(chunk->places, PLACES_MOST);
 }
 
+POLICY_TEST(at_the_bound_a_chunk_gives_a_place_for_the_new_one)
+{
+    struct chunk *chunk = crowd_create(scene);
+    chunk->places = PLACES_BOUND;
+    struct plan plan = plan_of(scene, 2 * GRANULE, 0);
+    chunk->places = PLACES_MOST;
+    assert_int_equal(plan.new_bytes, GRANULE);
+    assert_true(plan.chunks[0].gives_place);
+    vmm__plan_end(&plan);
+}
+
 POLICY_TEST(a_place_with_unfinished_work_is_not_evicted)
 {
     struct chunk *chunk = crowd_create(scene);

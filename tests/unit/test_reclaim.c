@@ -112,22 +112,26 @@ POLICY_TEST(a_whole_run_is_transferred_with_a_stream_wait)
     assert_int_equal(scene->driver->stalls, 0);
 }
 
+/* A request needs three of eight granules that are idle. */
+static void just_enough_is_released(struct scene *scene, unsigned step)
+{
+    struct request request = request_of(scene, 3 * GRANULE);
+    assert_int_equal(run_from(scene, &request, step), step);
+    assert_int_equal(scene_reserved_bytes(scene), 5 * GRANULE);
+}
+
 POLICY_TEST(just_enough_finished_chunks_are_released)
 {
     (void)extent(scene, &scene->other->large, 20, 8, 1);
     limit_to_reserved(scene);
-    struct request request = request_of(scene, 3 * GRANULE);
-    assert_int_equal(run_from(scene, &request, IDLE_FINISHED), IDLE_FINISHED);
-    assert_int_equal(scene_reserved_bytes(scene), 5 * GRANULE);
+    just_enough_is_released(scene, IDLE_FINISHED);
 }
 
 /* Without a limit the driver refuses: reclaim releases only what the request needs. */
 POLICY_TEST(just_enough_chunks_are_released_for_the_driver)
 {
     (void)extent(scene, &scene->other->large, 20, 8, 1);
-    struct request request = request_of(scene, 3 * GRANULE);
-    assert_int_equal(run_from(scene, &request, IDLE_FINISHED), IDLE_FINISHED);
-    assert_int_equal(scene_reserved_bytes(scene), 5 * GRANULE);
+    just_enough_is_released(scene, IDLE_FINISHED);
 }
 
 /* A growth within the footprint target that the driver refuses goes to reclaim at once. */
@@ -145,9 +149,7 @@ POLICY_TEST(finished_chunks_need_no_wait)
 {
     (void)extent(scene, &scene->other->large, 20, 8, 1);
     limit_to_reserved(scene);
-    struct request request = request_of(scene, 3 * GRANULE);
-    assert_int_equal(run_from(scene, &request, IDLE), IDLE);
-    assert_int_equal(scene_reserved_bytes(scene), 5 * GRANULE);
+    just_enough_is_released(scene, IDLE);
     assert_int_equal(scene->driver->stalls, 0);
 }
 

@@ -1,6 +1,7 @@
 /* Shares on a socket: shares of many chunks, and messages that are forged, cut short or bring the wrong descriptors. */
 #define _GNU_SOURCE
 #include "support/folder_support.h"
+#include "support/test_support.h"
 
 #include "base/hostmem.h"
 #include "cache/share/message.h"

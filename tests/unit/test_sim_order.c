@@ -8,6 +8,14 @@
 #define B STREAM(0xb)
 #define C STREAM(0xc)
 
+/* A granule that stream A has begun to write. */
+static uint64_t memory_written(struct driver *driver)
+{
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    memory_fill(driver, address, 4096, 1, A);
+    return address;
+}
+
 SIM_TEST(work_on_one_stream_is_ordered)
 {
     uint64_t address = memory_map(driver, GRANULE, NULL);
@@ -22,24 +30,21 @@ SIM_TEST(work_on_one_stream_is_ordered)
 
 SIM_TEST(a_write_races_with_another_streams_write)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    memory_fill(driver, address, 4096, 1, A);
+    uint64_t address = memory_written(driver);
     memory_fill(driver, address + 512, 512, 2, B);
     sim_assert_violations(driver, 1, "races");
 }
 
 SIM_TEST(a_read_races_with_another_streams_write)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    memory_fill(driver, address, 4096, 1, A);
+    uint64_t address = memory_written(driver);
     memory_check(driver, address, 4096, 1, B);
     sim_assert_violations(driver, 1, "with work 1 of stream 0x10a");
 }
 
 SIM_TEST(a_write_races_with_another_streams_read)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    memory_fill(driver, address, 4096, 1, A);
+    uint64_t address = memory_written(driver);
     assert_ok(vmm__driver_device_wait(driver));
     memory_check(driver, address + 512, 512, 2, B);
     memory_fill(driver, address + 2048, 512, 2, A);
@@ -50,8 +55,7 @@ SIM_TEST(a_write_races_with_another_streams_read)
 
 SIM_TEST(reads_on_many_streams_do_not_race)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    memory_fill(driver, address, 4096, 1, A);
+    uint64_t address = memory_written(driver);
     assert_ok(vmm__driver_device_wait(driver));
     for (uint64_t stream = 1; stream < 9; stream++)
         memory_check(driver, address, 4096, 1, STREAM(stream));
@@ -60,8 +64,7 @@ SIM_TEST(reads_on_many_streams_do_not_race)
 
 SIM_TEST(a_write_must_follow_every_reader)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    memory_fill(driver, address, 4096, 1, A);
+    uint64_t address = memory_written(driver);
     assert_ok(vmm__driver_device_wait(driver));
     for (uint64_t stream = 1; stream < 9; stream++)
         memory_check(driver, address, 4096, 1, STREAM(stream));
@@ -99,8 +102,7 @@ SIM_TEST(a_wait_ignores_work_after_the_record)
 
 SIM_TEST(a_completed_query_avoids_the_race)
 {
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    memory_fill(driver, address, 4096, 1, A);
+    uint64_t address = memory_written(driver);
     assert_ok(vmm__driver_event_query(driver, sim_record(driver, A)));
     memory_fill(driver, address, 4096, 2, B);
     sim_assert_clean(driver);

@@ -30,6 +30,24 @@ static uint64_t imported_map(struct driver *driver, int descriptor, uint64_t *im
     return address;
 }
 
+/* Maps memory of one driver in another. */
+static uint64_t alias_map(struct driver *exporter, uint64_t handle, struct driver *importer)
+{
+    uint64_t import;
+    int file = exported(exporter, handle);
+    uint64_t address = imported_map(importer, file, &import);
+    assert_int_equal(close(file), 0);
+    return address;
+}
+
+static struct driver *driver_new(void)
+{
+    struct driver_options options = { 0 };
+    struct driver *driver;
+    assert_ok(vmm__driver_sim_open(&options, &driver));
+    return driver;
+}
+
 /* ---- Refusals ---------------------------------------------------------------------------------- */
 
 SIM_TEST(only_exportable_handles_are_exported)
@@ -143,11 +161,8 @@ SIM_TEST(records_are_sealed)
 SIM_TEST(work_through_an_import_is_checked_for_races)
 {
     uint64_t handle;
-    uint64_t import;
     uint64_t address = exportable_map(driver, &handle);
-    int file = exported(driver, handle);
-    uint64_t other = imported_map(driver, file, &import);
-    assert_int_equal(close(file), 0);
+    uint64_t other = alias_map(driver, handle, driver);
     memory_fill(driver, address, GRANULE, 1, STREAM(1));
     memory_fill(driver, other, GRANULE, 2, STREAM(2));
     sim_assert_violations(driver, 1, "races");
@@ -156,15 +171,10 @@ SIM_TEST(work_through_an_import_is_checked_for_races)
 /* The epochs of drivers cannot be compared: two streams of two drivers are never said to race. */
 SIM_TEST(another_driver_sees_the_contents_without_their_users)
 {
-    struct driver_options options = { 0 };
-    struct driver *other;
     uint64_t handle;
-    uint64_t import;
-    assert_ok(vmm__driver_sim_open(&options, &other));
+    struct driver *other = driver_new();
     uint64_t address = exportable_map(driver, &handle);
-    int file = exported(driver, handle);
-    uint64_t far = imported_map(other, file, &import);
-    assert_int_equal(close(file), 0);
+    uint64_t far = alias_map(driver, handle, other);
     for (uint32_t round = 0; round < 40; round++) { /* with more and more streams */
         struct driver *writer = round % 2 == 0 ? driver : other;
         struct driver *reader = round % 2 == 0 ? other : driver;
@@ -182,15 +192,13 @@ SIM_TEST(another_driver_sees_the_contents_without_their_users)
 /* A driver that takes the place of a closed one in host memory must not take over its epochs. */
 SIM_TEST(a_closed_driver_leaves_contents_only)
 {
-    struct driver_options options = { 0 };
     uint64_t handle;
     uint64_t import;
     uint64_t address = exportable_map(driver, &handle);
     int file = exported(driver, handle);
     memory_fill(driver, address, GRANULE, 99, NULL);
     for (uint32_t round = 0; round < 3; round++) {
-        struct driver *other;
-        assert_ok(vmm__driver_sim_open(&options, &other));
+        struct driver *other = driver_new();
         vmm__sim_lag_set(other, 100);
         uint64_t far = imported_map(other, file, &import);
         memory_check(other, far, GRANULE, round == 0 ? 99 : round - 1, STREAM(round));
@@ -207,11 +215,9 @@ SIM_TEST(a_closed_driver_leaves_contents_only)
 /* The exporter may close first. */
 SIM_TEST(an_import_outlives_the_exporter)
 {
-    struct driver_options options = { 0 };
-    struct driver *exporter;
     uint64_t handle;
     uint64_t import;
-    assert_ok(vmm__driver_sim_open(&options, &exporter));
+    struct driver *exporter = driver_new();
     uint64_t address = exportable_map(exporter, &handle);
     memory_fill(exporter, address, GRANULE, 4, NULL);
     int file = exported(exporter, handle);
@@ -252,16 +258,11 @@ static void *thread_main(void *context)
 /* Each driver has its own half of the shared memory. */
 SIM_TEST(drivers_on_two_threads_share)
 {
-    struct driver_options options = { 0 };
-    struct driver *other;
     uint64_t handle;
-    uint64_t import;
     pthread_t thread;
-    assert_ok(vmm__driver_sim_open(&options, &other));
+    struct driver *other = driver_new();
     uint64_t address = exportable_map(driver, &handle);
-    int file = exported(driver, handle);
-    uint64_t far = imported_map(other, file, &import);
-    assert_int_equal(close(file), 0);
+    uint64_t far = alias_map(driver, handle, other);
     struct thread_task tasks[] = { { .driver = driver, .address = address },
                                    { .driver = other, .address = far + GRANULE / 2 } };
     assert_int_equal(pthread_create(&thread, NULL, thread_main, &tasks[1]), 0);

@@ -32,6 +32,15 @@ static void other_finish(struct engine *engine)
     assert_int_equal(mismatches(engine->driver), 0);
 }
 
+/* A freed block waits for stream 2, which is busy. */
+static void block_waits(struct engine *engine)
+{
+    struct uses *uses = &engine->lane->uses;
+    other_start(engine);
+    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
+    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+}
+
 ENGINE_TEST(blocks_without_uses_do_not_wait)
 {
     struct uses *uses = &engine->lane->uses;
@@ -59,9 +68,7 @@ ENGINE_TEST(wait_ends_when_the_other_stream_is_done)
 {
     struct uses *uses = &engine->lane->uses;
     uint64_t address = 0;
-    other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    block_waits(engine);
     assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
     other_finish(engine);
     assert_ok(uses_poll(uses, UINT32_MAX, &address));
@@ -92,9 +99,7 @@ ENGINE_TEST(host_can_wait_for_the_oldest)
 {
     struct uses *uses = &engine->lane->uses;
     uint64_t address = 0;
-    other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    block_waits(engine);
     assert_ok(uses_wait(uses));
     assert_int_equal(engine->driver->stalls, 1);
     assert_ok(uses_poll(uses, 1, &address));

@@ -1,6 +1,7 @@
 /* The slow paths of allocation and free: see alloc.h. */
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
+#include "cache/grow/source.h"
 #include "cache/streams.h"
 
 /* Locks a lane. A thread without a slot claims one if the lane has magazines, so that its next call may use one. */
@@ -19,6 +20,8 @@ static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane, 
     if (status == VMM_OK)
         status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
+    if (status == VMM_OK && lane->has_source)
+        *out = vmm__source_outer(cache, *out);
     return status;
 }
 
@@ -38,14 +41,16 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
                                          : vmm__cache_lane(cache, stream, out);
 }
 
-static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes, void **out)
+static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes,
+                             bool is_unborrowed, void **out)
 {
-    if (cache->no_caching || lane->has_own_chunks) {
-        vmm__cache_lane_activate(cache, lane);
-        return vmm__refill_detached(cache, lane, bytes, out);
-    }
+    if (cache->no_caching || lane->has_own_chunks)
+        return vmm__refill_alone(cache, lane, bytes, out);
     vmm_status status = lane_alloc_cached(cache, lane, bytes, out);
-    return status == VMM__NO_FIT ? vmm__refill(cache, lane, bytes, out) : status;
+    if (status != VMM__NO_FIT)
+        return status;
+    return is_unborrowed ? vmm__refill_unborrowed(cache, lane, bytes, out)
+                         : vmm__refill(cache, lane, bytes, out);
 }
 
 /* Whether vmm__cache_admit() would pass, but for its look-up of the handle: the caller has already used the cache. */
@@ -64,37 +69,30 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t by
         return VMM_OK;
     vmm_status status =
         is_plain && is_admitted(cache) ? VMM_OK : lane_choose(cache, pool, stream, &lane);
-    return status == VMM_OK ? lane_alloc(cache, lane, bytes, out) : status;
+    return status == VMM_OK ? lane_alloc(cache, lane, bytes, false, out) : status;
 }
 
-vmm_status vmm__alloc_own(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                          vmm_stream stream, void **out)
+vmm_status vmm__alloc_unborrowed(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                                 vmm_stream stream, void **out)
 {
     struct lane *lane;
     vmm_status status = lane_choose(cache, pool, stream, &lane);
-    if (status != VMM_OK)
-        return status;
-    if (cache->no_caching || lane->has_own_chunks)
-        return lane_alloc(cache, lane, bytes, out);
-    status = lane_alloc_cached(cache, lane, bytes, out);
-    return status == VMM__NO_FIT ? vmm__refill_own(cache, lane, bytes, out) : status;
+    return status == VMM_OK ? lane_alloc(cache, lane, bytes, true, out) : status;
 }
 
-vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                               size_t padded_bytes, vmm_stream stream, void **out,
-                               bool *is_detached)
+vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                            size_t padded_bytes, vmm_stream stream, void **out, bool *is_alone)
 {
     struct lane *lane;
     vmm_status status = lane_choose(cache, pool, stream, &lane);
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
-    *is_detached = !vmm__lane_is_retained(lane);
+    *is_alone = !vmm__lane_is_retained(lane) && !lane->has_source;
     vmm__fair_unlock(&cache->grow_lock);
-    if (!*is_detached)
-        return lane_alloc(cache, lane, padded_bytes, out);
-    vmm__cache_lane_activate(cache, lane);
-    return vmm__refill_detached(cache, lane, bytes, out);
+    if (!*is_alone)
+        return lane_alloc(cache, lane, padded_bytes, false, out);
+    return vmm__refill_alone(cache, lane, bytes, out);
 }
 
 /* A request for an aligned block. */
@@ -117,7 +115,7 @@ static vmm_status aligned_serve(struct vmm_cache *cache, void *context, void **o
     struct block *block =
         vmm__heap_find_aligned(aligned->heap, aligned->block_bytes, aligned->alignment);
     if (block == NULL)
-        status = vmm__grow_detached(cache, aligned->heap, aligned->block_bytes + padding, &block);
+        status = vmm__grow_alone(cache, aligned->heap, aligned->block_bytes + padding, &block);
     if (status != VMM_OK)
         return status;
     return vmm__lane_take_aligned_locked(aligned->lane, aligned->heap, block, aligned->bytes,
@@ -129,8 +127,14 @@ static vmm_status aligned_alloc_own(struct vmm_cache *cache, struct lane *lane, 
                                     uint64_t alignment, void **out)
 {
     uint64_t granule_bytes = cache->vm.arena.granule_bytes;
+    if (lane->has_source)
+        return vmm__error(
+            VMM_ERR_UNSUPPORTED,
+            "vmm_alloc_aligned: alignment is %llu; the memory of pool %s is that of its "
+            "source, and has an alignment of %d",
+            (unsigned long long)alignment, lane->pool->name, LARGE_UNIT_BYTES);
     if (alignment <= granule_bytes)
-        return lane_alloc(cache, lane, bytes, out);
+        return lane_alloc(cache, lane, bytes, false, out);
     return vmm__error(VMM_ERR_UNSUPPORTED,
                       "vmm_alloc_aligned: alignment is %llu; blocks of pool %s have chunks of "
                       "their own, and can have %llu at most",
@@ -146,7 +150,7 @@ vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t
     vmm_status status = lane_choose(cache, pool, stream, &lane);
     if (status != VMM_OK)
         return status;
-    if (lane->has_own_chunks)
+    if (lane->has_own_chunks || lane->has_source)
         return aligned_alloc_own(cache, lane, bytes, alignment, out);
     /* objects of slabs have no alignment of their own */
     uint64_t least_bytes = vmm__max(bytes, SLAB_LARGEST_BYTES + 1);
@@ -160,14 +164,22 @@ vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t
     return vmm__refill_growth(cache, lane, &growth, out);
 }
 
-struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t address)
+struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address)
 {
-    struct heap *heap = vmm__alloc_heap_of(cache, address);
+    uint64_t inner = vmm__sourced_inner(&cache->vm, *address);
+    struct heap *heap = inner == *address ? NULL : vmm__alloc_heap_of(cache, inner);
+    *address = heap == NULL ? *address : inner;
+    return heap;
+}
+
+struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t *address)
+{
+    struct heap *heap = vmm__alloc_owner(cache, address);
     while (heap != NULL) {
         struct lane *lane = heap->lane;
         if (!vmm__cache_lane_lock_fast(cache, lane))
             lane_lock(cache, lane);
-        struct heap *now = vmm__directory_heap(&cache->directory, address);
+        struct heap *now = vmm__directory_heap(&cache->directory, *address);
         if (now == heap)
             return heap;
         vmm__biased_unlock(&lane->lock); /* it was transferred to another heap meanwhile */
@@ -190,14 +202,15 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
     vmm_status status = is_admitted(cache) ? VMM_OK : vmm__cache_admit(cache, "vmm_free");
     if (status != VMM_OK)
         return status;
-    heap = vmm__free_lane_lock(cache, address);
+    uint64_t inner = address;
+    heap = vmm__free_lane_lock(cache, &inner);
     if (heap == NULL)
         return vmm__reserved_free(cache, address);
     struct lane *lane = heap->lane;
     struct magazines *magazines = atomic_load_explicit(&lane->magazines, memory_order_relaxed);
     if (magazines != NULL)
         vmm__magazines_drain_locked(lane, magazines, vmm__magazines_pending(magazines));
-    status = vmm__lane_give_locked(lane, heap, address);
+    status = vmm__lane_give_locked(lane, heap, inner);
     if (status == VMM_OK && !lane->is_imported)
         vmm__record_block(&cache->directory.recorder, TRACE_FREE, address);
     *should_poll = vmm__decay_should_poll(&cache->decay, &lane->frees) || cache->no_caching ||
@@ -210,7 +223,7 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
 
 vmm_status vmm__pin_slow(struct vmm_cache *cache, uint64_t address, bool pinned)
 {
-    struct heap *heap = vmm__free_lane_lock(cache, address);
+    struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
         return vmm__reserved_pin(cache, address, pinned);
     struct lane *lane = heap->lane;
@@ -223,7 +236,7 @@ vmm_status vmm__pin_slow(struct vmm_cache *cache, uint64_t address, bool pinned)
 
 vmm_status vmm__name_slow(struct vmm_cache *cache, uint64_t address, const char *text)
 {
-    struct heap *heap = vmm__free_lane_lock(cache, address);
+    struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
         return vmm__reserved_name(cache, address, text);
     struct lane *lane = heap->lane;

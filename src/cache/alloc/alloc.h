@@ -47,11 +47,14 @@ static inline struct lane *vmm__alloc_lane_lock_unless_in(struct vmm_cache *cach
 vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                            vmm_stream stream, void **out);
 
-/* The same for a block with whole granules of its own, between unmapped guard pages. *is_detached is false if
+/* The same for a block whose free cannot fail: it is not borrowed from another lane (reuse/borrow.h). */
+vmm_status vmm__alloc_unborrowed(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                                 vmm_stream stream, void **out);
+
+/* vmm__alloc_slow() for a block with whole granules of its own, between unmapped guard pages. *is_alone is false if
  * the pool is retained: the block is then an ordinary one of padded_bytes. */
-vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                               size_t padded_bytes, vmm_stream stream, void **out,
-                               bool *is_detached);
+vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                            size_t padded_bytes, vmm_stream stream, void **out, bool *is_alone);
 
 /* The same as vmm__alloc_slow() for a block at a multiple of `alignment`, a power of two above 512. */
 vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t bytes,
@@ -90,12 +93,18 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
     return NULL;
 }
 
-/* vmm__alloc_slow() for a block whose free cannot fail: it is not from another stream's lane. */
-vmm_status vmm__alloc_own(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                          vmm_stream stream, void **out);
+/* The heap that owns an address of the program; NULL if none does. *address becomes its inner address (vm/vm.h), which is no
+ * address of the program itself. */
+struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address);
+static inline struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *address)
+{
+    struct heap *heap = vmm__alloc_heap_of(cache, *address);
+    bool is_plain = heap != NULL && !heap->lane->has_source;
+    return is_plain ? heap : vmm__alloc_sourced_owner(cache, address);
+}
 
-/* Locks the lane whose heap owns an address. NULL, and no lane locked, if none does. */
-struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t address);
+/* The same, and locks the heap's lane. NULL: no lane is locked. */
+struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t *address);
 
 /* vmm_free() when the fast path could not lock the lane. *should_poll: whether the caller should run vmm__poll().
  * VMM__NOT_FOUND if no heap owns the address. */

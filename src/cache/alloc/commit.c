@@ -3,9 +3,6 @@
 #include "base/error.h"
 #include "cache/alloc/refill.h"
 
-/* One commit or decommit in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
-enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
-
 /* The epoch of a chunk in use that the commit under way has created: no stamp is that late. */
 #define EPOCH_NEW UINT64_MAX
 
@@ -187,7 +184,7 @@ static vmm_status commit_first(struct vmm_cache *cache, struct part *part)
     vmm__cache_lane_lock_slow(cache, lane);
     status = commit_locked(cache, part);
     vmm__biased_unlock(&lane->lock);
-    return vmm__cache_checked(cache, CHECK_EVERY, status);
+    return vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
 }
 
 vmm_status vmm__commit(struct vmm_cache *cache, uint64_t address, uint64_t offset, uint64_t bytes)
@@ -242,7 +239,7 @@ static vmm_status decommit_locked(struct vmm_cache *cache, struct part *part)
     vmm__error_save(&line);
     (void)vmm__limbo_drain(&cache->vm, NULL); /* what work uses stays there */
     vmm__error_restore(&line);
-    return vmm__cache_checked(cache, CHECK_EVERY, VMM_OK);
+    return vmm__cache_checked(cache, CHECK_REFILL_EVERY, VMM_OK);
 }
 
 vmm_status vmm__decommit(struct vmm_cache *cache, uint64_t address, uint64_t offset, uint64_t bytes)

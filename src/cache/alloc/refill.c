@@ -3,15 +3,13 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "cache/grow/source.h"
 #include "cache/grow/split.h"
 #include "cache/grow/target.h"
 #include "cache/reclaim/reclaim.h"
 #include "cache/reclaim/trim.h"
 #include "cache/reuse/gather.h"
 #include "cache/reuse/transfer.h"
-
-/* One refill in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
-enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
 
 /* In this order: new memory within the footprint target, all idle memory of streams whose work has finished, idle memory of
  * others where it lies, a view, and new memory beyond the target. */
@@ -55,17 +53,38 @@ static struct block *idle_find(const struct vmm_cache *cache, const struct reque
 }
 
 /* A block with granules of its own. */
-static vmm_status refill_detached(struct vmm_cache *cache, const struct request *request,
-                                  void **out)
+static vmm_status refill_alone(struct vmm_cache *cache, const struct request *request, void **out)
 {
+    struct heap *heap = request->demand.heap;
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
     struct block *block = idle_find(cache, request);
     vmm_status status = VMM_OK;
-    if (block == NULL)
-        status = vmm__grow_detached(cache, request->demand.heap, request->demand.bytes, &block);
+    if (block == NULL && request->lane->has_source)
+        status = vmm__source_grow(cache, heap, request->demand.bytes, &block);
+    else if (block == NULL)
+        status = vmm__grow_alone(cache, heap, request->demand.bytes, &block);
     if (status != VMM_OK)
         return status;
     return vmm__lane_take_block_locked(request->lane, block, 0, request->bytes, out);
+}
+
+/* In a pool with a source: free memory, idle segments of other streams, and a new segment. */
+static vmm_status refill_sourced(struct vmm_cache *cache, const struct request *request, void **out)
+{
+    const struct demand *demand = &request->demand;
+    struct block *block;
+    (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
+    demand->heap->index.search_all = true;
+    vmm_status status = vmm__lane_take_locked(request->lane, request->bytes, out);
+    if (status != VMM__NO_FIT)
+        return status;
+    status = vmm__transfer(cache, demand, vmm__idle_usual(cache, request->lane));
+    if (status == VMM__NO_FIT)
+        status = vmm__source_grow(cache, demand->heap, demand->bytes, &block);
+    if (status != VMM_OK)
+        return status;
+    demand->heap->index.search_all = true; /* other threads may have used the heap meanwhile */
+    return vmm__lane_take_locked(request->lane, request->bytes, out);
 }
 
 static vmm_status refill_once(struct vmm_cache *cache, const struct request *request, void **out)
@@ -74,8 +93,10 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
     vmm__lane_counters_flush(request->lane);
     if (request->growth != NULL)
         return request->growth->serve(cache, request->growth->context, out);
-    return request->is_detached ? refill_detached(cache, request, out)
-                                : refill_cached(cache, request, out);
+    if (request->is_alone)
+        return refill_alone(cache, request, out);
+    return request->lane->has_source ? refill_sourced(cache, request, out)
+                                     : refill_cached(cache, request, out);
 }
 
 /* Reclaim also helps when addresses run out, because idle memory and its places in views occupy them. */
@@ -129,10 +150,13 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     if (!vmm__lane_need(lane, bytes, &demand->heap, &demand->bytes) ||
         demand->bytes > cache->vm.arena.limit_bytes)
         return arena_exceeded(cache, bytes);
-    if (request.is_detached || request.growth != NULL)
+    if (request.is_alone || request.growth != NULL)
         demand->heap = &lane->large;
+    if (lane->has_source) /* it has no views: the steps that allow them change nothing */
+        request.from = GROW_FOLLOW;
     struct error_line line;
     vmm__error_save(&line);
+    vmm__cache_lane_activate(cache, lane);
     vmm__fair_lock(&cache->grow_lock);
     if (vmm__trim_may_have_expired(cache))
         (void)vmm__trim_expired_locked(
@@ -142,14 +166,18 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     demand->is_sparing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
     vmm__lane_lock(lane);
     vmm_status status = refill_locked(cache, &request, out);
-    lane->large.strand_bytes = vmm__target_strand_bytes(cache);
+    if (!lane->has_source) /* a segment cannot be split */
+        lane->large.strand_bytes = vmm__target_strand_bytes(cache);
     lane->small.index.search_all = false;
     lane->large.index.search_all = false;
     vmm__lane_unlock(lane);
     vmm__cache_lanes_vacate(cache);
     vmm__cache_lanes_turn(cache);
-    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    if (status == VMM_OK && request.growth == NULL) /* another pool, with a source, may lend it */
+        *out = vmm__source_outer(cache, *out);
+    status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
+    (void)vmm__source_return(cache, NULL);
     if (status == VMM_OK)
         vmm__error_restore(&line);
     else
@@ -167,16 +195,18 @@ vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t byte
     return refill(cache, request, out);
 }
 
-vmm_status vmm__refill_own(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
+vmm_status vmm__refill_unborrowed(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
+                                  void **out)
 {
-    struct request request = { .lane = lane, .bytes = bytes, .from = GROW_TARGET, .is_own = true };
+    struct request request = {
+        .lane = lane, .bytes = bytes, .from = GROW_TARGET, .is_unborrowed = true
+    };
     return refill(cache, request, out);
 }
 
-vmm_status vmm__refill_detached(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
-                                void **out)
+vmm_status vmm__refill_alone(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
 {
-    struct request request = { .lane = lane, .bytes = bytes, .is_detached = true };
+    struct request request = { .lane = lane, .bytes = bytes, .is_alone = true };
     return refill(cache, request, out);
 }
 
@@ -184,6 +214,5 @@ vmm_status vmm__refill_growth(struct vmm_cache *cache, struct lane *lane,
                               const struct growth *growth, void **out)
 {
     struct request request = { .lane = lane, .bytes = growth->bytes, .growth = growth };
-    vmm__cache_lane_activate(cache, lane);
     return refill(cache, request, out);
 }

@@ -12,12 +12,13 @@
 /* Allocates a block for a lane's stream as vmm_alloc() promises. */
 vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out);
 
-/* The same, not from another stream's lane: see reuse/borrow.h. */
-vmm_status vmm__refill_own(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out);
+/* The same, not from another lane: see reuse/borrow.h. */
+vmm_status vmm__refill_unborrowed(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
+                                  void **out);
 
 /* The same for a block of whole granules, away from all others. */
-vmm_status vmm__refill_detached(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
-                                void **out);
+vmm_status vmm__refill_alone(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
+                             void **out);
 
 /* Serves a growth for the lane's stream. *out is what serve() sets. */
 vmm_status vmm__refill_growth(struct vmm_cache *cache, struct lane *lane,

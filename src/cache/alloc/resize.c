@@ -6,6 +6,7 @@
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
 #include "cache/grow/fill.h"
+#include "cache/grow/source.h"
 #include "cache/grow/target.h"
 #include "lane/block_ref.h"
 
@@ -30,13 +31,13 @@ static void size_record(const struct resize *resize)
     bool is_same = block->address == resize->address && block->requested_bytes == resize->bytes;
     char name[VMM_NAME_BYTES] = "";
     struct trace_event event = { .kind = TRACE_ALLOC,
-                                 .address = block->address,
+                                 .address = vmm__views_outer(resize->heap, block->address),
                                  .bytes = resize->bytes,
                                  .stream = (uint64_t)(uintptr_t)resize->lane->stream,
                                  .pool = (uint64_t)(uintptr_t)resize->lane->pool->handle };
     if (recorder == NULL || is_same)
         return;
-    vmm__recorder_push_block(recorder, TRACE_FREE, resize->address);
+    vmm__recorder_push_block(recorder, TRACE_FREE, vmm__views_outer(resize->heap, resize->address));
     vmm__recorder_push(recorder, event);
     event.kind = TRACE_NAME;
     if (block->is_named)
@@ -94,7 +95,8 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
     const struct arena *arena = &cache->vm.arena;
     const struct block *next = resize->block->next;
     uint64_t end = vmm__block_end(resize->block) + free_bytes;
-    if (next != NULL && (free_bytes == 0 || next->next != NULL))
+    bool has_more = next != NULL && (free_bytes == 0 || next->next != NULL);
+    if (has_more || resize->lane->has_source) /* a segment has its size */
         return VMM__NO_FIT;
     uint64_t granule = vmm__arena_granule(arena, end);
     uint64_t bytes = vmm__align_up(need_bytes - free_bytes, arena->granule_bytes);
@@ -320,7 +322,7 @@ fail_begin:
 static bool block_may_move(const struct vmm_cache *cache, const struct resize *resize)
 {
     return cache->driver->has_aliases && resize->block->pins == 0 && !block_is_used(resize) &&
-           !vmm__lane_is_retained(resize->lane);
+           !vmm__lane_is_retained(resize->lane) && !resize->lane->has_source;
 }
 
 /* VMM__PENDING if no work can be submitted to the lane's stream. */
@@ -396,21 +398,18 @@ static vmm_status resize_serve(struct vmm_cache *cache, void *context, void **ou
 
 vmm_status vmm__resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes, void **out)
 {
-    const struct heap *heap = vmm__alloc_heap_of(cache, address);
+    const struct heap *heap = vmm__alloc_owner(cache, &address);
     struct resize resize = { .address = address, .bytes = bytes };
     resize.growth = (struct growth){ .serve = resize_serve, .context = &resize, .bytes = bytes };
     void *found = NULL;
     if (heap == NULL)
         return VMM__NOT_FOUND;
-    /* a block of a large heap is never as small as one of a small heap */
-    uint64_t least_bytes = vmm__max(bytes, LANE_SMALL_LARGEST_BYTES + 1);
-    resize.block_bytes = vmm__cache_block_bytes(cache, least_bytes);
+    resize.block_bytes = vmm__cache_block_bytes(cache, vmm__max(bytes, LANE_LARGE_LEAST_BYTES));
     resize.lane = heap->lane;
-    if (resize.lane->has_own_chunks &&
-        !vmm__align_up_checked(bytes, cache->vm.arena.granule_bytes, &resize.block_bytes))
-        resize.block_bytes = UINT64_MAX;
+    if (resize.lane->has_own_chunks) /* what cannot be rounded up is beyond any arena as it is */
+        (void)vmm__align_up_checked(bytes, cache->vm.arena.granule_bytes, &resize.block_bytes);
     vmm_status status = vmm__refill_growth(cache, heap->lane, &resize.growth, &found);
     if (status == VMM_OK && found != NULL)
-        *out = found;
+        *out = resize.lane->has_source ? vmm__source_outer(cache, found) : found;
     return status == VMM_OK && found == NULL ? VMM__NO_FIT : status;
 }

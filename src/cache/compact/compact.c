@@ -9,9 +9,6 @@
 
 enum { NS_PER_MS = 1000000 };
 
-/* One vmm_compact() in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
-enum { CHECK_EVERY = VMM_CHECK >= 1 ? 1 : 0 };
-
 /* The state of one compaction. */
 struct compaction {
     struct vmm_cache *cache;
@@ -203,7 +200,7 @@ vmm_status vmm__compact_now(struct vmm_cache *cache, uint32_t budget_ms, uint64_
     compaction.budget_ns = (uint64_t)budget_ms * NS_PER_MS;
     compaction.start_ns = budget_ms == 0 ? 0 : vmm__decay_clock_ns(&cache->decay);
     status = compaction_run(&compaction, NULL);
-    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    status = vmm__cache_checked(cache, CHECK_TRIM_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     if (status != VMM_OK)
         return status;

@@ -9,8 +9,9 @@
 
 /*
  * Creates chunks at `count` free granules for a request of `bytes`, and attaches them to the heap as free bytes. In a
- * pool whose blocks have chunks of their own it is one: an export takes the driver 0.7 ms a chunk, and no other block can
- * use a part of it. On failure the granules are free again, or free after a drain of limbo. ERR_DEVICE_OOM, ERR_HOST_OOM, ERR_DRIVER.
+ * pool whose blocks have chunks of their own it is one: an export takes the driver 0.7 ms a chunk, and no other block
+ * can use a part of it. On failure the granules are free again, or free after a drain of limbo. ERR_DEVICE_OOM,
+ * ERR_HOST_OOM, ERR_DRIVER.
  */
 vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes, uint64_t granule,
                      uint64_t count);

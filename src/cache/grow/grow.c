@@ -132,16 +132,16 @@ vmm_status vmm__grow(struct vmm_cache *cache, const struct demand *demand, enum 
     return placement_grow(cache, heap, bytes, &placement, is_at_home);
 }
 
-vmm_status vmm__grow_detached(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                              struct block **out)
+vmm_status vmm__grow_alone(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                           struct block **out)
 {
     struct placement placement;
     (void)vmm__limbo_drain(&cache->vm, NULL);
-    vmm_status status = vmm__placement_detached(cache, bytes, &placement);
+    vmm_status status = vmm__placement_alone(cache, bytes, &placement);
     if (status == VMM_ERR_ADDRESS_SPACE)
         status = vmm__arena_extend(&cache->vm.arena, bytes);
     if (status == VMM_OK)
-        status = vmm__placement_detached(cache, bytes, &placement);
+        status = vmm__placement_alone(cache, bytes, &placement);
     if (status == VMM_OK)
         status = placement_grow(cache, heap, bytes, &placement, false);
     if (status != VMM_OK)

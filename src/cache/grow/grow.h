@@ -24,8 +24,8 @@ enum grow_from {
 vmm_status vmm__grow(struct vmm_cache *cache, const struct demand *demand, enum grow_from from);
 
 /* Maps new memory at fresh addresses that touch no other block, and stores the free block of exactly these in *out. */
-vmm_status vmm__grow_detached(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                              struct block **out);
+vmm_status vmm__grow_alone(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                           struct block **out);
 
 /* Returns the bytes that vmm__grow() would need now, and in *beside the free block that it would extend; NULL: none. */
 uint64_t vmm__grow_bytes(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,

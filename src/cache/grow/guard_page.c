@@ -1,10 +1,10 @@
-/* Guard pages behind detached blocks: see guard_page.h. */
+/* Guard pages behind blocks that are alone on their granules: see guard_page.h. */
 #include "cache/grow/guard_page.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "cache/reuse/idle_scan.h"
 
-/* The zone of detached blocks is the upper half of the first reservation. Heaps that grow use the lower half. */
+/* The zone of these blocks is the upper half of the first reservation. Heaps that grow use the lower half. */
 static uint64_t zone_end(const struct arena *arena)
 {
     return arena->reservations[0].end;

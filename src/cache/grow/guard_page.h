@@ -1,5 +1,5 @@
 /*
- * Guard pages of debug mode: granules behind detached blocks that are reserved and never mapped, so that an access
+ * Guard pages of debug mode: granules behind large blocks that are reserved and never mapped, so that an access
  * beyond the block faults. The search for addresses advances through the arena, so that the addresses of freed blocks
  * keep faulting until all others have been used.
  *
@@ -18,8 +18,8 @@ bool vmm__guard_page_placement(const struct vmm_cache *cache, uint64_t count, ui
 /* Makes a free granule a guard page. */
 void vmm__guard_page_put(struct vmm_cache *cache, uint64_t granule);
 
-/* Puts the memory of all free detached blocks into limbo, except in retained pools, and releases what no work uses.
- * Cannot fail: a later call releases the rest. Takes the grow lock. */
+/* Puts the memory of all free blocks before guard pages into limbo, except in retained pools, and releases what no work
+ * uses. Cannot fail: a later call releases the rest. Takes the grow lock. */
 void vmm__guard_page_sweep(struct vmm_cache *cache);
 
 #endif

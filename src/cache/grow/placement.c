@@ -135,8 +135,8 @@ vmm_status vmm__placement_home(struct vmm_cache *cache, const struct heap *heap,
     return VMM_OK;
 }
 
-vmm_status vmm__placement_detached(const struct vmm_cache *cache, uint64_t bytes,
-                                   struct placement *out)
+vmm_status vmm__placement_alone(const struct vmm_cache *cache, uint64_t bytes,
+                                struct placement *out)
 {
     uint64_t count = granules_for(&cache->vm.arena, bytes);
     uint64_t granule;

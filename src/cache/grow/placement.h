@@ -28,7 +28,7 @@ vmm_status vmm__placement_home(struct vmm_cache *cache, const struct heap *heap,
                                uint64_t *granule);
 
 /* Finds fresh addresses with a free granule on either side. With guard pages: those that were free for longest. */
-vmm_status vmm__placement_detached(const struct vmm_cache *cache, uint64_t bytes,
-                                   struct placement *out);
+vmm_status vmm__placement_alone(const struct vmm_cache *cache, uint64_t bytes,
+                                struct placement *out);
 
 #endif

@@ -7,13 +7,11 @@
 #include "cache/pool/pools.h"
 #include "lane/block_ref.h"
 
-/* One call in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
-enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
-
 struct place {
     struct lane *lane;
     struct heap *heap; /* that owns the address */
     uint64_t address;
+    uint64_t inner; /* address: see vm/vm.h */
     uint64_t bytes; /* as the program asked for */
 };
 
@@ -35,7 +33,7 @@ static vmm_status refuse_other(const struct place *place, const char *what, cons
 static vmm_status refuse_taken(const struct place *place)
 {
     struct block_ref ref;
-    if (!vmm__block_ref_around(place->heap, place->address, &ref))
+    if (!vmm__block_ref_around(place->heap, place->inner, &ref))
         return refuse(place, "not all of them are free and mapped");
     const struct block *user = ref.block->state == BLOCK_OCCUPIED ? ref.block->user : ref.block;
     bool is_taken =
@@ -48,16 +46,18 @@ static vmm_status refuse_taken(const struct place *place)
     return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                       "vmm_pool_place: %llu bytes at 0x%llx: the block at 0x%llx is in the way",
                       (unsigned long long)place->bytes, (unsigned long long)place->address,
-                      (unsigned long long)address);
+                      (unsigned long long)vmm__views_outer(place->heap, address));
 }
 
 /* The heap that owns the address must be the lane's, and for blocks of this size. */
-static vmm_status heap_find(const struct vmm_cache *cache, struct place *place)
+static vmm_status heap_find(struct vmm_cache *cache, struct place *place)
 {
-    const struct arena *arena = &cache->vm.arena;
     char stream[32];
-    if (vmm__arena_contains(arena, place->address))
-        place->heap = vmm__directory_heap(&cache->directory, place->address);
+    place->inner = vmm__sourced_inner(&cache->vm, place->address);
+    if (vmm__arena_contains(&cache->vm.arena, place->inner))
+        place->heap = vmm__directory_heap(&cache->directory, place->inner);
+    if (place->heap != NULL && place->heap->lane->has_source && place->inner == place->address)
+        place->heap = NULL; /* it is no address of the program */
     if (place->heap == NULL)
         return refuse(place, "the cache has no free memory there");
     const struct lane *lane = place->heap->lane;
@@ -92,16 +92,6 @@ static uint64_t block_bytes_choose(const struct vmm_cache *cache, const struct p
                                        : bytes;
 }
 
-/* Of these, a free block is placed as a whole: otherwise another block would get the rest of its chunks. */
-static bool would_split(const struct place *place, uint64_t block_bytes)
-{
-    if (!place->lane->has_own_chunks || !vmm__heap_has_extent(place->heap, place->address))
-        return false;
-    const struct block *block = vmm__heap_cover(place->heap, place->address);
-    return block->state == BLOCK_FREE &&
-           (block->address != place->address || block->node.size != block_bytes);
-}
-
 static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
 {
     struct lane *lane = place->lane;
@@ -115,13 +105,10 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
     if (place->bytes > cache->vm.arena.limit_bytes) /* also where block_bytes would overflow */
         return refuse_taken(place);
     uint64_t block_bytes = block_bytes_choose(cache, place);
-    if (would_split(place, block_bytes))
-        return refuse(place, "no block of this size begins there");
-    status = vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
+    status = vmm__lane_place_locked(lane, place->heap, place->inner, place->bytes, block_bytes);
     if (status == VMM__NO_FIT) {
         lane_clean(lane);
-        status =
-            vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
+        status = vmm__lane_place_locked(lane, place->heap, place->inner, place->bytes, block_bytes);
     }
     if (status == VMM__NOT_FOUND)
         return refuse(place, "no block of this size begins there");
@@ -145,7 +132,7 @@ vmm_status vmm__place(struct pool *pool, uint64_t address, uint64_t bytes, vmm_s
         status = place_locked(cache, &place);
         vmm__lane_unlock(place.lane);
     }
-    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     return status;
 }

@@ -1,7 +1,7 @@
 /*
  * The backups of the pools of a cache, from their last sleep until they are dropped.
  *
- * Owns: nothing; the call that puts a pool to sleep makes its backup (sleep.h). May be called by: cache/pool, api.
+ * Owns: nothing; the call that puts a pool to sleep makes its backup (pool_sleep.h). May be called by: cache/pool, api.
  * Locks: the calls take the grow lock, except those where it says otherwise.
  */
 #ifndef VMM_CACHE_POOL_POOL_BACKUP_H

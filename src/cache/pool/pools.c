@@ -133,6 +133,7 @@ static void options_take(struct pool *pool, const vmm_pool_options *options, uin
     pool->account.is_exportable = options->shareable != 0;
     pool->has_own_chunks = options->shareable != 0 || options->no_split != 0;
     pool->lends = options->use_on_oom != 0;
+    pool->source = options->source;
 }
 
 static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options *options,
@@ -197,7 +198,8 @@ static bool is_spare(struct lane *lane, const struct pool *pool, vmm_stream stre
 {
     bool is_free = lane->pool == pool || lane->pool == &pool->cache->pool;
     bool is_alike = lane->has_own_chunks == pool->has_own_chunks &&
-                    lane->is_imported == pool->account.is_imported;
+                    lane->is_imported == pool->account.is_imported &&
+                    lane->has_source == vmm__pool_has_source(pool);
     return is_free && is_alike && !vmm__lane_has_memory(lane) &&
            vmm__stream_serves(&pool->cache->lanes, lane, stream);
 }
@@ -437,6 +439,8 @@ static vmm_status destroy_check(struct pool *pool, bool adopts)
     vmm__cache_counters_flush(pool->cache, NULL);
     bool has_blocks = vmm__stat_now(&pool->totals.allocations) > 0;
     bool has_hidden = pool->cache->debug != NULL && vmm__stat_now(&pool->totals.active_bytes) > 0;
+    if (has_blocks && vmm__pool_has_source(pool))
+        return destroy_refuse(pool, "has live blocks, and their memory is that of its source");
     if (!adopts && has_blocks)
         return destroy_refuse(pool, "has live blocks, and adopt is 0");
     if (pool->phase == VMM_POOL_SLEEPING || pool->phase == VMM_POOL_WAKING)
@@ -450,10 +454,16 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);
     vmm_status status = destroy_check(pool, adopts);
+    if (status == VMM_OK && vmm__pool_has_source(pool) &&
+        vmm__stat_now(&pool->account.reserved_bytes) > 0)
+        status = destroy_refuse(pool, "has a source, and work on its memory has not ended");
     if (status == VMM_OK && pool->phase == VMM_POOL_ASLEEP)
         status = vmm__sleep_end_locked(pool);
-    if (status != VMM_OK)
+    if (status != VMM_OK) {
+        pool->uses = vmm__max(pool->uses,
+                              own_uses(pool)); /* of one with a source: see vmm__pool_unretain() */
         return status;
+    }
     bool must_wait = vmm__pool_is_used(pool);
     (void)vmm__handle_close(pool->handle);
     pool->handle = NULL;
@@ -463,6 +473,31 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts)
         return pool_leave(pool);
     pool_end(pool);
     return VMM_OK;
+}
+
+/* Ends the use of a graph pool, so that its memory can be released. */
+static vmm_status unretain_locked(struct pool *pool)
+{
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    vmm_status status = destroy_check(pool, false);
+    if (status != VMM_OK || !vmm__pool_is_used(pool))
+        return status;
+    pool->uses = 0;
+    pool->is_leaving = true;
+    status = vmm__pools_leave_locked(pool->cache);
+    if (status != VMM_OK)
+        pool->uses = own_uses(pool);
+    return status == VMM__NOTHING
+               ? destroy_refuse(pool, "has a source, and a capture forbids to wait for the device")
+               : status;
+}
+
+vmm_status vmm__pool_unretain(struct pool *pool)
+{
+    vmm__fair_lock(&pool->cache->grow_lock);
+    vmm_status status = unretain_locked(pool);
+    vmm__fair_unlock(&pool->cache->grow_lock);
+    return status;
 }
 
 vmm_status vmm__pool_destroy(struct pool *pool, bool adopts)

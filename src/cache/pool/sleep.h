@@ -5,7 +5,7 @@
  * memory and contents go, chunk by chunk, while the contents of the next chunks are copied. Nothing else changes the
  * pool's chunks meanwhile: a pool that is not awake counts as retained, and its lanes serve no request.
  *
- * Owns: the backups. Invariants:
+ * Owns: the phases of pools. Invariants:
  *  1. while a pool is not awake, its lanes are marked is_asleep and are in no table, and it makes no lane;
  *  2. one call at a time changes the phase of a pool: it may begin only if the pool is awake or asleep. An order ends
  *     for all of its pools at once;
@@ -39,8 +39,5 @@ vmm_status vmm__sleep_run(const struct sleep_order *order);
 /* Wakes a pool without live blocks, which then has no memory, so that it can be destroyed. ERR_HOST_OOM,
  * ERR_INVALID_ARGUMENT (freed blocks wait for streams): it sleeps. */
 vmm_status vmm__sleep_end_locked(struct pool *pool);
-
-/* Ends the stream of the copies, at the end of the cache. */
-vmm_status vmm__sleep_transfers_close(struct vmm_cache *cache);
 
 #endif

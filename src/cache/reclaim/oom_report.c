@@ -196,8 +196,8 @@ static uint64_t pool_cause_add(struct line *line, const struct pool *pool, uint6
     return short_bytes;
 }
 
-/* Adds the cause: the limit, the device's size, what other pools have been promised, other processes, or the driver.
- * Returns the missing bytes. */
+/* Adds the cause: the limit, the device's size, what other pools have been promised, the pool's source, other processes,
+ * or the driver. Returns the missing bytes. */
 static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, const struct pool *pool,
                           uint64_t grow_bytes)
 {
@@ -223,6 +223,11 @@ static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, cons
         return short_bytes;
     }
     room.device = vmm__oom_device_bytes(cache);
+    if (vmm__pool_has_source(pool)) {
+        line_add(line, "; the source of pool %s has no segment of %s", pool->name,
+                 vmm__size_text(grow_bytes).text);
+        return grow_bytes;
+    }
     refusal_add(line, &room, grow_bytes);
     return grow_bytes > room.device ? grow_bytes - room.device : grow_bytes;
 }

@@ -2,6 +2,7 @@
 #include "cache/reclaim/reclaim.h"
 #include "base/arith.h"
 #include "cache/compact/compact.h"
+#include "cache/grow/source.h"
 #include "cache/reclaim/oom_report.h"
 #include "cache/reclaim/pressure.h"
 #include "cache/reclaim/trim.h"
@@ -48,6 +49,8 @@ static struct need need_of(struct vmm_cache *cache, const struct request *reques
     struct need need = { .beside = NULL };
     if (request->growth != NULL)
         need.grow_bytes = request->growth->bytes;
+    else if (request->lane->has_source)
+        need.grow_bytes = vmm__source_segment_bytes(cache, demand->heap, demand->bytes);
     else
         need.grow_bytes = vmm__grow_bytes(cache, demand->heap, demand->bytes, &need.beside);
     uint64_t short_bytes = vmm__account_short_bytes(&pool->account, need.grow_bytes);
@@ -110,7 +113,7 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 
 static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
 {
-    if (request->growth != NULL || request->is_own)
+    if (request->growth != NULL || request->is_unborrowed)
         return VMM__NOTHING;
     return ok_if(vmm__borrow(cache, request->lane, request->bytes, &request->borrowed) == VMM_OK);
 }
@@ -158,7 +161,8 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
     if (only != NULL && only->account.limbo_bytes == 0)
         return VMM__NOTHING;
     vmm__lane_unlock(request->lane);
-    while (status == VMM_OK && released_bytes == 0 && request->waits < WAITS_MOST) {
+    while (status == VMM_OK && released_bytes == 0 && !vmm__source_has_ready(cache) &&
+           request->waits < WAITS_MOST) {
         request->waits++;
         status = vmm__limbo_wait(&cache->vm, &released_bytes);
         any = any || status == VMM_OK;
@@ -272,7 +276,7 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 /* A block of another pool does not count for the limit of the request's own, so it does not help where that refuses. */
 static vmm_status step_lend(struct vmm_cache *cache, struct request *request)
 {
-    if (request->growth != NULL || request->is_own || need_of(cache, request).pool != NULL)
+    if (request->growth != NULL || request->is_unborrowed || need_of(cache, request).pool != NULL)
         return VMM__NOTHING;
     return ok_if(vmm__lend(cache, request->lane, request->bytes, &request->borrowed) == VMM_OK);
 }
@@ -322,6 +326,10 @@ vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request,
 {
     while (reclaim->step < RECLAIM_STEPS) {
         unsigned step = reclaim->step;
+        if (vmm__source_has_ready(cache)) { /* what the step before has released */
+            vmm__source_return_locked(cache, request->lane);
+            return VMM_OK;
+        }
         vmm_status status = reclaim_steps[step].run(cache, request);
         if (status == VMM_OK && reclaim_steps[step].frees_blocks)
             reclaim->step = 0;

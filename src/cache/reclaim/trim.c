@@ -4,9 +4,6 @@
 #include "base/error.h"
 #include "cache/compact/compact.h"
 
-/* One trim in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
-enum { CHECK_EVERY = VMM_CHECK >= 1 ? 1 : 0 };
-
 /* Puts whole chunks of one free block into limbo, as many as the target and the scan allow. */
 static uint64_t block_trim(struct vmm_cache *cache, const struct trim_target *target,
                            struct idle_scan *scan, struct block *block, uint64_t bytes)
@@ -203,7 +200,7 @@ vmm_status vmm__trim_expired_locked(struct vmm_cache *cache)
     if (released_bytes == 0)
         return status;
     trim_log(cache, released_bytes);
-    return vmm__cache_checked(cache, CHECK_EVERY, status);
+    return vmm__cache_checked(cache, CHECK_TRIM_EVERY, status);
 }
 
 /* ---- Public calls ------------------------------------------------------------------------------ */
@@ -261,7 +258,7 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
         status = pinned_trim(cache, keep_bytes, &released_bytes);
     vmm__cache_lanes_vacate(cache);
     trim_log(cache, released_bytes);
-    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    status = vmm__cache_checked(cache, CHECK_TRIM_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     if (status != VMM_OK)
         return status;
@@ -303,7 +300,7 @@ vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *rele
     vmm_status status = pool_release(pool, keep_bytes, released);
     vmm__cache_lanes_vacate(cache);
     trim_log(cache, *released);
-    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    status = vmm__cache_checked(cache, CHECK_TRIM_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK)
         vmm__error_restore(&line);

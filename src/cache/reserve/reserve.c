@@ -327,13 +327,6 @@ vmm_status vmm__reserved_pin(struct vmm_cache *cache, uint64_t address, bool is_
     return block == NULL ? VMM__NOT_FOUND : VMM_OK;
 }
 
-/* A stream has a timeline in each pool. */
-static bool is_own(const struct reserved *block, const struct timeline *other)
-{
-    const struct timeline *own = &block->lane->timeline;
-    return other == own || (other->stream == own->stream && !vmm__timeline_has_ended(own));
-}
-
 vmm_status vmm__reserved_use(struct vmm_cache *cache, uint64_t address, struct timeline *timeline)
 {
     vmm_status status = VMM_OK;
@@ -341,7 +334,7 @@ vmm_status vmm__reserved_use(struct vmm_cache *cache, uint64_t address, struct t
     struct reserved *block = vmm__reserved_find_locked(cache, address);
     if (block == NULL)
         status = VMM__NOT_FOUND;
-    else if (timeline != NULL && !is_own(block, timeline))
+    else if (timeline != NULL && !vmm__lane_is_of(block->lane, timeline))
         status = vmm__uses_add(&block->uses, USES_KEY, timeline);
     vmm__fair_unlock(&cache->grow_lock);
     return status;

@@ -4,9 +4,6 @@
 #include "cache/cache.h"
 #include "cache/reserve/reserve.h"
 
-/* One resize in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
-enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
-
 static vmm_status resize_refuse(const struct reserved *block, vmm_status status, const char *why)
 {
     return vmm__error(status, "vmm_resize: the block at 0x%llx cannot %s",
@@ -177,7 +174,7 @@ vmm_status vmm__reserved_resize(struct vmm_cache *cache, uint64_t address, uint6
         *out = (void *)(uintptr_t)block->node.key;
     }
     if (status != VMM__NOT_FOUND)
-        status = vmm__cache_checked(cache, CHECK_EVERY, status);
+        status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     return status;
 }

@@ -55,6 +55,28 @@ static vmm_status lane_borrow(const struct vmm_cache *cache, struct lane *from, 
     return status;
 }
 
+/* Whether a lane may give blocks to another one. */
+typedef bool (*may_fn)(const struct lane *from, const struct lane *to);
+
+/* Skips lanes that fail for any reason. */
+static vmm_status lanes_borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, may_fn may,
+                               take_fn take, void **out)
+{
+    vmm_status status = VMM__NO_FIT;
+    if (vmm__lane_is_retained(to) || cache->debug != NULL)
+        return VMM__NO_FIT;
+    vmm__lane_counters_flush(to);
+    for (struct lane *from = cache->lanes.stocked.first; from != NULL && status != VMM_OK;
+         from = from->list_next) {
+        if (!may(from, to))
+            continue;
+        vmm__lane_lock_second(from);
+        status = lane_borrow(cache, from, to, bytes, take, out);
+        vmm__lane_unlock(from);
+    }
+    return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
+}
+
 /* ---- Small blocks of the same pool ---------------------------------------------------------- */
 
 /* The free bytes of the small heap may also lie apart. */
@@ -62,28 +84,21 @@ static vmm_status small_take(const struct vmm_cache *cache, struct lane *from, u
                              void **out)
 {
     (void)cache;
-    bool may_give =
-        !vmm__lane_is_retained(from) &&
-        (bytes <= SLAB_LARGEST_BYTES ? from->small.bytes > 0 : from->small.free_bytes >= bytes);
-    return may_give ? vmm__lane_take_locked(from, bytes, out) : VMM__NO_FIT;
+    bool may_fit =
+        bytes <= SLAB_LARGEST_BYTES ? from->small.bytes > 0 : from->small.free_bytes >= bytes;
+    return may_fit ? vmm__lane_take_locked(from, bytes, out) : VMM__NO_FIT;
 }
 
-/* Skips lanes that fail for any reason. */
+static bool may_give(const struct lane *from, const struct lane *to)
+{
+    return from != to && from->pool == to->pool;
+}
+
 vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
 {
-    vmm_status status = VMM__NO_FIT;
-    if (bytes > LANE_SMALL_LARGEST_BYTES || vmm__lane_is_retained(to) || cache->debug != NULL)
+    if (bytes > LANE_SMALL_LARGEST_BYTES)
         return VMM__NO_FIT;
-    vmm__lane_counters_flush(to);
-    for (struct lane *from = cache->lanes.stocked.first; from != NULL && status != VMM_OK;
-         from = from->list_next) {
-        if (from == to || from->pool != to->pool)
-            continue;
-        vmm__lane_lock_second(from);
-        status = lane_borrow(cache, from, to, bytes, small_take, out);
-        vmm__lane_unlock(from);
-    }
-    return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
+    return lanes_borrow(cache, to, bytes, may_give, small_take, out);
 }
 
 /* ---- Blocks of pools that lend --------------------------------------------------------------- */
@@ -124,20 +139,9 @@ static bool may_lend(const struct lane *from, const struct lane *to)
     return pool->lends && pool != to->pool && pool->handle != NULL && pool->phase == VMM_POOL_AWAKE;
 }
 
-/* Skips lanes that fail for any reason. */
 vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
 {
-    vmm_status status = VMM__NO_FIT;
-    if (to->has_own_chunks || vmm__lane_is_retained(to) || cache->debug != NULL)
+    if (to->has_own_chunks || to->has_source)
         return VMM__NO_FIT;
-    vmm__lane_counters_flush(to);
-    for (struct lane *from = cache->lanes.stocked.first; from != NULL && status != VMM_OK;
-         from = from->list_next) {
-        if (!may_lend(from, to))
-            continue;
-        vmm__lane_lock_second(from);
-        status = lane_borrow(cache, from, to, bytes, any_take, out);
-        vmm__lane_unlock(from);
-    }
-    return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
+    return lanes_borrow(cache, to, bytes, may_lend, any_take, out);
 }

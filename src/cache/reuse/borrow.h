@@ -15,11 +15,12 @@
 #include "cache/cache.h"
 
 /* Allocates a block of `bytes` for the stream of lane `to`. VMM__NO_FIT: no other lane has a block; `bytes` exceeds
- * LANE_SMALL_LARGEST_BYTES; `to` is a lane of a retained pool; or debug mode is on, whose records name each block's stream. */
+ * LANE_SMALL_LARGEST_BYTES; `to` is a lane of a retained pool; or debug mode is on, whose records name each block's
+ * stream. */
 vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out);
 
-/* The same for a block of any size, from a pool that lends. VMM__NO_FIT: no such pool but that of `to` has a block; each block
- * of `to` must have chunks of its own; `to` is a graph pool in use; or debug mode is on. */
+/* The same for a block of any size, from a pool that lends. VMM__NO_FIT: no such pool but that of `to` has a block; each
+ * block of `to` must have chunks of its own; `to` is a lane of a retained pool; or debug mode is on. */
 vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out);
 
 #endif

@@ -156,6 +156,8 @@ static vmm_status begin_locked(struct vmm_cache *cache, uint64_t address, struct
     struct heap *heap = NULL;
     if (vmm__arena_contains(&cache->vm.arena, address))
         heap = vmm__directory_heap(&cache->directory, address);
+    if (heap == NULL && vmm__sourced_inner(&cache->vm, address) != address)
+        return VMM__NO_FIT;
     if (heap == NULL)
         return VMM__NOT_FOUND;
     vmm__lane_lock(heap->lane);

@@ -8,9 +8,6 @@
 
 #include <string.h>
 
-/* One import in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
-enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
-
 /* ---- Life ---------------------------------------------------------------------------------- */
 
 vmm_status vmm__import_open(struct vmm_cache *cache)
@@ -213,7 +210,7 @@ vmm_status vmm__import(struct vmm_cache *cache, const struct share *share, vmm_s
     vmm__cache_lane_activate(cache, lane);
     vmm__fair_lock(&cache->grow_lock);
     status = import_locked(cache, share, lane, out);
-    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK)
         vmm__error_restore(&line);

@@ -145,63 +145,51 @@ vmm_status vmm__cuda_clear(struct driver *driver, uint64_t address, uint64_t byt
     return status;
 }
 
-static CUresult pieces_save(const struct cuda_api *api, const struct driver_piece *pieces,
-                            unsigned count, vmm_stream stream)
+enum pieces_way { PIECES_READ, PIECES_SAVE, PIECES_LOAD };
+
+/* Submits the copies. A read always waits for them: they write to the caller's memory. */
+static CUresult pieces_submit(const struct cuda_api *api, const struct driver_piece *pieces,
+                              unsigned count, vmm_stream stream, enum pieces_way way)
 {
     CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result =
-            api->cuMemcpyDtoHAsync_v2(pieces[i].host, pieces[i].address, pieces[i].bytes, stream);
-    return result;
-}
-
-/* Always waits: copies that were submitted write to the caller's memory. */
-static CUresult pieces_read(const struct cuda_api *api, const struct driver_piece *pieces,
-                            unsigned count, vmm_stream stream)
-{
-    CUresult result = pieces_save(api, pieces, count, stream);
-    CUresult waited = api->cuStreamSynchronize(stream);
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        const struct driver_piece *piece = &pieces[i];
+        if (way == PIECES_LOAD)
+            result = api->cuMemcpyHtoDAsync_v2(piece->address, piece->host, piece->bytes, stream);
+        else
+            result = api->cuMemcpyDtoHAsync_v2(piece->host, piece->address, piece->bytes, stream);
+    }
+    CUresult waited = way == PIECES_READ ? api->cuStreamSynchronize(stream) : CUDA_SUCCESS;
     return result != CUDA_SUCCESS ? result : waited;
 }
 
-static CUresult pieces_load(const struct cuda_api *api, const struct driver_piece *pieces,
-                            unsigned count, vmm_stream stream)
+static vmm_status pieces_copy(struct driver *driver, const struct driver_piece *pieces,
+                              unsigned count, vmm_stream stream, enum pieces_way way)
 {
-    CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result =
-            api->cuMemcpyHtoDAsync_v2(pieces[i].address, pieces[i].host, pieces[i].bytes, stream);
-    return result;
-}
-
-typedef CUresult pieces_function(const struct cuda_api *api, const struct driver_piece *pieces,
-                                 unsigned count, vmm_stream stream);
-
-static vmm_status pieces_copy(struct driver *driver, pieces_function *copy, const char *name,
-                              const struct driver_piece *pieces, unsigned count, vmm_stream stream)
-{
-    CUDA_CALLS(vmm__cuda_of(driver), copy(vmm__cuda_of(driver)->api, pieces, count, stream),
-               VMM_ERR_HOST_OOM, "%s(0x%" PRIx64 " and %u more, stream %p)", name,
-               pieces[0].address, count - 1, stream);
+    const struct cuda_driver *cuda = vmm__cuda_of(driver);
+    CUDA_CALLS(cuda, pieces_submit(cuda->api, pieces, count, stream, way), VMM_ERR_HOST_OOM,
+               "%s(0x%" PRIx64 " and %u more, stream %p)",
+               way == PIECES_LOAD ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync", pieces[0].address,
+               count - 1, stream);
     return status;
 }
 
 vmm_status vmm__cuda_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
                           vmm_stream stream)
 {
-    return pieces_copy(driver, pieces_read, "cuMemcpyDtoHAsync", pieces, count, stream);
+    return pieces_copy(driver, pieces, count, stream, PIECES_READ);
 }
 
 vmm_status vmm__cuda_save(struct driver *driver, const struct driver_piece *pieces, unsigned count,
                           vmm_stream stream)
 {
-    return pieces_copy(driver, pieces_save, "cuMemcpyDtoHAsync", pieces, count, stream);
+    return pieces_copy(driver, pieces, count, stream, PIECES_SAVE);
 }
 
 vmm_status vmm__cuda_load(struct driver *driver, const struct driver_piece *pieces, unsigned count,
                           vmm_stream stream)
 {
-    return pieces_copy(driver, pieces_load, "cuMemcpyHtoDAsync", pieces, count, stream);
+    return pieces_copy(driver, pieces, count, stream, PIECES_LOAD);
 }
 
 /* Created streams do not synchronize with the default stream. */

@@ -365,6 +365,10 @@ VMM_DRIVER_MAP(SIM_OP_DECLARE, struct sim *sim, )
 void vmm__sim_report_add(struct sim_report *report, uint64_t count, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Reports a call that takes memory away during work, whose epoch is given; 0: there is none. */
+void vmm__sim_report_work(struct sim *sim, const char *call, uint64_t epoch, uint64_t address,
+                          uint64_t bytes);
+
 /* Gives a handle or an event an id, by which the map finds it. */
 static inline uint64_t sim_id_give(struct sim *sim, struct map *map, struct map_node *node)
 {

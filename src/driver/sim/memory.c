@@ -267,18 +267,6 @@ static void mapping_remove(struct sim *sim, struct sim_reservation *reservation,
     vmm__host_free(mapping, sizeof *mapping);
 }
 
-static void mapping_report_users(struct sim *sim, const struct sim_mapping *mapping)
-{
-    uint64_t epoch = vmm__sim_users_uncovered(&mapping->users, sim->order.observed);
-    if (epoch == 0)
-        return;
-    const struct sim_stream *stream = sim->order.streams[sim_epoch_stream(epoch)];
-    vmm__sim_report_add(&sim->violations, 1,
-                        "unmap of %" PRIu64 " bytes at %#" PRIx64 " during work %" PRIu64
-                        " of stream %p, whose end the host has not observed",
-                        mapping->bytes, mapping->address, sim_epoch_sequence(epoch), stream->name);
-}
-
 vmm_status vmm__sim_unmap(struct sim *sim, uint64_t address, uint64_t bytes)
 {
     struct sim_reservation *reservation;
@@ -291,7 +279,9 @@ vmm_status vmm__sim_unmap(struct sim *sim, uint64_t address, uint64_t bytes)
         address += mapping->bytes;
         bool is_shared = mapping->handle->share != NULL;
         sim_charge(sim, is_shared ? SIM_COST_UNMAP_EXPORTABLE : SIM_COST_UNMAP, mapping->bytes);
-        mapping_report_users(sim, mapping);
+        vmm__sim_report_work(sim, "unmap",
+                             vmm__sim_users_uncovered(&mapping->users, sim->order.observed),
+                             mapping->address, mapping->bytes);
         mapping_remove(sim, reservation, mapping);
     }
     return VMM_OK;

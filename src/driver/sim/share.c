@@ -251,25 +251,14 @@ static void pin_free(struct sim_pin *pinned)
 }
 
 /* CUDA lets the pages go although a copy may still write to them. */
-static void pin_report_users(struct sim *sim, const struct sim_pin *pinned)
-{
-    uint64_t epoch = vmm__sim_shadow_uncovered(&pinned->shadow, sim->order.observed);
-    if (epoch == 0)
-        return;
-    const struct sim_stream *stream = sim->order.streams[sim_epoch_stream(epoch)];
-    vmm__sim_report_add(&sim->violations, 1,
-                        "unpin of %" PRIu64 " bytes at %#" PRIx64 " during work %" PRIu64
-                        " of stream %p, whose end the host has not observed",
-                        pinned->pin.bytes, pinned->pin.address, sim_epoch_sequence(epoch),
-                        stream->name);
-}
-
 vmm_status vmm__sim_unpin(struct sim *sim, void *host, uint64_t bytes)
 {
     struct sim_pin *pinned = (struct sim_pin *)vmm__pins_take(&sim->pins, host, bytes);
     if (pinned == NULL)
         return VMM_ERR_DRIVER;
-    pin_report_users(sim, pinned);
+    vmm__sim_report_work(sim, "unpin",
+                         vmm__sim_shadow_uncovered(&pinned->shadow, sim->order.observed),
+                         pinned->pin.address, pinned->pin.bytes);
     pin_free(pinned);
     sim->census.pinned_bytes -= bytes;
     sim_charge(sim, SIM_COST_UNPIN, bytes);

@@ -30,6 +30,18 @@ void vmm__sim_report_add(struct sim_report *report, uint64_t count, const char *
     report->count += count;
 }
 
+void vmm__sim_report_work(struct sim *sim, const char *call, uint64_t epoch, uint64_t address,
+                          uint64_t bytes)
+{
+    if (epoch == 0)
+        return;
+    const struct sim_stream *stream = sim->order.streams[sim_epoch_stream(epoch)];
+    vmm__sim_report_add(&sim->violations, 1,
+                        "%s of %" PRIu64 " bytes at %#" PRIx64 " during work %" PRIu64
+                        " of stream %p, whose end the host has not observed",
+                        call, bytes, address, sim_epoch_sequence(epoch), stream->name);
+}
+
 /* ---- Entry and exit -------------------------------------------------------------------------- */
 
 static struct sim *sim_of(struct driver *driver)

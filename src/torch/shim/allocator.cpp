@@ -286,12 +286,11 @@ bool allocator::initialized()
 
 void allocator::emptyCache(MempoolId_t id)
 {
-    if (id == MempoolId_t{ 0, 0 }) {
+    if (id == MempoolId_t{ 0, 0 })
         check("empty_cache", library->empty());
-        return;
-    }
-    for (int device = 0; device < device_count(); device++)
+    for (int device = 0; id != MempoolId_t{ 0, 0 } && device < device_count(); device++)
         check("empty_cache", library->pool_trim(device, id_of(id)));
+    sources_purge();
 }
 
 double allocator::getMemoryFraction(DeviceIndex device)

@@ -128,6 +128,9 @@ class allocator final : public caching::CUDAAllocator
 /* Number of devices that PyTorch has; 0 before init(). */
 int device_count();
 
+/* Frees the sources of pools that are gone. */
+void sources_purge();
+
 /* The standard deleter. Never throws: a failure is in the library's log. */
 void block_delete(void *ptr);
 

@@ -1,12 +1,16 @@
 /*
  * Pools of graphs and of torch.cuda.MemPool, and the states of a pool that graph trees save and restore.
  *
- * Owns: the routes. A pool has one route in the library; a route has one filter for each begin that was not ended.
+ * Owns: the routes, and the sources of pools with an allocator of their own. A pool has one route in the library; a route has
+ * one filter for each begin that was not ended.
  * Locks: `begins` is held by begin, end and release, and guards the table of routes; a route's own lock, a leaf, guards its
- * filters. The library calls route_accepts() with its locks held.
+ * filters. `sources_lock` guards the table of sources, and is held while a pool is made anew. The library calls
+ * route_accepts() with its locks held, and the functions of a source without any. An allocator of Python may take the GIL, so
+ * no lock is held while the library may call one: not for a pool that has memory.
  */
 #include "torch/shim/allocator.h"
 
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -107,15 +111,79 @@ void allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
     check("endAllocateToPool", status);
 }
 
+/* ---- Sources -------------------------------------------------------------------------------- */
+
+/* PyTorch's allocator from which a pool gets whole segments. */
+struct pool_source {
+    DeviceIndex device;
+    std::shared_ptr<caching::CUDAAllocator> segments;
+};
+
+/* As PyTorch's own allocator does, for blocks below 10 MiB. */
+static constexpr size_t segment_bytes = 20 << 20;
+
+static std::mutex sources_lock;
+static auto &sources = *new std::map<route_key, std::unique_ptr<pool_source>>;
+
+static void *segment_take(void *context, size_t bytes, vmm_stream stream)
+{
+    const auto *source = static_cast<const pool_source *>(context);
+    try {
+        c10::cuda::CUDAGuard guard(source->device);
+        return source->segments->raw_alloc_with_stream(bytes, stream);
+    } catch (...) {
+        return nullptr;
+    }
+}
+
+static void segment_give(void *context, void *segment, size_t)
+{
+    const auto *source = static_cast<const pool_source *>(context);
+    try {
+        c10::cuda::CUDAGuard guard(source->device);
+        source->segments->raw_delete(segment);
+    } catch (...) {
+        library->log_failure("raw_delete of a segment", VMM_ERR_INVALID_ARGUMENT);
+    }
+}
+
+static void source_set(DeviceIndex device, MempoolId_t id,
+                       std::shared_ptr<caching::CUDAAllocator> segments)
+{
+    auto source = std::make_unique<pool_source>(pool_source{ device, std::move(segments) });
+    vmm_segment_source functions = { segment_take, segment_give, source.get(), segment_bytes };
+    check("createOrIncrefPool", library->pool_source(device, id_of(id), &functions));
+    std::lock_guard<std::mutex> guard(sources_lock);
+    sources[{ device, id }] = std::move(source);
+}
+
+/* An allocator that ends with its source may take the GIL: `gone` outlives the lock. */
+void sources_purge()
+{
+    std::vector<std::unique_ptr<pool_source>> gone;
+    std::lock_guard<std::mutex> guard(sources_lock);
+    for (auto source = sources.begin(); source != sources.end();) {
+        if (library->pool_uses(source->first.first, id_of(source->first.second)) == 0) {
+            gone.push_back(std::move(source->second));
+            source = sources.erase(source);
+        } else {
+            ++source;
+        }
+    }
+}
+
 /* ---- Uses ----------------------------------------------------------------------------------- */
 
 /* PyTorch calls this in destructors. A capture that failed may have left the pool's route, which ends with the pool. */
 void allocator::releasePool(DeviceIndex device, MempoolId_t id)
 {
-    std::lock_guard<std::mutex> guard(begins);
     vmm_status status = library->pool_leave(device, id_of(id));
-    if (library->pool_uses(device, id_of(id)) == 0)
-        routes.erase({ device, id });
+    {
+        std::lock_guard<std::mutex> guard(begins);
+        if (library->pool_uses(device, id_of(id)) == 0)
+            routes.erase({ device, id });
+    }
+    sources_purge();
     if (status != VMM_OK)
         library->log_failure("releasePool", status);
 }
@@ -128,16 +196,28 @@ int allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id)
 void allocator::createOrIncrefPool(DeviceIndex device, MempoolId_t id,
                                    caching::CUDAAllocator *segments)
 {
-    TORCH_CHECK_NOT_IMPLEMENTED(segments == nullptr,
-                                "vmmcache: a torch.cuda.MemPool cannot have an allocator of its "
-                                "own with this version");
-    check("createOrIncrefPool", library->pool_use(device, id_of(id)));
+    createOrIncrefPool(
+        device, id,
+        std::shared_ptr<caching::CUDAAllocator>(segments, [](caching::CUDAAllocator *) {}));
 }
 
+/* A pool has the allocator that it was created with. */
 void allocator::createOrIncrefPool(DeviceIndex device, MempoolId_t id,
                                    std::shared_ptr<caching::CUDAAllocator> segments)
 {
-    createOrIncrefPool(device, id, segments.get());
+    TORCH_CHECK_NOT_IMPLEMENTED(segments.get() != this,
+                                "vmmcache: a torch.cuda.MemPool cannot have this allocator as an "
+                                "allocator of its own");
+    bool is_new = library->pool_uses(device, id_of(id)) == 0;
+    check("createOrIncrefPool", library->pool_use(device, id_of(id)));
+    if (segments == nullptr || !is_new)
+        return;
+    try {
+        source_set(device, id, std::move(segments));
+    } catch (...) {
+        (void)library->pool_leave(device, id_of(id));
+        throw;
+    }
 }
 
 void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id)
@@ -147,11 +227,13 @@ void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id)
 
 void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool is_shared)
 {
+    std::lock_guard<std::mutex> guard(sources_lock);
     check("setUseOnOOM", library->pool_use_on_oom(device, id_of(id), is_shared ? 1 : 0));
 }
 
 void allocator::setNoSplit(DeviceIndex device, MempoolId_t id)
 {
+    std::lock_guard<std::mutex> guard(sources_lock);
     check("setNoSplit", library->pool_no_split(device, id_of(id)));
 }
 

@@ -1,10 +1,11 @@
 /* What the process holds after each round, and whether that grows. See workers.h. */
 #include "workers.h"
 
+#include "support/folder_support.h"
+
 #include "base/arith.h"
 #include "base/hostmem.h"
 
-#include <dirent.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -25,18 +26,6 @@ static uint64_t mappings_count(void)
     return lines;
 }
 
-static uint64_t files_count(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    uint64_t files = 0;
-    if (folder == NULL)
-        return 0;
-    while (readdir(folder) != NULL)
-        files++;
-    (void)closedir(folder);
-    return files;
-}
-
 void drift_sample(struct drift *drift, const vmm_stats *stats)
 {
     uint64_t live = vmm__max(stats->active_bytes.peak, 1);
@@ -45,7 +34,7 @@ void drift_sample(struct drift *drift, const vmm_stats *stats)
     drift->samples[drift->count++] =
         (struct drift_sample){ .host_bytes = vmm__host_outstanding(),
                                .mappings = mappings_count(),
-                               .files = files_count(),
+                               .files = (uint64_t)descriptors_open(),
                                .excess_permille = stats->reserved_bytes.peak * 1000 / live };
 }
 

@@ -1,5 +1,7 @@
-/* The shim's pools: routes, uses, and the states that graph trees save and restore. */
+/* The shim's pools: routes, uses, allocators of their own, and the states that graph trees save and restore. */
 #include "torch/shim/shim_support.hpp"
+
+#include "torch/shim/foreign_allocator.hpp"
 
 #include <thread>
 
@@ -241,15 +243,107 @@ TEST(a_pool_keeps_what_was_set_before)
     }
 }
 
-TEST(what_a_pool_cannot_do_is_refused)
+/* ---- Pools with an allocator of their own ---- */
+
+static void *pool_alloc(size_t bytes)
+{
+    shim().beginAllocateToPool(0, graph, nullptr);
+    void *block = shim().raw_alloc(bytes);
+    shim().endAllocateToPool(0, graph);
+    shim().releasePool(0, graph);
+    return block;
+}
+
+TEST(a_pool_has_its_segments_from_an_allocator_of_its_own)
+{
+    foreign_counts counts;
+    auto own = std::make_shared<foreign::allocator>(&counts);
+    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
+    void *first = pool_alloc(3 * MIB);
+    assert_int_equal(counts.last_bytes, 20 * MIB);
+    void *second = pool_alloc(4 * MIB);
+    void *small = pool_alloc(1000);
+    assert_int_equal(counts.last_bytes, 2 * MIB);
+    assert_int_equal(counts.allocs, 2);
+    assert_true(pool_of(first) == graph && pool_of(small) == graph);
+    assert_true(shim().checkPoolLiveAllocations(0, graph, { first, second, small }));
+    caching::SnapshotInfo one = snapshot_of(graph);
+    assert_int_equal(one.segments.size(), 2);
+    shim().raw_delete(first);
+    assert_ptr_equal(pool_alloc(3 * MIB), first); /* cached */
+    for (void *block : { first, second, small })
+        shim().raw_delete(block);
+    assert_int_equal(counts.frees, 0);
+#if VMM_TEST_TORCH >= 211
+    own.reset();
+    assert_false(counts.is_ended); /* the pool uses it */
+#endif
+    shim().releasePool(0, graph);
+    assert_int_equal(counts.frees, 2);
+#if VMM_TEST_TORCH >= 211
+    assert_true(counts.is_ended);
+#endif
+}
+
+TEST(a_pool_keeps_its_allocator_when_options_are_set)
+{
+    foreign_counts counts;
+    auto own = std::make_shared<foreign::allocator>(&counts);
+    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
+    pool_share(true);
+    shim().setNoSplit(0, graph);
+    void *block = pool_alloc(3 * MIB);
+    assert_int_equal(counts.last_bytes, 4 * MIB);
+    shim().raw_delete(block);
+    shim().releasePool(0, graph);
+    assert_int_equal(counts.allocs, 1);
+    assert_int_equal(counts.frees, 1);
+}
+
+TEST(an_allocator_that_throws_is_out_of_memory)
+{
+    foreign_counts counts;
+    auto own = std::make_shared<foreign::allocator>(&counts);
+    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
+    counts.throws = true;
+    shim().beginAllocateToPool(0, graph, nullptr);
+    assert_true(
+        has(thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(3 * MIB); }), "source"));
+    counts.throws = false;
+    shim().raw_delete(shim().raw_alloc(3 * MIB));
+    shim().endAllocateToPool(0, graph);
+    shim().releasePool(0, graph);
+    shim().releasePool(0, graph);
+    assert_int_equal(counts.frees, 1);
+}
+
+/* As PyTorch does: the memory of a tensor outlives its MemPool. */
+TEST(blocks_outlive_a_pool_with_an_allocator)
+{
+    foreign_counts counts;
+    auto own = std::make_shared<foreign::allocator>(&counts);
+    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
+    void *block = pool_alloc(3 * MIB);
+    logged().clear();
+    shim().releasePool(0, graph);
+    shim().emptyCache(graph);
+    assert_false(has(logged(), "releasePool"));
+    assert_int_equal(counts.frees, 0);
+    shim().raw_delete(block);
+    shim().emptyCache({ 0, 0 });
+    assert_int_equal(counts.frees, 1);
+    assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+}
+
+TEST(a_pool_cannot_have_this_allocator_as_its_own)
 {
 #if VMM_TEST_TORCH >= 211
-    std::shared_ptr<caching::CUDAAllocator> foreign(&shim(), [](caching::CUDAAllocator *) {});
+    foreign::handle own(&shim(), [](caching::CUDAAllocator *) {});
 #else
-    caching::CUDAAllocator *foreign = &shim();
+    foreign::handle own = &shim();
 #endif
     assert_true(
-        has(thrown<c10::NotImplementedError>([&] { shim().createOrIncrefPool(0, graph, foreign); }),
+        has(thrown<c10::NotImplementedError>([&] { shim().createOrIncrefPool(0, graph, own); }),
             "an allocator of its own"));
     assert_int_equal(shim().getPoolUseCount(0, graph), 0);
 }

@@ -8,7 +8,7 @@ from . import _build, _library
 from ._build import NativeError
 
 # Features of PyTorch that the class refuses.
-UNSUPPORTED = ("torch.cuda.MemPool with an allocator of its own", "torch.cuda.caching_allocator_enable(False)")
+UNSUPPORTED = ("torch.cuda.caching_allocator_enable(False)",)
 
 _shim = None  # once installed
 

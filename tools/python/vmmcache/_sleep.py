@@ -54,8 +54,9 @@ def sleep(tags=None, keep=None) -> int:
     The call waits for the work of all devices, and releases idle memory too; the program must not submit work until
     wake().
 
-    Memory that sleeps already stays as it is. Raises VmmError if the host has too little for
-    the contents (all memory is then awake again, if the device still has room for it), during a capture, with VMM_DEBUG, or if PyTorch registers tensors with NCCL.
+    Memory that sleeps already stays as it is. Raises VmmError if the host has too little for the contents (all memory is
+    then awake again, if the device still has room for it), during a capture, with VMM_DEBUG, or if PyTorch registers
+    tensors with NCCL.
     """
     pools = _chosen(tags)
     _device.demand_no_capture("memory cannot sleep")

@@ -1,0 +1,190 @@
+/* Memory of sources: see source.h. */
+#include "cache/grow/source.h"
+#include "base/arith.h"
+#include "base/callback.h"
+#include "base/error.h"
+#include "cache/pool/pools.h"
+#include "cache/reclaim/trim.h"
+
+static void locks_drop(struct vmm_cache *cache, struct lane *held)
+{
+    vmm__lane_unlock(held);
+    vmm__fair_unlock(&cache->grow_lock);
+}
+
+/* The source may have made another lane active. */
+static void locks_take(struct vmm_cache *cache, struct lane *held)
+{
+    vmm__cache_lane_activate(cache, held);
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__lane_lock(held);
+}
+
+/* ---- Segments back ------------------------------------------------------------------------- */
+
+static void segment_return(const struct vmm_cache *cache, struct sourced_segment *segment)
+{
+    struct callback callback;
+    vmm_segment_free_fn give = segment->source.free;
+    vmm__callback_begin(&callback, cache, false);
+    give(segment->source.context, (void *)(uintptr_t)segment->outer, segment->bytes);
+    vmm__callback_end(&callback);
+}
+
+uint64_t vmm__source_return(struct vmm_cache *cache, const struct pool *pool)
+{
+    uint64_t bytes = 0;
+    struct sourced_segment *segment = NULL;
+    do {
+        if (!vmm__source_has_ready(cache))
+            return bytes;
+        vmm__fair_lock(&cache->grow_lock);
+        segment = vmm__limbo_take_segment(&cache->vm);
+        bool counts = segment != NULL && (pool == NULL || segment->account == &pool->account);
+        vmm__fair_unlock(&cache->grow_lock);
+        if (segment == NULL)
+            return bytes;
+        bytes += counts ? segment->bytes : 0;
+        segment_return(cache, segment);
+        vmm__sourced_free(segment);
+    } while (true);
+}
+
+void vmm__source_return_locked(struct vmm_cache *cache, struct lane *held)
+{
+    locks_drop(cache, held);
+    (void)vmm__source_return(cache, NULL);
+    locks_take(cache, held);
+}
+
+void vmm__source_end(struct vmm_cache *cache)
+{
+    struct sourced_segments *segments = &cache->vm.segments;
+    struct sourced_segment *segment = vmm__sourced_take_closed(segments);
+    for (; segment != NULL; segment = vmm__sourced_take_closed(segments)) {
+        segment_return(cache, segment);
+        vmm__sourced_free(segment);
+    }
+}
+
+vmm_status vmm__source_leave(struct pool *pool)
+{
+    uint64_t released_bytes;
+    vmm_status status = vmm__pool_unretain(pool);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__cache_wait(pool->cache);
+    if (status == VMM_OK)
+        status = vmm__trim_pool(pool, 0, &released_bytes);
+    (void)vmm__source_return(pool->cache, NULL);
+    return status;
+}
+
+/* ---- New segments -------------------------------------------------------------------------- */
+
+/* A small heap grows by granules, as others do; a block with chunks of its own has a segment of its own. */
+uint64_t vmm__source_segment_bytes(const struct vmm_cache *cache, const struct heap *heap,
+                                   uint64_t bytes)
+{
+    const struct lane *lane = heap->lane;
+    bool is_exact = heap->is_small || lane->has_own_chunks || cache->no_caching;
+    uint64_t least_bytes = is_exact ? 0 : lane->pool->source.segment_bytes;
+    uint64_t segment_bytes;
+    if (!vmm__align_up_checked(vmm__max(bytes, least_bytes), cache->vm.arena.granule_bytes,
+                               &segment_bytes))
+        return UINT64_MAX;
+    return segment_bytes;
+}
+
+/* Calls the source without locks. Destroying the pool meanwhile is an error of the program. */
+static uint64_t source_call(struct vmm_cache *cache, struct lane *lane, uint64_t bytes)
+{
+    vmm_segment_source source = lane->pool->source;
+    struct callback callback;
+    locks_drop(cache, lane);
+    vmm__callback_begin(&callback, cache, false);
+    void *memory = source.alloc(source.context, bytes, lane->stream);
+    vmm__callback_end(&callback);
+    locks_take(cache, lane);
+    return (uint64_t)(uintptr_t)memory;
+}
+
+/* Makes the memory a chunk, at addresses that stand for it, with a free granule on either side, so that it joins no other
+ * extent. */
+static vmm_status segment_open(struct vmm_cache *cache, struct account *account,
+                               const struct sourced_segment *memory, uint64_t *granule)
+{
+    struct vm *vm = &cache->vm;
+    uint64_t count = memory->bytes >> vm->arena.granule_shift;
+    vmm_status status = vmm__account_check(vm, account, memory->bytes);
+    if (status == VMM_OK)
+        status = vmm__arena_find_or_extend(&vm->arena, count + 2, granule);
+    if (status != VMM_OK)
+        return status;
+    ++*granule;
+    vmm__arena_take(&vm->arena, *granule, count);
+    return vmm__sourced_open(vm, account, *granule, memory);
+}
+
+/* Gives the heap the free block of a new segment. */
+static vmm_status segment_attach(struct vmm_cache *cache, struct heap *heap, uint64_t granule,
+                                 uint64_t bytes, struct block **out)
+{
+    struct vm *vm = &cache->vm;
+    struct lane *lane = heap->lane;
+    struct error_line line;
+    uint64_t address = vmm__arena_address(&vm->arena, granule);
+    vmm__lanes_touch(&cache->lanes, lane); /* the locks were released meanwhile */
+    vmm_status status = vmm__heap_attach(heap, address, bytes, vmm__timeline_now(&lane->timeline));
+    if (status == VMM_OK) {
+        *out = vmm__heap_find(heap, address);
+        return VMM_OK;
+    }
+    vmm__error_save(&line);
+    vmm__vm_discard(vm, granule, bytes >> vm->arena.granule_shift, NULL, 0);
+    (void)vmm__limbo_drain(vm, NULL);
+    vmm__source_return_locked(cache, lane);
+    vmm__error_restore(&line);
+    return status;
+}
+
+/* Gives back memory that was refused. */
+static void memory_return(struct vmm_cache *cache, struct lane *lane,
+                          struct sourced_segment *memory)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    locks_drop(cache, lane);
+    segment_return(cache, memory);
+    locks_take(cache, lane);
+    vmm__error_restore(&line);
+}
+
+vmm_status vmm__source_grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                            struct block **out)
+{
+    struct lane *lane = heap->lane;
+    struct pool *pool = lane->pool;
+    struct sourced_segment memory = { .source = pool->source,
+                                      .bytes = vmm__source_segment_bytes(cache, heap, bytes) };
+    uint64_t granule = 0;
+    vmm_status status = vmm__account_check(&cache->vm, &pool->account, memory.bytes);
+    if (status != VMM_OK)
+        return status;
+    memory.outer = source_call(cache, lane, memory.bytes);
+    if (memory.outer == 0)
+        return vmm__error(VMM_ERR_DEVICE_OOM, "pool %s: its source has no segment of %llu bytes",
+                          lane->pool->name, (unsigned long long)memory.bytes);
+    if (lane->pool == pool)
+        status = segment_open(cache, &pool->account, &memory, &granule);
+    else
+        status = vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                            "alloc: the pool was destroyed while its source was asked");
+    if (status != VMM_OK) {
+        memory_return(cache, lane, &memory);
+        return status;
+    }
+    vmm__cache_log(cache, "source: pool %s: %llu bytes at 0x%llx", pool->name,
+                   (unsigned long long)memory.bytes, (unsigned long long)memory.outer);
+    return segment_attach(cache, heap, granule, memory.bytes, out);
+}

@@ -1,0 +1,54 @@
+/*
+ * The sleep or the wake of one pool: its chunks, their contents and mappings. An order (sleep.h) runs it for each pool.
+ *
+ * Owns: the backups, and the stream of the copies. May be called by: cache/pool, api. Locks: the calls take the grow lock,
+ * and the lanes' locks inside, except those that say otherwise. The pool's phase keeps all other calls from its chunks.
+ */
+#ifndef VMM_CACHE_POOL_POOL_SLEEP_H
+#define VMM_CACHE_POOL_POOL_SLEEP_H
+
+#include "cache/cache.h"
+#include "cache/pool/chunk_copy.h"
+
+/* The chunks of one pool, in the order of their homes. */
+struct chunk_list {
+    struct listed_chunk {
+        struct chunk *chunk;
+        uint64_t home; /* granule */
+    } * items;
+    uint64_t count;
+    uint64_t capacity;
+};
+
+/* One pool of an order. */
+struct pool_sleep {
+    struct vmm_cache *cache;
+    struct pool *pool;
+    const vmm_sleep_options *options;
+    struct chunk_list chunks;
+    struct chunk_copy copy;
+    bool sleeps;         /* what becomes of the pool when the order ends */
+    bool has_contents;   /* they are saved, loaded or cleared */
+    bool has_unfinished; /* copies may still run, because the driver failed to wait */
+};
+
+/* Puts a pool to sleep. On failure wakes what sleeps already; `sleeps` is set if that fails, too. */
+vmm_status vmm__pool_sleep(struct pool_sleep *work);
+
+/* Wakes a pool. On failure a part of it may be awake. */
+vmm_status vmm__pool_wake(struct pool_sleep *work);
+
+/* Ends the wake of a pool: tells the program of the mappings, or, if `sleeps` is set, puts what woke back to sleep. */
+void vmm__pool_wake_end(struct pool_sleep *work);
+
+/* Frees the list of chunks. */
+void vmm__pool_sleep_free(struct pool_sleep *work);
+
+/* Releases the chunks of a pool that sleeps and has no live blocks. The caller holds the grow lock. ERR_HOST_OOM,
+ * ERR_INVALID_ARGUMENT (freed blocks wait for streams). */
+vmm_status vmm__pool_sleep_release_locked(struct pool *pool);
+
+/* Ends the stream of the copies, at the end of the cache; takes no lock. */
+vmm_status vmm__pool_sleep_transfers_close(struct vmm_cache *cache);
+
+#endif

@@ -1,0 +1,628 @@
+/* Pools with a source: their memory is that of a pair of functions of the program. */
+#define _DEFAULT_SOURCE
+#include "support/source_support.h"
+
+#include "cache/cache.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SEGMENT = 20 * MIB };
+
+#define sourced_make(test, from, ...)                                                              \
+    pool_make(test, .name = "sourced", .source = source_of(from, 0), __VA_ARGS__)
+
+static void sourced_end(struct cache_test *test, vmm_pool *pool, struct source *source)
+{
+    assert_ok(vmm_pool_destroy(pool, 0));
+    source_close(source);
+    cache_verify_empty(test);
+}
+
+/* ---- Blocks -------------------------------------------------------------------------------- */
+
+CACHE_TEST(blocks_lie_in_segments_of_the_source)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = pool_make(test, .source = source_of(source, SEGMENT));
+    char *large = pool_alloc(test, pool, 5 * MIB, 1);
+    assert_int_equal(source->last_bytes, SEGMENT);
+    char *small = pool_alloc(test, pool, 100, 1);
+    assert_int_equal(source->last_bytes, 2 * MIB);
+    char *more = pool_alloc(test, pool, 6 * MIB, 1); /* in the first segment */
+    assert_int_equal(source->allocs, 2);
+    vmm_item item = VMM_ITEM_INIT;
+    assert_ok(vmm_find(source->cache, large, &item)); /* the source knows the address */
+    assert_ok(vmm_find(source->cache, more + 1, &item));
+    assert_ok(vmm_find(source->cache, small + 99, &item));
+    assert_int_equal(pool_reserved(pool), SEGMENT + 2 * MIB);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, SEGMENT + 2 * MIB);
+    block_fill(test, large, 5 * MIB, 1, 1);
+    block_fill(test, more, 6 * MIB, 2, 1);
+    block_check(test, large, 5 * MIB, 1, 1);
+    block_check(test, more, 6 * MIB, 2, 1);
+    sourced_verify(test);
+    block_free(test, large);
+    block_free(test, small);
+    block_free(test, more);
+    work_verify(test);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(a_segment_is_as_large_as_a_block_that_needs_more)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    void *block = pool_alloc(test, pool, 33 * MIB + 1, 1);
+    assert_int_equal(source->last_bytes, 34 * MIB);
+    block_free(test, block);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(freed_blocks_are_cached_in_stream_order)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    void *first = pool_alloc(test, pool, 8 * MIB, 1);
+    bool is_certain = flight_begin(test, first, 8 * MIB, 1);
+    block_free(test, first);
+    assert_ptr_equal(pool_alloc(test, pool, 8 * MIB, 1), first); /* the same stream: at once */
+    block_free(test, first);
+    void *other = pool_alloc(test, pool, 8 * MIB, 2);
+    if (is_certain)
+        assert_ptr_not_equal(other, first);
+    flight_end(test);
+    block_free(test, other);
+    work_verify(test);
+    uint64_t allocs = source->allocs;
+    void *third = pool_alloc(test, pool, 8 * MIB, 3); /* an idle segment of another stream */
+    assert_int_equal(source->allocs, allocs);
+    block_free(test, third);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(addresses_of_the_source_need_no_alignment_above_512)
+{
+    struct source *source = source_open(test);
+    source->shift = 512;
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    char *block = pool_alloc(test, pool, 3 * MIB, 1);
+    char *small = pool_alloc(test, pool, 1000, 1);
+    assert_int_equal((uintptr_t)block % 512, 0);
+    block_fill(test, block, 3 * MIB, 7, 1);
+    block_check(test, block, 3 * MIB, 7, 1);
+    vmm_item item = VMM_ITEM_INIT;
+    assert_ok(vmm_find(test->cache, block + 17, &item));
+    assert_int_equal(item.address, (uintptr_t)block);
+    sourced_verify(test);
+    block_free(test, block);
+    block_free(test, small);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(pushes_and_routes_lead_to_a_source)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    assert_ok(vmm_pool_push(pool));
+    void *pushed = block_alloc(test, 3 * MIB, 1);
+    assert_ok(vmm_pool_pop(pool));
+    assert_ok(vmm_pool_route(pool, NULL, NULL));
+    void *routed = block_alloc(test, 300, 1);
+    assert_ok(vmm_pool_unroute(pool));
+    assert_ptr_equal(block_find(test, pushed).pool, pool);
+    assert_ptr_equal(block_find(test, routed).pool, pool);
+    block_free(test, pushed);
+    block_free(test, routed);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(a_block_that_another_stream_uses_waits)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    void *block = pool_alloc(test, pool, 4 * MIB, 1);
+    bool is_certain = flight_begin(test, block, 4 * MIB, 2);
+    assert_ok(vmm_record_stream(test->cache, block, test->streams[2]));
+    block_free(test, block);
+    if (is_certain) {
+        assert_int_equal(cache_scan(test).waiting_blocks, 1);
+        assert_int_equal(pool_trim(pool, 0), 0);
+    }
+    flight_end(test);
+    work_verify(test);
+    assert_int_equal(pool_trim(pool, 0), 4 * MIB);
+    assert_int_equal(source->frees, 1);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(names_pins_and_wrong_pointers_know_the_outer_address)
+{
+    char line[64];
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    char *block = pool_alloc(test, pool, 3 * MIB, 1);
+    assert_ok(vmm_name(test->cache, block, "logits"));
+    assert_string_equal(block_find(test, block).name, "logits");
+    assert_ok(vmm_pin(test->cache, block));
+    assert_int_equal(cache_stats(test).unmovable_bytes, 3 * MIB);
+    assert_ok(vmm_unpin(test->cache, block));
+    assert_status(vmm_free(test->cache, block + 512), VMM_ERR_UNKNOWN_POINTER);
+    (void)snprintf(line, sizeof line, "byte 512 of the block at 0x%llx",
+                   (unsigned long long)(uintptr_t)block);
+    assert_non_null(strstr(vmm_last_error(), line));
+    block_free(test, block);
+    assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+    (void)snprintf(line, sizeof line, "0x%llx", (unsigned long long)(uintptr_t)block);
+    assert_non_null(strstr(vmm_last_error(), line));
+    sourced_end(test, pool, source);
+}
+
+/* A segment's inner addresses may have been those of other blocks. */
+CACHE_TEST(a_stale_pointer_frees_no_block_of_a_source)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    char *stale[64];
+    char *live[64];
+    vmm_item item = VMM_ITEM_INIT;
+    for (int i = 0; i < 64; i++)
+        stale[i] = pool_alloc(test, vmm_cache_pool(test->cache), 1, (unsigned)i % 4);
+    for (int i = 0; i < 64; i++)
+        block_free(test, stale[i]);
+    cache_trim_all(test);
+    for (int i = 0; i < 64; i++)
+        live[i] = pool_alloc(test, pool, 1, (unsigned)i % 4);
+    uint64_t inner = vmm__sourced_inner(&test->cache->vm, (uintptr_t)live[0]);
+    assert_int_not_equal(inner, (uintptr_t)live[0]);
+    void *pointer = (void *)(uintptr_t)inner;
+    assert_status(vmm_free(test->cache, pointer), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_pin(test->cache, pointer), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_find(test->cache, pointer, &item), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_record_stream(test->cache, pointer, test->streams[2]),
+                  VMM_ERR_UNKNOWN_POINTER);
+    assert_refused(vmm_pool_place(pool, pointer, 1, test->streams[0]), "no free memory there");
+    for (int i = 0; i < 64; i++) {
+        assert_status(vmm_free(test->cache, stale[i]), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(block_find(test, live[i]).requested_bytes, 1);
+    }
+    for (int i = 0; i < 64; i++)
+        block_free(test, live[i]);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(a_block_is_resized_in_its_segment_or_copied)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = pool_make(test, .source = source_of(source, SEGMENT));
+    void *block = pool_alloc(test, pool, 5 * MIB, 1);
+    block_fill(test, block, 5 * MIB, 3, 1);
+    void *grown = NULL;
+    assert_ok(vmm_resize(test->cache, block, 12 * MIB, &grown));
+    assert_ptr_equal(grown, block);
+    void *moved = NULL;
+    assert_ok(vmm_resize(test->cache, grown, 24 * MIB, &moved));
+    assert_ptr_not_equal(moved, block);
+    assert_int_equal(source->allocs, 2);
+    block_check(test, moved, 5 * MIB, 3, 1);
+    work_verify(test);
+    sourced_verify(test);
+    block_free(test, moved);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(a_placed_block_returns_to_its_address)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    char *block = pool_alloc(test, pool, 3 * MIB, 1);
+    char *small = pool_alloc(test, pool, 700, 1);
+    assert_ok(vmm_pool_retain(pool));
+    block_free(test, block);
+    block_free(test, small);
+    assert_ok(vmm_pool_place(pool, small, 700, test->streams[1]));
+    assert_ok(vmm_pool_place(pool, block, 3 * MIB, test->streams[1]));
+    assert_refused(vmm_pool_place(pool, block, 3 * MIB, test->streams[1]), "in the way");
+    assert_ptr_equal(block_find(test, block).pool, pool);
+    assert_ok(vmm_pool_drop(pool));
+    block_free(test, block);
+    block_free(test, small);
+    sourced_end(test, pool, source);
+}
+
+/* ---- Segments back ------------------------------------------------------------------------- */
+
+CACHE_TEST(a_trim_gives_whole_idle_segments_back)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = pool_make(test, .source = source_of(source, SEGMENT));
+    void *kept = pool_alloc(test, pool, 2 * MIB, 1);
+    void *beside = pool_alloc(test, pool, 10 * MIB, 1);
+    void *alone = pool_alloc(test, pool, 30 * MIB, 1);
+    assert_int_equal(source->allocs, 2);
+    block_free(test, beside);
+    block_free(test, alone);
+    work_verify(test);
+    assert_int_equal(cache_trim(test, 0), 30 * MIB);
+    assert_int_equal(source->frees, 1);
+    assert_int_equal(pool_reserved(pool), SEGMENT);
+    sourced_verify(test);
+    block_free(test, kept);
+    assert_int_equal(pool_trim(pool, 0), SEGMENT);
+    assert_int_equal(source->frees, 2);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(idle_segments_go_back_before_a_request_of_another_pool_fails)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    block_free(test, pool_alloc(test, pool, 64 * MIB, 1));
+    void *block = block_alloc(test, CACHE_LIMIT - 16 * MIB, 2);
+    assert_ptr_equal(block_find(test, block).pool, vmm_cache_pool(test->cache));
+    assert_int_equal(source->frees, 1);
+    block_free(test, block);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(a_pool_with_live_blocks_stays)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    void *block = pool_alloc(test, pool, 64 * MIB, 1);
+    assert_refused(vmm_pool_destroy(pool, 0), "has live blocks");
+    assert_refused(vmm_pool_destroy(pool, 1), "that of its source");
+    block_free(test, block);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(the_end_of_a_pool_waits_for_its_work)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    for (int i = 0; i < 8; i++) {
+        void *block = pool_alloc(test, pool, 8 * MIB, (unsigned)i % 4);
+        block_fill(test, block, 8 * MIB, 3, (unsigned)i % 4);
+        block_free(test, block);
+    }
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(the_end_of_the_cache_gives_live_segments_back)
+{
+    struct source *source = source_open(test);
+    vmm_pool_options options = { .struct_size = sizeof options, .source = source_of(source, 0) };
+    vmm_cache *cache = cache_second(test);
+    vmm_pool *pool;
+    void *block;
+    assert_ok(vmm_pool_create(cache, &options, &pool));
+    assert_ok(vmm_alloc_from(pool, 8, test->streams[2], &block));
+    assert_ok(vmm_alloc_from(pool, 8 * MIB, test->streams[1], &block));
+    block_fill(test, block, 8 * MIB, 3, 1);
+    assert_ok(vmm_destroy(cache));
+    assert_int_equal(source->frees, 2);
+    source_close(source);
+}
+
+CACHE_TEST(decay_gives_segments_back)
+{
+    cache_restart_with(test, .decay_ms = 1);
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    block_free(test, pool_alloc(test, pool, 8 * MIB, 1));
+    work_verify(test);
+    for (int i = 0; i < 1000 && source->frees == 0; i++) {
+        usleep(2000);
+        assert_ok(vmm_poll(test->cache));
+    }
+    assert_int_equal(source->frees, 1);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(without_caching_each_free_gives_a_segment_back)
+{
+    cache_restart_with(test, .no_caching = VMM_ON);
+    struct source *source = source_open(test);
+    vmm_pool *pool = pool_make(test, .source = source_of(source, SEGMENT));
+    void *block = pool_alloc(test, pool, 3 * MIB, 1);
+    void *small = pool_alloc(test, pool, 3, 1);
+    assert_int_equal(source->live_bytes, 6 * MIB);
+    block_free(test, block);
+    block_free(test, small);
+    assert_int_equal(source->frees, 2);
+    sourced_end(test, pool, source);
+}
+
+/* ---- Refusals ------------------------------------------------------------------------------ */
+
+CACHE_TEST(a_source_without_memory_is_out_of_memory)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    source->refusals = 1000;
+    void *block = test;
+    assert_status(vmm_alloc_from(pool, 3 * MIB, test->streams[1], &block), VMM_ERR_DEVICE_OOM);
+    assert_non_null(strstr(vmm_last_error(), "pool sourced"));
+    assert_non_null(strstr(vmm_last_error(), "source"));
+    assert_ptr_equal(block, test);
+    source->refusals = 0;
+    block_free(test, pool_alloc(test, pool, 3 * MIB, 1));
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(a_source_is_asked_again_after_memory_was_released)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    block_free(test, block_alloc(test, 64 * MIB, 1));
+    work_verify(test);
+    source->refusals = 1;
+    block_free(test, pool_alloc(test, pool, 30 * MIB, 1));
+    assert_true(cache_stats(test).reserved_bytes.current <= 64 * MIB);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(limits_count_segments)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 16 * MIB);
+    void *block = pool_alloc(test, pool, 10 * MIB, 1);
+    void *more = NULL;
+    assert_status(vmm_alloc_from(pool, 8 * MIB, test->streams[1], &more), VMM_ERR_DEVICE_OOM);
+    assert_non_null(strstr(vmm_last_error(), "pool sourced"));
+    assert_int_equal(source->allocs, 1);
+    assert_ok(vmm_pool_limit_set(pool, 0));
+    assert_status(vmm_alloc_from(pool, CACHE_LIMIT, test->streams[1], &more), VMM_ERR_DEVICE_OOM);
+    assert_int_equal(source->allocs, 1);
+    block_free(test, block);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(memory_that_cannot_be_used_goes_back_at_once)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    void *block = NULL;
+    source->shift = 8;
+    assert_refused(vmm_alloc_from(pool, 3 * MIB, test->streams[1], &block), "no multiple of 512");
+    source->shift = 0;
+    source->same = block_alloc(test, 8 * MIB, 1);
+    assert_refused(vmm_alloc_from(pool, 3 * MIB, test->streams[1], &block), "of this cache");
+    block_free(test, source->same);
+    source->same = NULL;
+    void *first = pool_alloc(test, pool, 3 * MIB, 1);
+    source->same = (char *)first + 2 * MIB;
+    assert_refused(vmm_alloc_from(pool, 8 * MIB, test->streams[1], &block), "gave before");
+    source->same = NULL;
+    assert_null(block);
+    assert_int_equal(source->allocs, source->frees + 1);
+    block_free(test, first);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(what_needs_mappings_is_refused)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    void *block = pool_alloc(test, pool, 3 * MIB, 1);
+    void *out = NULL;
+    vmm_share *share = NULL;
+    assert_refused(vmm_pool_sleep(&pool, 1, NULL, NULL), "pool sourced has a source");
+    assert_status(vmm_reserve(pool, 64 * MIB, 0, test->streams[1], &out), VMM_ERR_UNSUPPORTED);
+    assert_non_null(strstr(vmm_last_error(), "pool sourced has a source"));
+    assert_status(vmm_alloc_aligned(pool, 3 * MIB, 4096, test->streams[1], &out),
+                  VMM_ERR_UNSUPPORTED);
+    assert_non_null(strstr(vmm_last_error(), "pool sourced"));
+    assert_refused(vmm_share_export(test->cache, block, &share), "not of a shareable pool");
+    assert_status(vmm_commit(test->cache, block, 0, 2 * MIB), VMM_ERR_UNKNOWN_POINTER);
+    assert_ok(vmm_alloc_aligned(pool, 3 * MIB, 512, test->streams[1], &out));
+    block_free(test, out);
+    block_free(test, block);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(wrong_options_are_refused)
+{
+    vmm_pool *pool = NULL;
+    struct source *source = source_open(test);
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.source.alloc = source_alloc;
+    assert_refused(vmm_pool_create(test->cache, &options, &pool), "no function free");
+    options.source = (vmm_segment_source){ .free = source_free };
+    assert_refused(vmm_pool_create(test->cache, &options, &pool), "no function alloc");
+    options.source = (vmm_segment_source){ .segment_bytes = 1 };
+    assert_refused(vmm_pool_create(test->cache, &options, &pool), "no function alloc");
+    options.source = (vmm_segment_source)source_of(source, 0);
+    options.shareable = 1;
+    assert_refused(vmm_pool_create(test->cache, &options, &pool), "cannot be exported");
+    assert_null(pool);
+    source_close(source);
+}
+
+/* ---- With other options -------------------------------------------------------------------- */
+
+CACHE_TEST(a_pool_with_no_split_has_a_segment_for_each_block)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = pool_make(test, .no_split = 1, .source = source_of(source, SEGMENT));
+    void *block = pool_alloc(test, pool, 3 * MIB, 1);
+    void *small = pool_alloc(test, pool, 3, 1);
+    assert_int_equal(source->live_bytes, 6 * MIB);
+    block_free(test, block);
+    assert_ptr_equal(pool_alloc(test, pool, 4 * MIB, 1), block);
+    assert_int_equal(source->allocs, 2);
+    sourced_verify(test);
+    block_free(test, block);
+    block_free(test, small);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(a_pool_with_use_on_oom_lends_its_segments)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .use_on_oom = 1);
+    assert_ok(vmm_pool_retain(pool));
+    void *first = pool_alloc(test, pool, 96 * MIB, 1);
+    block_free(test, first);
+    void *block = block_alloc(test, 64 * MIB, 2);
+    assert_ptr_equal(block, first);
+    assert_ptr_equal(block_find(test, block).pool, pool);
+    block_fill(test, block, 64 * MIB, 5, 2);
+    block_check(test, block, 64 * MIB, 5, 2);
+    work_verify(test);
+    block_free(test, block);
+    assert_ok(vmm_pool_drop(pool));
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(a_graph_pool_keeps_its_segments_until_its_end)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = sourced_make(test, source, .kind = VMM_POOL_GRAPH);
+    void *first = pool_alloc(test, pool, 8 * MIB, 1);
+    assert_ok(vmm_pool_route(pool, NULL, NULL));
+    capture_begin(test, 1);
+    void *block = block_alloc(test, 8 * MIB, 1);
+    block_free(test, block);
+    assert_ptr_equal(block_alloc(test, 8 * MIB, 1), block);
+    assert_refused(vmm_pool_destroy(pool, 0), "is pushed or routed");
+    block_free(test, block);
+    block_free(test, first);
+    assert_ok(vmm_pool_unroute(pool));
+    assert_refused(vmm_pool_destroy(pool, 0), "capture");
+    capture_end(test, 1);
+    work_verify(test);
+    assert_int_equal(pool_trim(pool, 0), 0);
+    assert_int_equal(source->frees, 0);
+    sourced_end(test, pool, source);
+}
+
+CACHE_TEST(the_functions_of_a_source_may_call_the_cache)
+{
+    struct source *source = source_open(test);
+    source->calls = test->cache;
+    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
+    block_free(test, pool_alloc(test, pool, 3 * MIB, 1));
+    work_verify(test);
+    assert_int_equal(cache_trim(test, 0), 4 * MIB);
+    block_free(test, pool_alloc(test, pool, 3 * MIB, 1));
+    sourced_end(test, pool, source);
+}
+
+/* ---- Reports ------------------------------------------------------------------------------- */
+
+static int item_note(void *context, const vmm_item *item)
+{
+    uint64_t *sums = context;
+    sums[item->kind] += item->bytes;
+    return 0;
+}
+
+CACHE_TEST(a_walk_shows_segments_at_their_addresses)
+{
+    struct source *source = source_open(test);
+    vmm_pool *pool = pool_make(test, .source = source_of(source, SEGMENT));
+    void *blocks[6];
+    uint64_t sums[2] = { 0, 0 };
+    for (unsigned i = 0; i < 6; i++)
+        blocks[i] = pool_alloc(test, pool, (7 + 3 * i) * MIB / 2, i % 4);
+    void *own = block_alloc(test, 3 * MIB, 1);
+    sourced_verify(test); /* addresses rise */
+    assert_ok(vmm_pool_walk(pool, item_note, sums));
+    assert_int_equal(sums[VMM_ITEM_CHUNK], pool_reserved(pool));
+    assert_int_equal(sums[VMM_ITEM_BLOCK], pool_reserved(pool));
+    block_free(test, own);
+    for (unsigned i = 0; i < 6; i++)
+        block_free(test, blocks[i]);
+    sourced_end(test, pool, source);
+}
+
+/* ---- Random calls -------------------------------------------------------------------------- */
+
+CACHE_TEST(random_calls_keep_contents_and_sums)
+{
+    enum { BLOCKS = 24, ROUNDS = 600 };
+    struct source *source = source_open(test);
+    vmm_pool *pool = pool_make(test, .source = source_of(source, 8 * MIB));
+    void *blocks[BLOCKS] = { NULL };
+    size_t sizes[BLOCKS];
+    uint64_t seed = 11;
+    for (int round = 0; round < ROUNDS; round++) {
+        unsigned i = (unsigned)(random_next(&seed) % BLOCKS);
+        unsigned stream = i % 4;
+        if (blocks[i] != NULL && sizes[i] >= 512)
+            block_check(test, blocks[i], sizes[i] & ~(size_t)511, i, stream);
+        block_free(test, blocks[i]);
+        blocks[i] = NULL;
+        sizes[i] = random_bytes(&seed, 12 * MIB);
+        source->refusals = random_next(&seed) % 16 == 0 ? 1 : 0;
+        vmm_status status = vmm_alloc_from(i % 3 == 0 ? vmm_cache_pool(test->cache) : pool,
+                                           sizes[i], test->streams[stream], &blocks[i]);
+        if (status != VMM_ERR_DEVICE_OOM)
+            assert_ok(status);
+        if (status == VMM_OK && sizes[i] >= 512)
+            block_fill(test, blocks[i], sizes[i] & ~(size_t)511, i, stream);
+        if (round % 50 == 0) {
+            work_verify(test);
+            (void)pool_trim(pool, 0);
+            sourced_verify(test);
+            assert_int_equal(source->live_bytes, pool_reserved(pool));
+        }
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        block_free(test, blocks[i]);
+    sourced_end(test, pool, source);
+}
+
+/* ---- Threads ------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, STEPS = 300, SLOTS = 32 };
+
+struct crowd {
+    struct cache_test *test;
+    vmm_pool *pool;
+    _Atomic(void *) slots[SLOTS]; /* any thread frees what any other made */
+    atomic_uint seed;
+};
+
+static void *crowd_run(void *context)
+{
+    struct crowd *crowd = context;
+    uint64_t seed = ++crowd->seed;
+    for (int step = 0; step < STEPS; step++) {
+        uint64_t bits = random_next(&seed);
+        void *block = NULL;
+        vmm_stream stream = crowd->test->streams[bits % 4];
+        vmm_status status =
+            vmm_alloc_from(crowd->pool, random_bytes(&seed, 6 * MIB), stream, &block);
+        assert_true(status == VMM_OK || status == VMM_ERR_DEVICE_OOM);
+        if (block != NULL && bits % 8 == 0)
+            assert_ok(vmm_record_stream(crowd->test->cache, block, crowd->test->streams[0]));
+        block = atomic_exchange(&crowd->slots[bits / 8 % SLOTS], block);
+        assert_ok(vmm_free(crowd->test->cache, block));
+        if (bits % 64 == 0)
+            assert_ok(vmm_pool_trim(crowd->pool, 0, NULL));
+    }
+    return NULL;
+}
+
+CACHE_TEST(threads_share_a_source)
+{
+    struct source *source = source_open(test);
+    struct crowd crowd = { .test = test,
+                           .pool = pool_make(test, .source = source_of(source, 8 * MIB)) };
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, crowd_run, &crowd), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    sourced_verify(test);
+    for (int i = 0; i < SLOTS; i++)
+        block_free(test, crowd.slots[i]);
+    work_verify(test);
+    sourced_verify(test);
+    sourced_end(test, crowd.pool, source);
+}
+
+CACHE_MAIN()
