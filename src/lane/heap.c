@@ -346,18 +346,16 @@ struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t ep
 
 /* ---- Extents ------------------------------------------------------------------------------ */
 
-vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes, uint64_t epoch)
+/* Makes sure that bytes can be attached. */
+static vmm_status attach_prepare(struct heap *heap)
 {
-    const struct arena *arena = heap->directory->arena;
     vmm_status status = vmm__heap_records_keep(heap, 1);
-    if (status == VMM_OK)
-        status = vmm__views_open(heap);
-    if (status != VMM_OK)
-        return status;
-    uint64_t granule = vmm__arena_granule(arena, address);
-    status = vmm__directory_give(heap->directory, heap, granule, bytes >> arena->granule_shift);
-    if (status != VMM_OK)
-        return status;
+    return status == VMM_OK ? vmm__views_open(heap) : status;
+}
+
+/* Puts a free block over granules that the heap owns in the directory. */
+static void extent_enter(struct heap *heap, uint64_t address, uint64_t bytes, uint64_t epoch)
+{
     struct block *prev = NULL;
     struct block *next = NULL;
     uint64_t end = address + bytes;
@@ -373,19 +371,27 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
     slot_enter(heap, block);
     (void)block_release(heap, block);
     heap->bytes += bytes;
+}
+
+vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes, uint64_t epoch)
+{
+    const struct arena *arena = heap->directory->arena;
+    uint64_t granule = vmm__arena_granule(arena, address);
+    vmm_status status = attach_prepare(heap);
+    if (status == VMM_OK)
+        status = vmm__directory_give(heap->directory, heap, granule, bytes >> arena->granule_shift);
+    if (status != VMM_OK)
+        return status;
+    extent_enter(heap, address, bytes, epoch);
     vmm__views_enter(heap, address, bytes);
     vmm__listener_call(heap, VMM_CHANGE_MAP, address, bytes);
     return VMM_OK;
 }
 
-vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t address,
-                            uint64_t bytes)
+/* Cuts whole granules out of a free block. Uses up to two records. */
+static void extent_leave(struct heap *heap, struct block *block, uint64_t address, uint64_t bytes)
 {
     const struct arena *arena = heap->directory->arena;
-    vmm_status status = vmm__heap_records_keep(heap, 2);
-    if (status != VMM_OK)
-        return status;
-    vmm__views_leave(heap, address, bytes);
     block = block_cut(heap, block, address, bytes);
     slot_leave(heap, block);
     if (block->prev != NULL)
@@ -398,7 +404,36 @@ vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t add
     heap->bytes -= bytes;
     if (heap->bytes == 0)
         vmm__heap_drained_push(heap);
+}
+
+vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t address,
+                            uint64_t bytes)
+{
+    vmm_status status = vmm__heap_records_keep(heap, 2);
+    if (status != VMM_OK)
+        return status;
+    vmm__views_leave(heap, address, bytes);
+    extent_leave(heap, block, address, bytes);
     vmm__listener_call(heap, VMM_CHANGE_UNMAP, address, bytes);
+    return VMM_OK;
+}
+
+vmm_status vmm__heap_hand(struct heap *from, struct block *block, uint64_t address, uint64_t bytes,
+                          struct heap *to, uint64_t epoch)
+{
+    const struct arena *arena = from->directory->arena;
+    uint64_t granule = vmm__arena_granule(arena, address);
+    vmm_status status = vmm__heap_records_keep(from, 2);
+    if (status == VMM_OK)
+        status = attach_prepare(to);
+    if (status != VMM_OK)
+        return status;
+    vmm__views_hand(from, to, address, bytes, epoch);
+    extent_leave(from, block, address, bytes);
+    vmm__listener_call(from, VMM_CHANGE_UNMAP, address, bytes);
+    (void)vmm__directory_give(to->directory, to, granule, bytes >> arena->granule_shift);
+    extent_enter(to, address, bytes, epoch);
+    vmm__listener_call(to, VMM_CHANGE_MAP, address, bytes);
     return VMM_OK;
 }
 

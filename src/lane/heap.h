@@ -90,6 +90,7 @@ struct heap {
     struct block_store store;
     uint64_t view_chunks;    /* chunks of the heap that have places in views */
     uint64_t occupied_bytes; /* of its blocks in views */
+    uint64_t pinned_bytes;   /* free in partly live chunks, as the last plan counted them */
     _Alignas(64) struct lane *lane;
     uint64_t bytes;                   /* of its extents; changes under the grow lock */
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
@@ -225,6 +226,11 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
 /* Removes whole granules of a free block from the heap. ERR_HOST_OOM. */
 vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t address,
                             uint64_t bytes);
+
+/* Moves whole chunks of a large heap's free block to another large heap, where they lie, with their places in views.
+ * `epoch` is of the other heap's timeline: their stamp. ERR_HOST_OOM. */
+vmm_status vmm__heap_hand(struct heap *from, struct block *block, uint64_t address, uint64_t bytes,
+                          struct heap *to, uint64_t epoch);
 
 /* The block of an extent that contains an address which the heap owns. */
 struct block *vmm__heap_cover(const struct heap *heap, uint64_t address);

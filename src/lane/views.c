@@ -72,10 +72,12 @@ static bool barrier_is_set(const struct views *views, uint64_t granule)
     return (word & barrier_bit(granule)) != 0;
 }
 
-/* Rows of other heaps share the word. */
+/* Rows of other heaps share the word. Mostly the bit stays as it is, and a load is cheap. */
 static void barrier_set(struct views *views, uint64_t granule, bool is_set)
 {
     _Atomic uint64_t *word = barrier_word(views, granule);
+    if (barrier_is_set(views, granule) == is_set)
+        return;
     if (is_set)
         atomic_fetch_or_explicit(word, barrier_bit(granule), memory_order_relaxed);
     else
@@ -307,9 +309,10 @@ static uint64_t left_find(const struct views *views, uint64_t granule)
     const struct chunk *chunk = vmm__vm_chunk(views->vm, granule - 1);
     if (chunk == NULL || vmm__chunk_is_home(chunk, granule - 1))
         return NO_GRANULE;
-    uint64_t left = place_containing(views, chunk, granule - 1);
-    bool is_same =
-        views->places[left].chunk != 0 && views->places[left].view == views->places[granule].view;
+    uint64_t left = views->places[granule - 1].first; /* out of date if that place is in no row */
+    bool is_same = left + chunk->granules == granule &&
+                   views->places[left].chunk == vmm__chunk_id(views->vm, chunk) &&
+                   views->places[left].view == views->places[granule].view;
     return is_same ? left : NO_GRANULE;
 }
 
@@ -372,6 +375,7 @@ static void place_enter(struct heap *heap, struct chunk *chunk, uint64_t granule
     struct view_place *place = &views->places[granule];
     place->chunk = vmm__chunk_id(views->vm, chunk);
     place->epoch = vmm__timeline_now(&heap->lane->timeline); /* its work may be unfinished */
+    views->places[granule + chunk->granules - 1].first = granule;
     (void)vmm__directory_give(views->directory, heap, granule, chunk->granules);
     struct joint joint = joint_of(heap, granule);
     runs_around_leave(heap, &joint);
@@ -449,6 +453,119 @@ void vmm__views_leave(struct heap *heap, uint64_t address, uint64_t bytes)
         return;
     vmm__views_update(heap);
     chunks_visit(heap, address, bytes, chunk_leave);
+}
+
+/* ---- Chunks that change heaps ------------------------------------------------------------------- */
+
+/* Idle chunks at consecutive homes that change from one heap to another. Each step is done for all of their places before
+ * the next one begins. */
+struct hand {
+    struct heap *from;
+    struct heap *to;
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t epoch; /* of the new heap's timeline: a stamp for their places */
+    uint64_t chunks;
+};
+
+typedef void (*hand_step)(const struct hand *hand, uint64_t granule);
+
+/* Calls for each place, in a row, of the chunks. Stores the number of chunks that have places. */
+static void hand_each(struct hand *hand, hand_step step)
+{
+    const struct views *views = views_of(hand->from);
+    const struct arena *arena = &views->vm->arena;
+    uint64_t last = vmm__arena_granule(arena, hand->address + hand->bytes - 1);
+    hand->chunks = 0;
+    for (uint64_t granule = vmm__arena_granule(arena, hand->address); granule <= last;) {
+        const struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
+        hand->chunks += chunk->places > 0 ? 1 : 0;
+        for (uint64_t at = chunk->place; at != NO_GRANULE; at = views->vm->next_places[at]) {
+            if (views->places[at].chunk != 0)
+                step(hand, at);
+        }
+        granule = chunk->first + chunk->granules;
+    }
+}
+
+/* Takes the runs that contain a place, or touch it, out of the indexes of both heaps. */
+static void hand_runs_leave(const struct hand *hand, uint64_t granule)
+{
+    const struct views *views = views_of(hand->from);
+    uint64_t left = views->places[granule].left;
+    uint64_t right = right_find(views, granule);
+    struct heap *left_heap = left == NO_GRANULE ? NULL : heap_at(views, left);
+    if (left_heap == hand->from || left_heap == hand->to)
+        run_leave(left_heap, barrier_to_left(views, left));
+    run_leave(hand->from, granule);
+    if (right != NO_GRANULE && heap_at(views, right) == hand->to)
+        run_leave(hand->to, right);
+}
+
+static void hand_own(const struct hand *hand, uint64_t granule)
+{
+    struct views *views = views_of(hand->from);
+    views->places[granule].epoch = hand->epoch;
+    (void)vmm__directory_give(views->directory, hand->to, granule,
+                              chunk_of(views, granule)->granules);
+}
+
+/* Forces a barrier at a place whose left neighbour belongs to another heap, or no longer does. */
+static void force_settle(struct views *views, const struct heap *heap, uint64_t granule)
+{
+    struct view_place *place = &views->places[granule];
+    place->is_forced = place->left == NO_GRANULE || heap_at(views, place->left) != heap;
+    (void)barrier_settle(views, granule);
+}
+
+static void hand_barriers_settle(const struct hand *hand, uint64_t granule)
+{
+    struct views *views = views_of(hand->from);
+    uint64_t right = right_find(views, granule);
+    struct heap *right_heap = right == NO_GRANULE ? NULL : heap_at(views, right);
+    force_settle(views, hand->to, granule);
+    if (right_heap == hand->from || right_heap == hand->to)
+        force_settle(views, right_heap, right);
+}
+
+/* Puts the run that contains a place into its heap's index, unless it is there. */
+static void run_of_enter(const struct hand *hand, uint64_t granule)
+{
+    const struct views *views = views_of(hand->from);
+    struct heap *heap = heap_at(views, granule);
+    uint64_t barrier = barrier_to_left(views, granule);
+    if ((heap == hand->from || heap == hand->to) && views->places[barrier].run.link == NULL)
+        run_enter(heap, barrier);
+}
+
+/* The run that contains a place contains its left neighbour, too, if that belongs to the same heap. */
+static void hand_runs_enter(const struct hand *hand, uint64_t granule)
+{
+    const struct views *views = views_of(hand->from);
+    uint64_t left = views->places[granule].left;
+    uint64_t right = right_find(views, granule);
+    run_of_enter(hand, granule);
+    if (views->places[granule].is_forced && left != NO_GRANULE)
+        run_of_enter(hand, left);
+    if (right != NO_GRANULE && barrier_is_set(views, right))
+        run_of_enter(hand, right);
+}
+
+void vmm__views_hand(struct heap *from, struct heap *to, uint64_t address, uint64_t bytes,
+                     uint64_t epoch)
+{
+    struct hand hand = {
+        .from = from, .to = to, .address = address, .bytes = bytes, .epoch = epoch
+    };
+    if (from->view_chunks == 0)
+        return;
+    vmm__views_update(from);
+    hand_each(&hand, hand_runs_leave);
+    hand_each(&hand, hand_own);
+    hand_each(&hand, hand_barriers_settle);
+    hand_each(&hand, hand_runs_enter);
+    from->view_chunks -= hand.chunks;
+    to->view_chunks += hand.chunks;
 }
 
 /* Begins the record of a place; the first one of a chunk makes the heap measure the chunk. */

@@ -23,8 +23,8 @@
  *  5. a place's users are the blocks in views that lie over it; a heap's occupied_bytes are the bytes of its blocks in
  *     views;
  *  6. two rows are at least one granule apart, and a view has a chunk at most once;
- *  7. left is the place of the same view that ends where a place starts, and the list of ends has exactly the first and
- *     last places of rows;
+ *  7. left is the place of the same view that ends where a place starts, first leads from the last granule of a place to
+ *     its first one, and the list of ends has exactly the first and last places of rows;
  *  8. a heap's view_chunks is the number of its chunks that have places.
  * Called by: the lane module, and src/cache to add and remove places. Locks: the lock of the chunk's lane guards its
  * places, its runs and its barriers; the grow lock also guards adding and removing places, `left` and the list of ends.
@@ -43,6 +43,7 @@ struct view_place {
     uint64_t turn;  /* views.turn when the latest block over it was taken */
     uint64_t epoch; /* of the heap's timeline: the latest free of a block over it */
     uint64_t left;  /* granule of the place before it in its row; NO_GRANULE: none */
+    uint64_t first; /* in the record of a place's last granule: its first one */
     bool is_forced; /* see above */
     bool is_end;    /* the first or last of its row, and in the list of ends */
     uint64_t ends_before;
@@ -158,6 +159,11 @@ void vmm__views_update(struct heap *heap);
 /* Free chunks were attached to the heap, or are about to be detached; they may have places. */
 void vmm__views_enter(struct heap *heap, uint64_t address, uint64_t bytes);
 void vmm__views_leave(struct heap *heap, uint64_t address, uint64_t bytes);
+
+/* Idle chunks of a heap, at consecutive homes, change to another heap of the same kind, with their places. `epoch` is of
+ * that heap's timeline: a stamp for the places. The caller holds the locks of both lanes and the grow lock. */
+void vmm__views_hand(struct heap *from, struct heap *to, uint64_t address, uint64_t bytes,
+                     uint64_t epoch);
 
 /* Checks the numbered invariants for the chunks of a heap. */
 vmm_status vmm__views_check(const struct heap *heap);

@@ -277,6 +277,14 @@ vmm_status vmm__timeline_record_last(struct timeline *timeline)
     return status;
 }
 
+uint64_t vmm__timeline_passed(struct timeline *timeline)
+{
+    vmm__mutex_lock(&timeline->lock);
+    uint64_t passed = timeline->passed;
+    vmm__mutex_unlock(&timeline->lock);
+    return passed;
+}
+
 vmm_status vmm__timeline_query(struct timeline *timeline, uint64_t epoch)
 {
     vmm__mutex_lock(&timeline->lock);

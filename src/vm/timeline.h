@@ -113,6 +113,9 @@ vmm_status vmm__timeline_record(struct timeline *timeline, uint64_t epoch);
 /* Records the last event of a stream, which no thread captures any longer, whatever was announced. */
 vmm_status vmm__timeline_record_last(struct timeline *timeline);
 
+/* The latest epoch that is known to have passed. Does not ask the driver. */
+uint64_t vmm__timeline_passed(struct timeline *timeline);
+
 /* VMM_OK if `epoch` has passed, VMM__PENDING if not; records an event if there is none for it. */
 vmm_status vmm__timeline_query(struct timeline *timeline, uint64_t epoch);
 

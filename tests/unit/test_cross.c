@@ -179,6 +179,18 @@ POLICY_TEST(work_in_flight_prevents_a_transfer_or_is_followed)
     memory_check(scene->driver, address, 4 * GRANULE, 2, STREAM(2));
 }
 
+/* What a stream got while it waits for another one's work is not finished for a third one. */
+POLICY_TEST(followed_memory_is_unfinished_for_others)
+{
+    struct lane *third;
+    struct heap *heap = &scene->lane->large;
+    struct block *block = block_make_live(heap, extent(scene, heap, 20, 4, 4), 4 * GRANULE);
+    assert_ok(vmm__cache_lane(scene->cache, STREAM(3), &third));
+    (void)block_free_busy(scene, heap, block);
+    assert_ok(transfer(scene, &scene->other->large, MIB, IDLE_FOLLOW));
+    assert_status(transfer(scene, &third->large, MIB, IDLE_FINISHED), VMM__NO_FIT);
+}
+
 /* If an event fails, the heap is skipped and its memory stays. */
 POLICY_TEST(failing_heaps_are_skipped)
 {

@@ -160,6 +160,19 @@ POLICY_TEST(a_row_may_begin_with_a_tail_and_end_with_a_head)
     vmm__plan_end(&plan);
 }
 
+/* At both ends of chunks, and in the middle of one; idle chunks and blocks of less than a granule do not count. */
+POLICY_TEST(a_plan_counts_what_partly_live_chunks_pin)
+{
+    (void)idle_at(scene, 4, 5);
+    (void)idle_at(scene, 10, 2);
+    (void)live_at(scene, 4, 1);
+    (void)live_at(scene, 6, 1);
+    (void)live_at(scene, 8, 1);
+    struct plan plan = plan_of(scene, 3 * GRANULE, GRANULE);
+    assert_int_equal(scene->lane->large.pinned_bytes, 2 * GRANULE);
+    vmm__plan_end(&plan);
+}
+
 POLICY_TEST(the_largest_tail_begins_a_row)
 {
     (void)idle_at(scene, 4, 4);

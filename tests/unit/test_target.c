@@ -131,6 +131,20 @@ TEST(chunks_grow_with_the_footprint)
     assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, VMM_FOOTPRINT_ANY), GRANULE), 128);
 }
 
+/* Partly live chunks that pin as much as the slack are what the knob allows; four times as much halves a chunk. */
+TEST(chunks_are_smaller_where_partly_live_ones_pin_much)
+{
+    const struct vmm_cache *cache = cache_of(100 * GIB, 100 * GIB, 10);
+    struct heap heap = { .free_bytes = 100 * GIB };
+    uint64_t granules = chunk_of(cache, MIB);
+    heap.pinned_bytes = 100 * GIB / 1000 * 10;
+    assert_int_equal(vmm__target_chunk_granules(cache, &heap, MIB), granules);
+    heap.pinned_bytes *= 4;
+    assert_int_equal(vmm__target_chunk_granules(cache, &heap, MIB), granules / 2);
+    heap.free_bytes = GIB / 2; /* what was pinned is live again */
+    assert_int_equal(vmm__target_chunk_granules(cache, &heap, MIB), granules);
+}
+
 TEST(chunks_are_a_share_of_the_block)
 {
     assert_int_equal(chunk_of(cache_of(GRANULE, GRANULE, 10), 640 * GRANULE), 10);

@@ -233,8 +233,7 @@ static void transfer(struct engine *engine, uint64_t home, struct heap *from, st
 {
     uint64_t address = engine_address(engine, home);
     struct block *block = vmm__heap_cover(from, address);
-    assert_ok(vmm__heap_detach(from, block, address, CHUNK_BYTES));
-    assert_ok(vmm__heap_attach(to, address, CHUNK_BYTES, 0));
+    assert_ok(vmm__heap_hand(from, block, address, CHUNK_BYTES, to, 0));
     engine_check(engine);
 }
 

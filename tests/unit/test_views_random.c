@@ -290,9 +290,9 @@ static bool step_transfer(struct game *game)
         return false;
     struct heap *from = heap_of(game, chunk->first);
     struct heap *to = from == &engine->lane->large ? &engine->other->large : &engine->lane->large;
-    chunk_detach(game, chunk);
-    assert_ok(vmm__heap_attach(to, vmm__chunk_address(&engine->memory, chunk),
-                               vmm__chunk_bytes(&engine->memory, chunk), 0));
+    uint64_t address = vmm__chunk_address(&engine->memory, chunk);
+    assert_ok(vmm__heap_hand(from, vmm__heap_cover(from, address), address,
+                             vmm__chunk_bytes(&engine->memory, chunk), to, 0));
     return true;
 }
 

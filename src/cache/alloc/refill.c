@@ -8,10 +8,11 @@
 #include "cache/grow/target.h"
 #include "cache/reclaim/reclaim.h"
 #include "cache/reclaim/trim.h"
+#include "cache/reuse/gather.h"
 #include "cache/reuse/transfer.h"
 
-/* In this order: new memory within the footprint target, idle memory of other streams where it lies, a view, and new
- * memory beyond the target. */
+/* In this order: new memory within the footprint target, all idle memory of streams whose work has finished, idle memory of
+ * others where it lies, a view, and new memory beyond the target. */
 static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
 {
     const struct demand *demand = &request->demand;
@@ -23,6 +24,11 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
         return status;
     if (request->from == GROW_TARGET)
         status = vmm__grow(cache, demand, GROW_WITHIN);
+    if (status == VMM__NO_FIT && vmm__gather(cache, demand)) {
+        status = vmm__lane_take_locked(request->lane, request->bytes, out);
+        if (status != VMM__NO_FIT)
+            return status;
+    }
     if (status == VMM__NO_FIT)
         status = vmm__transfer(cache, demand, vmm__idle_usual(cache, request->lane));
     if (status == VMM__NO_FIT)

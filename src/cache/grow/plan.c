@@ -24,7 +24,8 @@ struct search {
     struct heap *heap;
     uint64_t bytes;
     uint64_t allowed_bytes;
-    uint64_t chunk_bytes; /* of a new chunk */
+    uint64_t chunk_bytes;  /* of a new chunk */
+    uint64_t pinned_bytes; /* free, in partly live chunks of the heap */
     enum idle_when when;
     struct candidates idle;  /* these three: the largest first */
     struct candidates heads; /* partly live chunks with a free head, and with a free tail */
@@ -88,6 +89,8 @@ static bool block_add(struct search *search, const struct block *block)
         struct candidates *list = last > end ? &search->heads : &search->idle;
         if (at > first)
             list = last > end ? NULL : &search->tails; /* free in the middle only: of no use */
+        if (list != &search->idle)
+            search->pinned_bytes += item.bytes;
         if (list != NULL)
             is_ok = chunk_add(search, list, item);
         at = last;
@@ -413,6 +416,10 @@ static bool search_run(struct search *search)
     if (!own_add(search) ||
         !vmm__idle_visit(search->cache, search->heap, search->when, run_add, search))
         return false;
+    search->heap->pinned_bytes = search->pinned_bytes;
+    search->chunk_bytes =
+        (uint64_t)vmm__target_chunk_granules(search->cache, search->heap, search->bytes)
+        << search->cache->vm.arena.granule_shift;
     candidates_sort(&search->idle);
     candidates_sort(&search->heads);
     candidates_sort(&search->tails);
@@ -431,8 +438,6 @@ vmm_status vmm__plan_begin(struct vmm_cache *cache, struct heap *heap, uint64_t 
                              .best.cost = UINT64_MAX,
                              .least.cost = UINT64_MAX,
                              .least.new_bytes = UINT64_MAX };
-    search.chunk_bytes = (uint64_t)vmm__target_chunk_granules(cache, heap, bytes)
-                         << cache->vm.arena.granule_shift;
     bool is_ok = search_run(&search);
     candidates_free(&search.idle);
     candidates_free(&search.heads);

@@ -1,6 +1,6 @@
 /*
  * Plans a view for a request that no free block and no run can serve: which end of a row to extend, or which row to
- * begin, with which chunks, and with how much new memory. Changes nothing.
+ * begin, with which chunks, and with how much new memory. Changes nothing but heap->pinned_bytes, which it counts.
  *
  * Called by: grow. Locks: the caller holds the grow lock, the heap's lane lock, and the locks of the lanes to search
  * (vmm__cache_lanes_lock_refilling()).

@@ -5,7 +5,7 @@
 /*
  * The knob footprint_permille, p, sets the slack above the peak, and with it the largest chunk, p/25 * sqrt(reserved)
  * with both in MiB. The square root balances two costs: mappings fall with the size of chunks, and what partly live
- * chunks waste rises with it (docs/internals.md). docs/results/footprint.md has the measurements of the knob. A share of
+ * chunks waste rises with it (docs/internals.md). Where they waste n times the slack, the balance is at 1/sqrt(n). docs/results/footprint.md has the measurements of the knob. A share of
  * the block is allowed, too: far from a limit, a large block then costs about 64 mappings at most, 3 ms of driver time.
  */
 enum {
@@ -14,7 +14,8 @@ enum {
     CHUNK_SHARE_OF_BLOCK = 64,
     LIMIT_SHARE_OF_ROOM = 32, /* of what is free below the limit: partly live chunks waste it */
     STRAND_SHARE_OF_ROOM = 256,
-    STRAND_GRANULES_LEAST = 4 /* fewer do not pay for the driver calls of a split */
+    STRAND_GRANULES_LEAST = 4, /* fewer do not pay for the driver calls of a split */
+    SHRINK_STEPS = 1024        /* of a chunk: the precision of its root */
 };
 
 /* Small programs get a little more slack, so that a loop over fixed shapes settles: by default 1/50 of the peak instead of
@@ -22,7 +23,7 @@ enum {
 enum { FLOOR_BYTES = 16 << 20, FLOOR_SHARE = 50 };
 
 /* Below this limit the largest chunk shrinks in proportion. With this, LIMIT_SHARE_OF_ROOM and splits, the five traces run
- * in 1.007 to 1.014 of their peak of live memory. */
+ * in 1.007 to 1.011 of their peak of live memory. */
 #define LIMIT_FULL_BYTES (UINT64_C(8) << 30)
 
 static uint64_t root(uint64_t value)
@@ -39,17 +40,27 @@ static uint64_t root(uint64_t value)
     return low;
 }
 
-/* The peak of active bytes since the last trim, this request counted in, what pools keep for themselves, and the
- * slack. */
-static uint64_t target_bytes(const struct vmm_cache *cache, const struct demand *demand)
+/* The peak of active bytes since the last trim, a block of `bytes` counted in. */
+static uint64_t peak_bytes(const struct vmm_cache *cache, uint64_t bytes)
 {
     const struct totals *totals = &cache->totals;
-    uint64_t active = vmm__stat_now(&totals->active_bytes) + demand->bytes;
-    uint64_t lately = atomic_load_explicit(&totals->lately_active_bytes, memory_order_relaxed);
-    uint64_t peak = vmm__max(active, lately) + demand->kept_bytes;
-    uint64_t permille = cache->footprint_permille;
+    uint64_t active = vmm__stat_now(&totals->active_bytes) + bytes;
+    return vmm__max(active,
+                    atomic_load_explicit(&totals->lately_active_bytes, memory_order_relaxed));
+}
+
+static uint64_t slack_bytes(const struct vmm_cache *cache, uint64_t peak)
+{
+    uint64_t permille = vmm__min(cache->footprint_permille, 1000);
     uint64_t floor = vmm__min(FLOOR_BYTES, peak / FLOOR_SHARE) / 10 * vmm__min(permille, 10);
-    return peak + vmm__max(floor, peak / 1000 * permille);
+    return vmm__max(floor, peak / 1000 * permille);
+}
+
+/* The peak, what pools keep for themselves, and the slack. */
+static uint64_t target_bytes(const struct vmm_cache *cache, const struct demand *demand)
+{
+    uint64_t peak = peak_bytes(cache, demand->bytes) + demand->kept_bytes;
+    return peak + slack_bytes(cache, peak);
 }
 
 uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct demand *demand)
@@ -84,11 +95,24 @@ uint64_t vmm__target_strand_bytes(const struct vmm_cache *cache)
     return vmm__max(room_bytes(cache) / STRAND_SHARE_OF_ROOM, least);
 }
 
-static uint64_t share_bytes(const struct vmm_cache *cache)
+/* Shrinks a chunk if what partly live chunks of the heap pin, as far as it is known, is more than the slack. */
+static uint64_t pinned_shrink(const struct vmm_cache *cache, const struct heap *heap,
+                              uint64_t block_bytes, uint64_t bytes)
+{
+    uint64_t pinned = vmm__min(heap->pinned_bytes, heap->free_bytes);
+    uint64_t slack = slack_bytes(cache, peak_bytes(cache, block_bytes));
+    if (pinned <= slack)
+        return bytes;
+    return bytes / SHRINK_STEPS * root(SHRINK_STEPS * SHRINK_STEPS * slack / pinned);
+}
+
+static uint64_t share_bytes(const struct vmm_cache *cache, const struct heap *heap,
+                            uint64_t block_bytes)
 {
     uint64_t permille = vmm__min(cache->footprint_permille, CHUNK_PERMILLE_MOST);
     uint64_t reserved = vmm__stat_now(&cache->vm.reserved_bytes);
     uint64_t bytes = root(reserved << 20) * permille / CHUNK_DIVISOR;
+    bytes = pinned_shrink(cache, heap, block_bytes, bytes);
     return vmm__min(bytes, limit_share_bytes(cache));
 }
 
@@ -101,5 +125,6 @@ uint32_t vmm__target_chunk_granules(const struct vmm_cache *cache, const struct 
                                     uint64_t bytes)
 {
     uint64_t of_block = vmm__min(bytes / CHUNK_SHARE_OF_BLOCK, limit_share_bytes(cache));
-    return heap->is_small ? 1 : granules_of(cache, vmm__max(share_bytes(cache), of_block));
+    return heap->is_small ? 1
+                          : granules_of(cache, vmm__max(share_bytes(cache, heap, bytes), of_block));
 }

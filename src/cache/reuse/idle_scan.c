@@ -108,8 +108,8 @@ bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct bloc
     return count > 0;
 }
 
-static bool heap_visit(struct vmm_cache *cache, struct idle_scan *scan, idle_visit visit,
-                       void *context)
+bool vmm__idle_visit_heap(struct vmm_cache *cache, struct idle_scan *scan, idle_visit visit,
+                          void *context)
 {
     const struct size_index *index = &scan->from->index;
     struct size_node *node = vmm__size_index_from(index, cache->vm.arena.granule_bytes);
@@ -136,7 +136,7 @@ bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle
         if (from == heap)
             continue;
         vmm__lane_lend_locked(lane);
-        is_ok = heap_visit(cache, &scan, visit, context);
+        is_ok = vmm__idle_visit_heap(cache, &scan, visit, context);
     }
     return is_ok;
 }
@@ -203,22 +203,49 @@ vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run
     return VMM_OK;
 }
 
+/*
+ * The stamp of a run in the heap that gets it. Memory whose work has finished gets an epoch that has passed: until the new
+ * stream uses it, nothing does, so it may go on to a third stream at once. The epoch is later than what a trim or decay
+ * has expired: the memory may have been freed a moment ago.
+ */
+static uint64_t hand_epoch(const struct idle_run *run, uint64_t epoch, struct lane *to)
+{
+    uint64_t passed = vmm__timeline_passed(&to->timeline);
+    uint64_t expired = vmm__max(to->trimmed.latest_epoch, to->period_epoch);
+    bool has_finished = vmm__timeline_query(&run->heap->lane->timeline, epoch) == VMM_OK;
+    return has_finished && (expired == 0 || passed > expired) ? passed
+                                                              : vmm__timeline_now(&to->timeline);
+}
+
+/* Attaching to a small heap needs slots. Without them the run goes to limbo: attaching it to its old heap would need slots,
+ * too. */
+static vmm_status small_hand(struct vmm_cache *cache, const struct idle_run *run, struct heap *to,
+                             uint64_t new_epoch)
+{
+    uint64_t epoch = vmm__idle_epoch(cache, run);
+    vmm_status status = vmm__heap_records_keep(to, 1);
+    if (status == VMM_OK)
+        status = vmm__heap_detach(run->heap, run->block, run->address, run->bytes);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__heap_attach(to, run->address, run->bytes, new_epoch);
+    if (status != VMM_OK)
+        vmm__vm_discard(&cache->vm, vmm__arena_granule(&cache->vm.arena, run->address),
+                        run->bytes >> cache->vm.arena.granule_shift, &run->heap->lane->timeline,
+                        epoch);
+    return status;
+}
+
 vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, struct heap *to)
 {
     const struct arena *arena = &cache->vm.arena;
-    vmm_status status = vmm__heap_records_keep(to, 1);
+    uint64_t epoch = hand_epoch(run, vmm__idle_epoch(cache, run), to->lane);
+    vmm_status status =
+        to->is_small ? small_hand(cache, run, to, epoch)
+                     : vmm__heap_hand(run->heap, run->block, run->address, run->bytes, to, epoch);
     if (status != VMM_OK)
         return status;
-    uint64_t epoch = vmm__idle_epoch(cache, run);
-    status = vmm__heap_detach(run->heap, run->block, run->address, run->bytes);
-    if (status != VMM_OK)
-        return status;
-    struct account *account = &to->lane->pool->account;
     vmm__account_move(&cache->vm, vmm__arena_granule(arena, run->address),
-                      run->bytes >> arena->granule_shift, account);
-    status = vmm__heap_attach(to, run->address, run->bytes, vmm__timeline_now(&to->lane->timeline));
-    if (status != VMM_OK) /* no slots; attaching the run to its old heap would need them too */
-        vmm__vm_discard(&cache->vm, vmm__arena_granule(arena, run->address),
-                        run->bytes >> arena->granule_shift, &run->heap->lane->timeline, epoch);
+                      run->bytes >> arena->granule_shift, &to->lane->pool->account);
     return status;
 }

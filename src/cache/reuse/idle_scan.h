@@ -70,6 +70,10 @@ typedef bool (*idle_visit)(void *context, const struct idle_run *run);
 bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle_when when,
                      idle_visit visit, void *context);
 
+/* The same for one heap, which the scan names. */
+bool vmm__idle_visit_heap(struct vmm_cache *cache, struct idle_scan *scan, idle_visit visit,
+                          void *context);
+
 /* Records that nothing is available from an epoch on, and the reason: VMM__PENDING, or an error. */
 void vmm__idle_stick(struct idle_scan *scan, uint64_t epoch, vmm_status status);
 

@@ -14,6 +14,7 @@
 #include "cache/grow/stitch.h"
 #include "cache/reclaim/pressure.h"
 #include "cache/reuse/borrow.h"
+#include "cache/reuse/gather.h"
 #include "cache/reuse/transfer.h"
 #include "debug/debug_mode.h"
 #include "lane/views.h"
@@ -25,6 +26,7 @@
 /* X(name): each must come up. */
 #define REACH_MAP(X)                                                                               \
     X(growth)                                                                                      \
+    X(gather)                                                                                      \
     X(cross)                                                                                       \
     X(plan)                                                                                        \
     X(view)                                                                                        \
@@ -90,6 +92,8 @@ static bool is_some(uint64_t count)
 REACHED(growth, is_done, vmm_status, vmm__grow,
         (struct vmm_cache * cache, const struct demand *demand, enum grow_from from), cache, demand,
         from)
+REACHED(gather, is_some, bool, vmm__gather, (struct vmm_cache * cache, const struct demand *demand),
+        cache, demand)
 REACHED(cross, is_done, vmm_status, vmm__transfer,
         (struct vmm_cache * cache, const struct demand *demand, enum idle_when when), cache, demand,
         when)

@@ -1,0 +1,19 @@
+/*
+ * Gathers idle chunks: the requesting heap takes all of those of the pool's other streams, in place, with their places in
+ * views. So while streams take turns, their idle memory is one heap's: its free blocks and runs are as long as if the
+ * program had one stream, and what one stream's views have joined, the next one finds. A heap gives all of its idle chunks
+ * or none: none while the work on one of them is unfinished, because a busy stream reuses its own memory at once, and
+ * others must wait for it. Makes no driver calls except for events.
+ *
+ * Called by: refill. Locks: the caller holds the grow lock and the requesting heap's lane lock; takes the other lanes'
+ * locks.
+ */
+#ifndef VMM_CACHE_REUSE_GATHER_H
+#define VMM_CACHE_REUSE_GATHER_H
+
+#include "cache/reuse/idle_scan.h"
+
+/* Whether the heap, a large one, got any chunk. Without host memory, or if the driver fails, chunks stay where they are. */
+bool vmm__gather(struct vmm_cache *cache, const struct demand *demand);
+
+#endif
