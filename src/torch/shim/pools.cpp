@@ -10,6 +10,7 @@
  */
 #include "torch/shim/allocator.h"
 
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/util/Exception.h>
 
@@ -125,11 +126,14 @@ static constexpr size_t segment_bytes = 20 << 20;
 static std::mutex sources_lock;
 static auto &sources = *new std::map<route_key, std::unique_ptr<pool_source>>;
 
+/* Segments are made and freed in relaxed mode, as PyTorch's own allocator does: otherwise CUDA refuses cudaMalloc() while a
+ * graph is captured. */
 static void *segment_take(void *context, size_t bytes, vmm_stream stream)
 {
     const auto *source = static_cast<const pool_source *>(context);
     try {
         c10::cuda::CUDAGuard guard(source->device);
+        c10::cuda::CUDAStreamCaptureModeGuard mode(cudaStreamCaptureModeRelaxed);
         return source->segments->raw_alloc_with_stream(bytes, stream);
     } catch (...) {
         return nullptr;
@@ -141,6 +145,7 @@ static void segment_give(void *context, void *segment, size_t)
     const auto *source = static_cast<const pool_source *>(context);
     try {
         c10::cuda::CUDAGuard guard(source->device);
+        c10::cuda::CUDAStreamCaptureModeGuard mode(cudaStreamCaptureModeRelaxed);
         source->segments->raw_delete(segment);
     } catch (...) {
         library->log_failure("raw_delete of a segment", VMM_ERR_INVALID_ARGUMENT);

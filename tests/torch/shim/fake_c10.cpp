@@ -43,6 +43,13 @@ cudaError_t cudaGetLastError()
     return fake().peer_error;
 }
 
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode)
+{
+    static thread_local cudaStreamCaptureMode now = cudaStreamCaptureModeGlobal;
+    std::swap(now, *mode);
+    return cudaSuccess;
+}
+
 namespace c10
 {
 

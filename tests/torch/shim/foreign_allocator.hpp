@@ -15,7 +15,8 @@ struct foreign_counts {
     int frees = 0;
     size_t last_bytes = 0;
     bool throws = false;
-    bool is_ended = false; /* the allocator is destroyed */
+    bool is_relaxed = true; /* all calls so far may be made while a graph is captured */
+    bool is_ended = false;  /* the allocator is destroyed */
 };
 
 namespace foreign
@@ -43,12 +44,14 @@ class allocator final : public caching::CUDAAllocator
     {
         if (counts_->throws)
             throw std::runtime_error("no segment");
+        mode_note();
         counts_->allocs++;
         counts_->last_bytes = bytes;
         return std::aligned_alloc(512, bytes);
     }
     void raw_delete(void *ptr) override
     {
+        mode_note();
         counts_->frees++;
         std::free(ptr);
     }
@@ -100,6 +103,14 @@ class allocator final : public caching::CUDAAllocator
     /* clang-format on */
 
   private:
+    void mode_note()
+    {
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+        (void)cudaThreadExchangeStreamCaptureMode(&mode);
+        counts_->is_relaxed = counts_->is_relaxed && mode == cudaStreamCaptureModeRelaxed;
+        (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    }
+
     foreign_counts *counts_;
 };
 

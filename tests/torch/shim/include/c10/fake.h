@@ -35,6 +35,7 @@ struct CUstream_st;
 using cudaStream_t = CUstream_st *;
 enum cudaError_t { cudaSuccess = 0, cudaErrorPeerAccessAlreadyEnabled = 704 };
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice = 3 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeRelaxed = 2 };
 
 extern "C" {
 C10_EXPORT cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
@@ -44,6 +45,7 @@ C10_EXPORT cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *
                                            int from_device, size_t bytes, cudaStream_t stream);
 C10_EXPORT cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 C10_EXPORT cudaError_t cudaGetLastError();
+C10_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode);
 }
 
 namespace c10
@@ -306,6 +308,22 @@ class C10_EXPORT CUDAGuard
 
   private:
     DeviceIndex before_;
+};
+
+class CUDAStreamCaptureModeGuard
+{
+  public:
+    explicit CUDAStreamCaptureModeGuard(cudaStreamCaptureMode mode) : mode_(mode)
+    {
+        (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+    }
+    ~CUDAStreamCaptureModeGuard()
+    {
+        (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+    }
+
+  private:
+    cudaStreamCaptureMode mode_;
 };
 
 } // namespace cuda
