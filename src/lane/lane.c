@@ -628,8 +628,11 @@ vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most)
 
 uint64_t vmm__lane_settle_locked(struct lane *lane)
 {
+    struct error_line line;
     VMM_ASSERT_HELD(&lane->lock);
-    (void)vmm__lane_poll_locked(lane, UINT32_MAX);
+    vmm__error_save(&line);
+    (void)vmm__lane_poll_locked(lane, UINT32_MAX); /* what fails here is polled again */
+    vmm__error_restore(&line);
     (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
     return vmm__timeline_advance(&lane->timeline);
 }

@@ -167,3 +167,19 @@ ENGINE_TEST(failed_free_changes_nothing)
     assert_ok(give(engine, address));
     assert_counters(engine, 0, 0);
 }
+
+/* A settle goes on without the work whose event cannot be queried. */
+ENGINE_TEST(a_settle_leaves_no_line_of_a_failed_query)
+{
+    lane_feed(engine);
+    uint64_t address = take(engine, 5 * MIB);
+    assert_ok(use(engine, address, engine->other));
+    assert_ok(give(engine, address));
+    (void)vmm__error(VMM_ERR_DRIVER, "an earlier failure");
+    vmm__sim_fail_at(engine->driver, 1, VMM_ERR_DRIVER, false);
+    vmm__lane_lock(engine->lane);
+    (void)vmm__lane_settle_locked(engine->lane);
+    vmm__lane_unlock(engine->lane);
+    assert_int_equal(vmm__sim_faults_fired(engine->driver), 1);
+    assert_string_equal(vmm_last_error(), "an earlier failure");
+}

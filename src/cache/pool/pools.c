@@ -288,8 +288,6 @@ vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **ou
  * epochs as passed. Errors of events are dropped, because the wait makes the events needless. */
 static void lanes_settle(struct vmm_cache *cache, bool has_waited)
 {
-    struct error_line line;
-    vmm__error_save(&line);
     for (struct lane *lane = cache->lanes.pooled; lane != NULL; lane = lane->next_pooled) {
         if (!vmm__pool_is_used(lane->pool))
             continue;
@@ -301,7 +299,6 @@ static void lanes_settle(struct vmm_cache *cache, bool has_waited)
         lane->leaving_epoch = vmm__lane_settle_locked(lane);
         vmm__lane_unlock(lane);
     }
-    vmm__error_restore(&line);
 }
 
 static void totals_add(struct totals *to, const struct totals *from)
