@@ -186,7 +186,7 @@ static void status_blame(struct stress *stress, const char *call, vmm_status sta
                          unsigned allowed)
 {
     char names[TROUBLE_BYTES / 2] = "";
-    for (unsigned i = 0; i <= VMM_ERR_INTERNAL; i++) {
+    for (unsigned i = 0; i <= STATUS_LAST; i++) {
         size_t used = strlen(names);
         if ((allowed >> i & 1) != 0)
             (void)snprintf(names + used, sizeof names - used, " %s",
@@ -214,7 +214,7 @@ bool stress_expect(struct stress *stress, const char *call, vmm_status status, u
                    unsigned faulty)
 {
     unsigned allowed = legal | (faulty & stress->faults.fired);
-    if ((unsigned)status <= VMM_ERR_INTERNAL)
+    if ((unsigned)status <= STATUS_LAST)
         stress_list(stress, "%s: %s%s%s%s", call, vmm_status_name(status),
                     stress->faults.fired != 0 ? ", after a fault" : "",
                     status != VMM_OK ? ": " : "", status != VMM_OK ? vmm_last_error() : "");
@@ -222,7 +222,7 @@ bool stress_expect(struct stress *stress, const char *call, vmm_status status, u
         allowed |= STATUS_BIT(ERR_LOST);
     if (has_unmapped(stress)) /* later calls report it, too */
         allowed |= faulty & STATUS_BIT(ERR_DRIVER);
-    if ((unsigned)status > VMM_ERR_INTERNAL || (allowed >> status & 1) == 0)
+    if ((unsigned)status > STATUS_LAST || (allowed >> status & 1) == 0)
         status_blame(stress, call, status, allowed);
     else if (status != VMM_OK && (vmm_last_error()[0] == '\0' || strchr(vmm_last_error(), '\n')))
         stress_trouble(stress, "%s: a failure without a line of its own", call);

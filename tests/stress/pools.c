@@ -100,7 +100,7 @@ void stress_pool_destroy(struct stress *stress, struct model_tenant *tenant, boo
     vmm_pool *handle = tenant->handle;
     bool is_in_use = tenant->uses > 0 || tenant->pushes > 0;
     bool is_refused = is_in_use || ((!adopts || tenant->has_source) && tenant->live > 0);
-    bool may_refuse = tenant->has_source && stress->captured != 0;
+    bool may_refuse = tenant->has_source && (stress->captured != 0 || stress->model.begins != 0);
     unsigned legal = is_refused ? STATUS_BIT(ERR_INVALID_ARGUMENT) : STATUS_BIT(OK);
     legal |= may_refuse ? STATUS_BIT(ERR_INVALID_ARGUMENT) : 0; /* it cannot wait */
     stress_enter(stress);

@@ -166,6 +166,12 @@ static void trim_verify(struct stress *stress, uint64_t keep_bytes)
                        stats.idle_bytes, stats.limbo_bytes);
 }
 
+/* The driver may refuse the memory that live bytes were moved from, while a source takes a segment back. */
+static bool may_keep_moved(const struct stress *stress)
+{
+    return stress->faults.fired != 0 && stress->source.region_bytes != 0;
+}
+
 void operation_trim(struct stress *stress, const struct operation *operation)
 {
     size_t released = SIZE_MAX;
@@ -174,12 +180,13 @@ void operation_trim(struct stress *stress, const struct operation *operation)
     vmm_status status = vmm_trim(stress->cache, operation->number, &released);
     stress_leave(stress);
     bool is_ok = stress_expect(stress, "vmm_trim", status, STATUS_BIT(OK), STATUS_FAULTS);
+    bool is_inexact = may_keep_moved(stress);
     if (is_ok == (released == SIZE_MAX))
         stress_trouble(stress, "trim: its result was %s", is_ok ? "not written" : "written");
     if (stress->shared != NULL)
         return;
     uint64_t after = stress_stats(stress).reserved_bytes.current;
-    if (is_ok && before - vmm__min(before, after) != released)
+    if (is_ok && !is_inexact && before - vmm__min(before, after) != released)
         stress_trouble(stress,
                        "trim: said %zu bytes were released, of %" PRIu64 " %" PRIu64 " are left",
                        released, before, after);
@@ -206,10 +213,11 @@ void operation_compact(struct stress *stress, const struct operation *operation)
     stress_leave(stress);
     bool is_ok = stress_expect(stress, "vmm_compact", status, legal,
                                STATUS_FAULTS | STATUS_BIT(ERR_DEVICE_OOM));
+    bool is_inexact = may_keep_moved(stress);
     uint64_t after = stress_stats(stress).reserved_bytes.current;
     if (is_ok == (released == UINT64_MAX) || is_ok == (moved == UINT64_MAX))
         stress_trouble(stress, "compact: its results were %s", is_ok ? "not written" : "written");
-    if (is_ok && before - vmm__min(before, after) != released)
+    if (is_ok && !is_inexact && before - vmm__min(before, after) != released)
         stress_trouble(stress,
                        "compact: said %" PRIu64 " bytes were released, of %" PRIu64 " %" PRIu64
                        " are left",

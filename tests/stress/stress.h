@@ -17,6 +17,7 @@
  *   streams.c   streams: they end, and their handles come back
  *   graphs.c    graph pools, captures, graphs and their launches
  *   pools.c     general pools: requests, pushes, limits, uses
+ *   sleep.c     general pools that sleep and wake
  *   shares.c    blocks exported, imported into the same cache, and closed
  *   reports.c   statistics, blocks found by address, the smaller reports
  *   walks.c     walks and watches, against each other and the model

@@ -1,0 +1,180 @@
+/*
+ * General pools that sleep and wake within one operation: nothing else sees a pool that sleeps, but calls on it in between.
+ * See stress.h.
+ */
+#include "stress.h"
+
+#include <inttypes.h>
+
+/* A result that no call may write when it fails. */
+#define UNTOUCHED ((void *)(uintptr_t)0x5a5a5a5a5a5a5a5a)
+
+enum { WAKES = 64 }; /* attempts while faults are due */
+
+static unsigned number_of(const struct stress *stress, const struct model_tenant *tenant)
+{
+    return 1 + (unsigned)(tenant - stress->model.tenants);
+}
+
+static bool is_asleep(struct stress *stress, const struct model_tenant *tenant)
+{
+    vmm_pool_phase phase = VMM_POOL_SLEEPING;
+    stress_expect_ok(stress, "vmm_pool_state", vmm_pool_state(tenant->handle, &phase));
+    if (phase != VMM_POOL_AWAKE && phase != VMM_POOL_ASLEEP)
+        stress_trouble(stress, "sleep: no call is under way, and the phase is %d", (int)phase);
+    return phase == VMM_POOL_ASLEEP;
+}
+
+static uint64_t reserved_bytes(const struct model_tenant *tenant)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    return vmm_pool_stats_get(tenant->handle, &stats) == VMM_OK ? stats.reserved_bytes.current
+                                                                : UINT64_MAX;
+}
+
+/* A limit below what is reserved leaves no room for a wake. */
+static bool has_room(struct stress *stress, const struct model_tenant *tenant)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    uint64_t limit = stress->model.limit_bytes;
+    if (vmm_stats_get(stress->cache, &stats) != VMM_OK)
+        return false;
+    return (limit == 0 || stats.reserved_bytes.current <= limit) &&
+           (tenant->limit_bytes == 0 || reserved_bytes(tenant) <= tenant->limit_bytes);
+}
+
+/* Exports keep their memory also after the free of the block. */
+static bool may_be_exported(const struct stress *stress)
+{
+    for (unsigned i = 0; i < STRESS_SHARES; i++) {
+        if (stress->share_records[i].handle != NULL)
+            return true;
+    }
+    return false;
+}
+
+/* Whether graphs write to blocks of the pool whenever they are launched. */
+static bool has_graph(const struct stress *stress, const struct model_tenant *tenant)
+{
+    for (unsigned i = 0; i < stress->model.live; i++) {
+        const struct model_block *block = &stress->model.blocks[stress->model.order[i]];
+        if (block->tenant == number_of(stress, tenant) && block->graph != 0)
+            return true;
+    }
+    return false;
+}
+
+/* The contents of its blocks are lost. */
+static void contents_forget(struct stress *stress, const struct model_tenant *tenant)
+{
+    for (unsigned i = 0; i < stress->model.live; i++) {
+        struct model_block *block = &stress->model.blocks[stress->model.order[i]];
+        if (block->tenant != number_of(stress, tenant))
+            continue;
+        block->word = 0;
+        block->filled = 0;
+    }
+}
+
+/* Pinned blocks have other memory after a sleep, at the same addresses. */
+static void pins_note(struct stress *stress, const struct model_tenant *tenant)
+{
+    for (unsigned i = 0; i < stress->model.live; i++) {
+        struct model_block *block = &stress->model.blocks[stress->model.order[i]];
+        if (block->tenant == number_of(stress, tenant))
+            stress_pin_note(stress, block);
+    }
+}
+
+/* A pool that sleeps has no memory and serves no request. */
+static void asleep_verify(struct stress *stress, const struct model_tenant *tenant)
+{
+    void *out = UNTOUCHED;
+    stress_enter(stress);
+    vmm_status status = vmm_alloc_from(tenant->handle, 4096, stress->streams[0], &out);
+    stress_leave(stress);
+    (void)stress_expect(stress, "vmm_alloc_from a pool that sleeps", status,
+                        STATUS_BIT(ERR_ASLEEP), STATUS_FAULTS);
+    if (out != UNTOUCHED)
+        stress_trouble(stress, "vmm_alloc_from a pool that sleeps: its result was written");
+    uint64_t reserved = reserved_bytes(tenant);
+    if (reserved != 0)
+        stress_trouble(stress, "sleep: %" PRIu64 " bytes of the pool are reserved", reserved);
+}
+
+/* What a call that failed may leave: memory without a block is gone, and what slept may sleep on. */
+static bool sleep_call(struct stress *stress, const char *name, struct model_tenant *tenant,
+                       vmm_status (*call)(vmm_pool *const *, size_t, const vmm_sleep_options *,
+                                          vmm_ticket **),
+                       const vmm_sleep_options *options, unsigned legal, unsigned faulty)
+{
+    stress->may_stall = true;
+    stress_enter(stress);
+    vmm_status status = call(&tenant->handle, 1, options, NULL);
+    stress_leave(stress);
+    stress->has_picture = false;
+    return stress_expect(stress, name, status, legal, faulty);
+}
+
+/* Faults end before the last attempt, which must succeed. */
+static bool pool_wake(struct stress *stress, struct model_tenant *tenant)
+{
+    const unsigned faulty = STATUS_FAULTS | STATUS_OOM;
+    bool is_awake = false;
+    for (unsigned i = 0; i < WAKES && !is_awake && !stress_is_troubled(stress); i++) {
+        if (i == WAKES - 1 || stress->faults.for_ever)
+            operation_fault_end(stress, NULL);
+        if (stress->points != NULL && i > 0)
+            stress->points->heal();
+        is_awake = sleep_call(stress, "vmm_pool_wake", tenant, vmm_pool_wake, NULL, STATUS_BIT(OK),
+                              faulty);
+        if (is_awake == is_asleep(stress, tenant))
+            stress_trouble(stress, "wake: it %s, and the pool %s",
+                           is_awake ? "succeeded" : "failed", is_awake ? "sleeps" : "is awake");
+        if (stress->is_lost)
+            return false;
+    }
+    if (!is_awake)
+        stress_trouble(stress, "wake: it fails without a fault");
+    return is_awake;
+}
+
+/* Whether the pool is awake again. Checks it while it sleeps. */
+static bool sleep_and_wake(struct stress *stress, struct model_tenant *tenant,
+                           const vmm_sleep_options *options, unsigned legal)
+{
+    bool slept = sleep_call(stress, "vmm_pool_sleep", tenant, vmm_pool_sleep, options, legal,
+                            STATUS_FAULTS | STATUS_OOM);
+    bool has_failed = stress->faults.fired != 0;
+    if (stress->is_lost || stress_is_troubled(stress))
+        return false;
+    if (options->on_sleep == VMM_ON_SLEEP_DISCARD && (slept || has_failed))
+        contents_forget(stress, tenant);
+    if (!is_asleep(stress, tenant))
+        return true;
+    if (slept)
+        asleep_verify(stress, tenant);
+    return pool_wake(stress, tenant);
+}
+
+void operation_pool_sleep(struct stress *stress, const struct operation *operation)
+{
+    struct model_tenant *tenant = &stress->model.tenants[operation->a % MODEL_TENANTS];
+    bool discards = operation->b % 4 == 0;
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    options.on_sleep = discards ? VMM_ON_SLEEP_DISCARD : VMM_ON_SLEEP_KEEP;
+    options.staging_bytes = operation->b % 4 == 1 ? stress->driver->granule_bytes : 0;
+    bool is_unknown = stress->captured != 0 && stress->model.begins == 0; /* as for vmm_compact() */
+    if (tenant->handle == NULL || is_unknown || stress_is_unusable(stress) ||
+        !has_room(stress, tenant) || (discards && has_graph(stress, tenant)))
+        return;
+    bool may_refuse = stress->model.begins != 0 || may_be_exported(stress);
+    unsigned legal = tenant->has_source ? STATUS_BIT(ERR_INVALID_ARGUMENT) : STATUS_BIT(OK);
+    legal |= may_refuse ? STATUS_BIT(ERR_INVALID_ARGUMENT) : 0;
+    if (stress_is_padded(stress))
+        legal = STATUS_BIT(ERR_UNSUPPORTED) | STATUS_BIT(ERR_INVALID_ARGUMENT);
+    if (!sleep_and_wake(stress, tenant, &options, legal))
+        return;
+    pins_note(stress, tenant);
+    stress_blocks_verify(stress);
+}
