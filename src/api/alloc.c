@@ -127,7 +127,7 @@ static vmm_status free_unrecorded(vmm_cache *cache, const void *ptr, bool *shoul
                                   const void *caller)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    if ((cache->debug == NULL && cache->nvtx == NULL) || vmm__import_owns(cache, address))
+    if ((cache->debug == NULL && cache->nvtx == NULL) || vmm__alloc_is_import(cache, address))
         return vmm__free_slow(cache, address, should_poll);
     struct debug_call call = { .cache = cache, .function = "vmm_free", .caller = caller };
     vmm_status status =

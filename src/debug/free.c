@@ -2,7 +2,6 @@
 #include "cache/alloc/alloc.h"
 #include "cache/grow/guard_page.h"
 #include "cache/share/export.h"
-#include "cache/share/import.h"
 #include "debug/internal.h"
 
 enum { KEPT_MOST = 4096 }; /* blocks in quarantine, at most */
@@ -189,7 +188,7 @@ vmm_status vmm__debug_inner(const struct debug_call *call, void **block)
     struct debug *debug = call->cache->debug;
     uint64_t address = (uint64_t)(uintptr_t)*block;
     if (debug == NULL || debug->mode == VMM_DEBUG_OFF || vmm__reserved_has(call->cache, address) ||
-        vmm__import_owns(call->cache, address))
+        vmm__alloc_is_import(call->cache, address))
         return VMM_OK;
     vmm__mutex_lock(&debug->records.lock);
     struct record *record = vmm__records_find_locked(&debug->records, address);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "debug_support.h"
 #include "life/child.h"
+#include "support/share_support.h"
 
 #include "base/hostmem.h"
 #include "base/stack.h"
@@ -94,6 +95,32 @@ static void check_use_after_free(struct cache_test *test, size_t bytes)
 CACHE_TEST(other_calls_report_freed_blocks)
 {
     FOR_ALL(test, check_use_after_free);
+}
+
+/* Imported blocks have no record, but wrong pointers into them are misuse. */
+CACHE_TEST(pointer_inside_an_imported_block_is_reported)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.shareable = 1;
+    for (int mode = 0; mode < 2; mode++) {
+        vmm_pool *pool;
+        void *block;
+        debug_restart(test, modes[mode], 0);
+        vmm_cache *exporter = cache_second(test);
+        assert_ok(vmm_pool_create(exporter, &options, &pool));
+        assert_ok(vmm_alloc_from(pool, 3 * MIB, test->streams[0], &block));
+        vmm_share *share = export_of(exporter, block);
+        char *imported = import_of(test->cache, share, test->streams[0]);
+        assert_status(vmm_free(test->cache, imported + 512), VMM_ERR_UNKNOWN_POINTER);
+        assert_text_has(report_read(test), "misuse: vmm_free: ");
+        assert_status(vmm_pin(test->cache, imported + 512), VMM_ERR_UNKNOWN_POINTER);
+        assert_text_has(report_read(test), "misuse: vmm_pin: ");
+        assert_ok(vmm_free(test->cache, imported));
+        imports_vanish(test->cache);
+        assert_ok(vmm_share_close(share, 0));
+        assert_ok(vmm_free(exporter, block));
+        assert_ok(vmm_destroy(exporter));
+    }
 }
 
 CACHE_TEST(foreign_pointers_are_refused)

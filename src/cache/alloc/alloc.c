@@ -3,6 +3,7 @@
 #include "cache/alloc/refill.h"
 #include "cache/grow/source.h"
 #include "cache/streams.h"
+#include "lane/block_ref.h"
 
 /* Locks a lane. A thread without a slot claims one if the lane has magazines, so that its next call may use one. */
 static void lane_lock(struct vmm_cache *cache, struct lane *lane)
@@ -186,6 +187,20 @@ struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t *address)
         heap = now;
     }
     return NULL;
+}
+
+bool vmm__alloc_is_import(struct vmm_cache *cache, uint64_t address)
+{
+    const struct heap *owner = vmm__alloc_heap_of(cache, address);
+    struct block_ref ref;
+    if (owner == NULL || !owner->lane->is_imported)
+        return false;
+    struct heap *heap = vmm__free_lane_lock(cache, &address);
+    if (heap == NULL)
+        return false;
+    bool is_import = heap->lane->is_imported && vmm__block_ref_find(heap, address, &ref);
+    vmm__biased_unlock(&heap->lane->lock);
+    return is_import;
 }
 
 /* A free that is recorded does not use magazines: it is recorded under the lane's lock. */

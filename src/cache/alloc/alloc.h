@@ -106,6 +106,9 @@ static inline struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *a
 /* The same, and locks the heap's lane. NULL: no lane is locked. */
 struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t *address);
 
+/* Whether a live imported block begins at an address. */
+bool vmm__alloc_is_import(struct vmm_cache *cache, uint64_t address);
+
 /* vmm_free() when the fast path could not lock the lane. *should_poll: whether the caller should run vmm__poll().
  * VMM__NOT_FOUND if no heap owns the address. */
 vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *should_poll);
