@@ -120,6 +120,11 @@ void vmm__host_table_free(void *table, size_t bytes)
     (void)munmap(table, bytes);
 }
 
+void vmm__host_table_abandon(size_t bytes)
+{
+    outstanding_change(bytes, 0);
+}
+
 uint64_t vmm__host_outstanding(void)
 {
     return atomic_load_explicit(&outstanding_bytes, memory_order_relaxed);

@@ -28,6 +28,9 @@ void vmm__host_free(void *memory, size_t bytes);
 void *vmm__host_table_alloc(size_t bytes);
 void vmm__host_table_free(void *table, size_t bytes);
 
+/* Gives a table up that cannot be freed: it stays mapped, and vmm__host_outstanding() no longer counts it. */
+void vmm__host_table_abandon(size_t bytes);
+
 /* The same for memory that will be used completely: asks for huge pages. NULL also if the machine cannot hold it. */
 void *vmm__host_huge_alloc(size_t bytes);
 

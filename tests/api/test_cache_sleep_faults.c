@@ -50,6 +50,50 @@ CACHE_TEST(what_never_slept_survives_a_wake_that_fails)
     tenant_end(test, &tenant);
 }
 
+/* Host memory that is still pinned cannot be pinned again, so nothing else may get it. */
+CACHE_TEST(a_backup_that_stays_pinned_is_used_no_more)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    pool_sleep(tenant.pool);
+    pool_wake(tenant.pool);
+    vmm__sim_fail_at(test->driver, 1, VMM_ERR_DRIVER, false);
+    assert_status(vmm_backup_drop(tenant.pool), VMM_ERR_DRIVER);
+    assert_true(cache_stats(test).backup_bytes > 0);
+    assert_ok(vmm_backup_drop(tenant.pool));
+    assert_int_equal(cache_stats(test).backup_bytes, 0);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+/* The cache gives such a backup back at its end. */
+CACHE_TEST(a_pool_whose_backup_stays_pinned_can_be_destroyed)
+{
+    bool has_failed = driver_choice_kind() == VMM_DRIVER_SIM;
+    uint64_t host_bytes = vmm__host_outstanding();
+    for (uint64_t call = 1; has_failed; call++) {
+        struct tenant leaver = tenant_make(test, VMM_ON_SLEEP_KEEP);
+        struct tenant stayer = tenant_make(test, VMM_ON_SLEEP_KEEP);
+        pool_sleep(leaver.pool);
+        pool_wake(leaver.pool);
+        tenant_free(test, &leaver);
+        assert_status(vmm_free(test->cache, test), VMM_ERR_UNKNOWN_POINTER);
+        vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, false);
+        vmm_status status = vmm_pool_destroy(leaver.pool, 1);
+        has_failed = vmm__sim_faults_fired(test->driver) > 0;
+        vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+        if (status == VMM_OK)
+            assert_non_null(strstr(vmm_last_error(), "vmm_free"));
+        pool_sleep(stayer.pool);
+        pool_wake(stayer.pool);
+        tenant_check(test, &stayer);
+        tenant_end(test, &stayer);
+        cache_restart(test, NULL);
+        assert_int_equal(vmm__host_outstanding(), host_bytes);
+    }
+}
+
 /* Sleeps, and wakes while the driver refuses call `call`, and those after it if is_for_ever. Leaves the line in `line`. */
 static vmm_status wake_refused(struct cache_test *test, vmm_pool *pool, uint64_t call,
                                bool is_for_ever, char line[LINE_BYTES])

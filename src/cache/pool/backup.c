@@ -46,6 +46,7 @@ static uint64_t offsets_assign(struct backup *backup)
     return offset;
 }
 
+/* Memory that the driver refuses to unpin stays, for a later call: nothing else may get it. On a lost device nothing is pinned. */
 static vmm_status memory_drop(struct backup *backup, struct driver *driver)
 {
     vmm_status first = VMM_OK;
@@ -53,6 +54,8 @@ static vmm_status memory_drop(struct backup *backup, struct driver *driver)
         uint64_t start = (backup->pinned_bytes - 1) / SEGMENT_BYTES * SEGMENT_BYTES;
         vmm_status status =
             vmm__driver_unpin(driver, backup->memory + start, backup->pinned_bytes - start);
+        if (status != VMM_OK && status != VMM_ERR_LOST)
+            return status;
         first = first == VMM_OK ? status : first;
         backup->pinned_bytes = start;
     }

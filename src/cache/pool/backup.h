@@ -26,7 +26,8 @@ struct backup {
     uint64_t pinned_bytes;
     struct backup_entry *entries;
     uint64_t count;
-    uint64_t capacity; /* of entries */
+    uint64_t capacity;   /* of entries */
+    struct backup *next; /* in cache->kept_backups */
 };
 
 /* Forgets the entries. */
@@ -48,7 +49,8 @@ static inline uint64_t vmm__backup_segment_left(uint64_t offset)
     return SEGMENT_BYTES - offset % SEGMENT_BYTES;
 }
 
-/* Gives the host memory and the entries back. Returns the first error of the driver. */
+/* Gives the host memory and the entries back. Returns the first error of the driver; memory that it refuses to unpin
+ * stays, for a later call. */
 vmm_status vmm__backup_drop(struct backup *backup, struct driver *driver);
 
 #endif

@@ -65,13 +65,40 @@ vmm_status vmm__pool_backup_drop(struct pool *pool)
     return status;
 }
 
+/* The line of an earlier failure stays. */
+static void backup_end(struct vmm_cache *cache, struct backup *backup)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__backup_drop(backup, cache->driver);
+    vmm__error_restore(&line);
+}
+
 void vmm__pool_backup_end(struct pool *pool)
 {
-    if (pool->backup == NULL)
-        return;
-    (void)vmm__backup_drop(pool->backup, pool->cache->driver);
-    vmm__host_free(pool->backup, sizeof *pool->backup);
+    struct backup *backup = pool->backup;
     pool->backup = NULL;
+    if (backup == NULL)
+        return;
+    backup_end(pool->cache, backup);
+    if (backup->memory == NULL) {
+        vmm__host_free(backup, sizeof *backup);
+    } else {
+        backup->next = pool->cache->kept_backups;
+        pool->cache->kept_backups = backup;
+    }
+}
+
+void vmm__pool_backups_fini(struct vmm_cache *cache)
+{
+    while (cache->kept_backups != NULL) {
+        struct backup *backup = cache->kept_backups;
+        cache->kept_backups = backup->next;
+        backup_end(cache, backup);
+        if (backup->memory != NULL) /* still pinned: an address that is used again could not be pinned */
+            vmm__host_table_abandon(backup->bytes);
+        vmm__host_free(backup, sizeof *backup);
+    }
 }
 
 uint64_t vmm__pool_backup_bytes(const struct vmm_cache *cache)

@@ -61,6 +61,7 @@ void vmm__pools_fini(struct vmm_cache *cache)
         pool_free(pool);
     }
     vmm__pool_backup_end(&cache->pool);
+    vmm__pool_backups_fini(cache);
     vmm__lane_table_fini(&cache->pool.table);
     vmm__mutex_fini(&cache->pools.list_lock);
 }
