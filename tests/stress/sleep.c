@@ -93,8 +93,8 @@ static void asleep_verify(struct stress *stress, const struct model_tenant *tena
     stress_enter(stress);
     vmm_status status = vmm_alloc_from(tenant->handle, 4096, stress->streams[0], &out);
     stress_leave(stress);
-    (void)stress_expect(stress, "vmm_alloc_from a pool that sleeps", status,
-                        STATUS_BIT(ERR_ASLEEP), STATUS_FAULTS);
+    (void)stress_expect(stress, "vmm_alloc_from a pool that sleeps", status, STATUS_BIT(ERR_ASLEEP),
+                        STATUS_FAULTS);
     if (out != UNTOUCHED)
         stress_trouble(stress, "vmm_alloc_from a pool that sleeps: its result was written");
     uint64_t reserved = reserved_bytes(tenant);

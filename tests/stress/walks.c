@@ -177,6 +177,7 @@ struct walk {
     uint64_t block_end;   /* of the last block */
     uint64_t chunk_bytes; /* of mapped ranges, but for imported ones */
     uint64_t imported_bytes;
+    uint64_t asleep_bytes; /* of a pool that a lost device has left so */
     uint64_t idle_bytes;
     uint64_t limbo_bytes;
     uint64_t live_blocks;
@@ -227,6 +228,10 @@ static void chunk_walked(struct walk *walk, const vmm_item *item)
         extent_walked(walk, item);
     if (item->is_imported) {
         walk->imported_bytes += item->bytes;
+        return;
+    }
+    if (item->state == VMM_ITEM_ASLEEP) {
+        walk->asleep_bytes += item->bytes;
         return;
     }
     walk->chunk_bytes += item->bytes;
@@ -313,6 +318,7 @@ static void sums_verify(struct stress *stress, const struct walk *walk)
     sum_verify(stress, "live blocks", walk->live_blocks, stress->model.live);
     sum_verify(stress, "bytes of chunks", walk->chunk_bytes, stats.reserved_bytes.current);
     sum_verify(stress, "imported bytes", walk->imported_bytes, stats.imported_bytes);
+    sum_verify(stress, "bytes asleep", walk->asleep_bytes, stats.asleep_bytes);
     sum_verify(stress, "idle bytes", walk->idle_bytes, stats.idle_bytes);
     sum_verify(stress, "bytes in limbo", walk->limbo_bytes, stats.limbo_bytes);
     if (!stress->is_lost)
