@@ -1,36 +1,19 @@
 /* Gathers the idle chunks of other streams: see gather.h. */
 #include "cache/reuse/gather.h"
-#include "base/hostmem.h"
-
-/* The runs of idle chunks of one heap. */
-struct runs {
-    struct idle_run *items;
-    uint64_t count;
-    uint64_t capacity;
-};
-
-static bool run_add(void *context, const struct idle_run *run)
-{
-    struct runs *runs = context;
-    if (!vmm__host_array_grow((void **)&runs->items, &runs->capacity, runs->count,
-                              sizeof *runs->items))
-        return false;
-    runs->items[runs->count++] = *run;
-    return true;
-}
 
 /* Lists the idle chunks of a heap. False if the work on one of them is unfinished. */
 static bool heap_list(struct vmm_cache *cache, struct heap *from, const struct heap *to,
-                      struct runs *runs)
+                      struct idle_runs *runs)
 {
     struct idle_scan scan = vmm__idle_scan(from, to->lane, IDLE_FINISHED);
     runs->count = 0;
     vmm__lane_lend_locked(from->lane);
-    return vmm__idle_visit_heap(cache, &scan, run_add, runs) && scan.stuck_epoch == UINT64_MAX;
+    return vmm__idle_visit_heap(cache, &scan, vmm__idle_runs_add, runs) &&
+           scan.stuck_epoch == UINT64_MAX;
 }
 
 /* Moves listed chunks to another heap. Returns whether it moved any. */
-static bool heap_take(struct vmm_cache *cache, const struct runs *runs, struct heap *to)
+static bool heap_take(struct vmm_cache *cache, const struct idle_runs *runs, struct heap *to)
 {
     vmm_status status = VMM_OK;
     uint64_t i = 0;
@@ -46,14 +29,14 @@ static bool heap_take(struct vmm_cache *cache, const struct runs *runs, struct h
 
 static bool gather_locked(struct vmm_cache *cache, struct heap *heap)
 {
-    struct runs runs = { .items = NULL };
+    struct idle_runs runs = { .items = NULL };
     bool has_gathered = false;
     for (struct lane *lane = cache->scanned; lane != NULL; lane = lane->scan_next) {
         bool may = lane != heap->lane && lane->pool == heap->lane->pool;
         if (may && heap_list(cache, &lane->large, heap, &runs))
             has_gathered = heap_take(cache, &runs, heap) || has_gathered;
     }
-    vmm__host_free(runs.items, runs.capacity * sizeof *runs.items);
+    vmm__idle_runs_free(&runs);
     return has_gathered;
 }
 

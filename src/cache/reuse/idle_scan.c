@@ -1,6 +1,7 @@
 /* Runs of idle chunks: see idle_scan.h. */
 #include "cache/reuse/idle_scan.h"
 #include "base/arith.h"
+#include "base/hostmem.h"
 
 bool vmm__whole_chunks(const struct vm *memory, const struct block *block, uint64_t bytes,
                        uint64_t *address, uint64_t *run_bytes)
@@ -139,6 +140,21 @@ bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle
         is_ok = vmm__idle_visit_heap(cache, &scan, visit, context);
     }
     return is_ok;
+}
+
+bool vmm__idle_runs_add(void *context, const struct idle_run *run)
+{
+    struct idle_runs *runs = context;
+    if (!vmm__host_array_grow((void **)&runs->items, &runs->capacity, runs->count,
+                              sizeof *runs->items))
+        return false;
+    runs->items[runs->count++] = *run;
+    return true;
+}
+
+void vmm__idle_runs_free(struct idle_runs *runs)
+{
+    vmm__host_free(runs->items, runs->capacity * sizeof *runs->items);
 }
 
 /* Returns the bytes of whole chunks in a free block whose work has not finished. */

@@ -74,6 +74,17 @@ bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle
 bool vmm__idle_visit_heap(struct vmm_cache *cache, struct idle_scan *scan, idle_visit visit,
                           void *context);
 
+/* A list of runs that a visit makes. Begins as zeros. */
+struct idle_runs {
+    struct idle_run *items;
+    uint64_t count;
+    uint64_t capacity;
+};
+
+/* An idle_visit that adds the run to a list, its context. False without host memory. */
+bool vmm__idle_runs_add(void *context, const struct idle_run *run);
+void vmm__idle_runs_free(struct idle_runs *runs);
+
 /* Records that nothing is available from an epoch on, and the reason: VMM__PENDING, or an error. */
 void vmm__idle_stick(struct idle_scan *scan, uint64_t epoch, vmm_status status);
 

@@ -1,16 +1,8 @@
 /* Transfers idle chunks between heaps in place: see transfer.h. */
 #include "cache/reuse/transfer.h"
 #include "base/arith.h"
-#include "base/hostmem.h"
 
 #include <stdlib.h>
-
-/* The runs of idle chunks of other heaps, by address. */
-struct runs {
-    struct idle_run *items;
-    uint64_t count;
-    uint64_t capacity;
-};
 
 /* Addresses without a gap: free blocks of the receiving heap, and runs of others that it may have. */
 struct interval {
@@ -19,16 +11,6 @@ struct interval {
     uint64_t first; /* index of the first run */
     uint64_t count; /* of runs */
 };
-
-static bool run_add(void *context, const struct idle_run *run)
-{
-    struct runs *runs = context;
-    if (!vmm__host_array_grow((void **)&runs->items, &runs->capacity, runs->count,
-                              sizeof *runs->items))
-        return false;
-    runs->items[runs->count++] = *run;
-    return true;
-}
 
 static int by_address(const void *a, const void *b)
 {
@@ -56,7 +38,8 @@ static uint64_t free_behind(const struct heap *heap, uint64_t address)
 }
 
 /* The interval that begins with a run, or with the heap's free block before it. */
-static struct interval interval_at(const struct heap *heap, const struct runs *runs, uint64_t first)
+static struct interval interval_at(const struct heap *heap, const struct idle_runs *runs,
+                                   uint64_t first)
 {
     const struct idle_run *run = &runs->items[first];
     struct interval interval = { .start = free_before(heap, run->address),
@@ -70,7 +53,7 @@ static struct interval interval_at(const struct heap *heap, const struct runs *r
 }
 
 /* The shortest interval of at least `bytes`. False if there is none. */
-static bool interval_find(const struct heap *heap, const struct runs *runs, uint64_t bytes,
+static bool interval_find(const struct heap *heap, const struct idle_runs *runs, uint64_t bytes,
                           struct interval *best)
 {
     uint64_t best_bytes = UINT64_MAX;
@@ -98,7 +81,7 @@ static void run_shorten(const struct vm *vm, uint64_t end, struct idle_run *run)
 /* Transfers the runs that lie in the first `bytes` of an interval. VMM__NO_FIT if the heap's own free block is long
  * enough: a request that cannot use it cannot use the interval. */
 static vmm_status interval_take(struct vmm_cache *cache, const struct interval *interval,
-                                const struct runs *runs, struct heap *heap, uint64_t bytes,
+                                const struct idle_runs *runs, struct heap *heap, uint64_t bytes,
                                 enum idle_when when)
 {
     uint64_t end = interval->start + bytes;
@@ -118,15 +101,15 @@ static vmm_status interval_take(struct vmm_cache *cache, const struct interval *
 static vmm_status transfer_locked(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                                   enum idle_when when)
 {
-    struct runs runs = { .items = NULL };
+    struct idle_runs runs = { .items = NULL };
     struct interval interval;
     vmm_status status = VMM__NO_FIT;
-    bool is_ok = vmm__idle_visit(cache, heap, when, run_add, &runs);
+    bool is_ok = vmm__idle_visit(cache, heap, when, vmm__idle_runs_add, &runs);
     if (runs.count > 1)
         qsort(runs.items, runs.count, sizeof *runs.items, by_address);
     if (is_ok && interval_find(heap, &runs, bytes, &interval))
         status = interval_take(cache, &interval, &runs, heap, bytes, when);
-    vmm__host_free(runs.items, runs.capacity * sizeof *runs.items);
+    vmm__idle_runs_free(&runs);
     return status;
 }
 
