@@ -13,11 +13,6 @@ static struct model_tenant *operand_tenant(struct stress *stress, uint8_t value)
     return &stress->model.tenants[value % MODEL_TENANTS];
 }
 
-static unsigned number_of(const struct stress *stress, const struct model_tenant *tenant)
-{
-    return 1 + (unsigned)(tenant - stress->model.tenants);
-}
-
 struct model_tenant *stress_pushed(struct stress *stress)
 {
     unsigned count = stress->push_count;
@@ -89,7 +84,7 @@ static void tenant_end(struct stress *stress, struct model_tenant *tenant)
 {
     for (unsigned i = 0; i < OPERATION_SLOTS; i++) {
         struct model_block *block = &stress->model.blocks[i];
-        block->tenant = block->tenant == number_of(stress, tenant) ? 0 : block->tenant;
+        block->tenant = block->tenant == stress_tenant_number(stress, tenant) ? 0 : block->tenant;
     }
     *tenant = (struct model_tenant){ .handle = NULL };
 }
@@ -144,7 +139,7 @@ void operation_pool_push(struct stress *stress, const struct operation *operatio
     stress_leave(stress);
     if (!stress_expect(stress, "vmm_pool_push", status, STATUS_BIT(OK), STATUS_BIT(ERR_HOST_OOM)))
         return;
-    stress->pushed[stress->push_count++] = number_of(stress, tenant) - 1;
+    stress->pushed[stress->push_count++] = stress_tenant_number(stress, tenant) - 1;
     tenant->pushes++;
 }
 
@@ -257,7 +252,9 @@ static void tenant_verify(struct stress *stress, struct model_tenant *tenant)
     uint64_t requested = 0;
     for (unsigned i = 0; i < stress->model.live; i++) {
         const struct model_block *block = &stress->model.blocks[stress->model.order[i]];
-        requested += block->tenant == number_of(stress, tenant) ? model_requested_bytes(block) : 0;
+        requested += block->tenant == stress_tenant_number(stress, tenant)
+                         ? model_requested_bytes(block)
+                         : 0;
     }
     vmm_stats stats = tenant_stats(stress, tenant);
     uint64_t reserved = stats.reserved_bytes.current;

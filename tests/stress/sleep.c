@@ -11,11 +11,6 @@
 
 enum { WAKES = 64 }; /* attempts while faults are due */
 
-static unsigned number_of(const struct stress *stress, const struct model_tenant *tenant)
-{
-    return 1 + (unsigned)(tenant - stress->model.tenants);
-}
-
 static bool is_asleep(struct stress *stress, const struct model_tenant *tenant)
 {
     vmm_pool_phase phase = VMM_POOL_SLEEPING;
@@ -58,7 +53,7 @@ static bool has_graph(const struct stress *stress, const struct model_tenant *te
 {
     for (unsigned i = 0; i < stress->model.live; i++) {
         const struct model_block *block = &stress->model.blocks[stress->model.order[i]];
-        if (block->tenant == number_of(stress, tenant) && block->graph != 0)
+        if (block->tenant == stress_tenant_number(stress, tenant) && block->graph != 0)
             return true;
     }
     return false;
@@ -69,7 +64,7 @@ static void contents_forget(struct stress *stress, const struct model_tenant *te
 {
     for (unsigned i = 0; i < stress->model.live; i++) {
         struct model_block *block = &stress->model.blocks[stress->model.order[i]];
-        if (block->tenant != number_of(stress, tenant))
+        if (block->tenant != stress_tenant_number(stress, tenant))
             continue;
         block->word = 0;
         block->filled = 0;
@@ -81,7 +76,7 @@ static void pins_note(struct stress *stress, const struct model_tenant *tenant)
 {
     for (unsigned i = 0; i < stress->model.live; i++) {
         struct model_block *block = &stress->model.blocks[stress->model.order[i]];
-        if (block->tenant == number_of(stress, tenant))
+        if (block->tenant == stress_tenant_number(stress, tenant))
             stress_pin_note(stress, block);
     }
 }

@@ -234,6 +234,13 @@ void stress_pools_end(struct stress *stress);
 
 /* ---- pools.c ---------------------------------------------------------------------------- */
 
+/* The number by which a block names its general pool. */
+static inline unsigned stress_tenant_number(const struct stress *stress,
+                                            const struct model_tenant *tenant)
+{
+    return 1 + (unsigned)(tenant - stress->model.tenants);
+}
+
 /* The pool that was pushed last; NULL: none is. */
 struct model_tenant *stress_pushed(struct stress *stress);
 

@@ -95,8 +95,7 @@ void vmm__pool_backups_fini(struct vmm_cache *cache)
         struct backup *backup = cache->kept_backups;
         cache->kept_backups = backup->next;
         backup_end(cache, backup);
-        if (backup->memory !=
-            NULL) /* still pinned: an address that is used again could not be pinned */
+        if (backup->memory != NULL) /* still pinned: the address must not be used again */
             vmm__host_table_abandon(backup->bytes);
         vmm__host_free(backup, sizeof *backup);
     }
