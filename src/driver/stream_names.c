@@ -42,17 +42,6 @@ vmm_stream vmm__stream_names_take(struct stream_names *names)
     return (vmm_stream)(uintptr_t)taken->node.key;
 }
 
-bool vmm__stream_names_note(struct stream_names *names, vmm_stream name)
-{
-    return name_get(names, name) != NULL;
-}
-
-bool vmm__stream_names_has(const struct stream_names *names, vmm_stream name)
-{
-    const struct stream_name *found = name_find(names, name);
-    return found != NULL && !found->is_stale;
-}
-
 bool vmm__stream_names_drop(struct stream_names *names, vmm_stream name)
 {
     struct stream_name *dropped = name_get(names, name);

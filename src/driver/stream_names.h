@@ -2,7 +2,7 @@
  * Stream names for the drivers without a GPU. As with CUDA's handles, a new stream gets the name of a destroyed one,
  * the most recent first; until then the name is invalid.
  *
- * Owns: the destroyed and the recorded names.
+ * Owns: the names of destroyed streams.
  * May be called by: sim, host; under the lock that guards their streams.
  */
 #ifndef VMM_DRIVER_STREAM_NAMES_H
@@ -15,19 +15,12 @@
 
 struct stream_names {
     uint64_t generated;
-    struct map names;          /* destroyed and recorded ones */
+    struct map names;          /* of streams that were destroyed, also those in use again */
     struct stream_name *stale; /* destroyed ones, the most recent first */
 };
 
 /* Returns a name for a new stream. */
 vmm_stream vmm__stream_names_take(struct stream_names *names);
-
-/* Records the name of a stream for which the driver has no record at present. False: out of host memory, nothing
- * changed. */
-bool vmm__stream_names_note(struct stream_names *names, vmm_stream name);
-
-/* True if the stream was recorded and not destroyed since. */
-bool vmm__stream_names_has(const struct stream_names *names, vmm_stream name);
 
 /* Records that the stream was destroyed, whether its name was generated or the caller's. False: out of host memory,
  * nothing changed. */

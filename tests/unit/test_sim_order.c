@@ -154,7 +154,7 @@ SIM_TEST(work_of_a_destroyed_stream_still_races)
     assert_ok(vmm__driver_stream_create(driver, &streams[0]));
     memory_fill(driver, address, 4096, 1, streams[0]);
     assert_ok(vmm__driver_stream_destroy(driver, streams[0]));
-    assert_status(vmm__driver_stream_destroy(driver, streams[0]), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_stream_destroy(driver, streams[0]), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm__driver_stream_create(driver, &streams[1]));
     assert_ptr_equal(streams[0], streams[1]);
     memory_fill(driver, address, 4096, 2, streams[1]);
@@ -204,7 +204,7 @@ SIM_TEST(the_number_of_streams_is_unlimited)
     sim_assert_clean(driver);
     for (uint64_t name = 1; name <= NAMES; name++)
         assert_ok(vmm__driver_stream_destroy(driver, STREAM(name)));
-    assert_status(vmm__driver_stream_destroy(driver, STREAM(1)), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_stream_destroy(driver, STREAM(1)), VMM_ERR_INVALID_ARGUMENT);
     assert_status(vmm__driver_fill(driver, address, 512, 1, STREAM(1)), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "stream 0x101 was destroyed"));
 }

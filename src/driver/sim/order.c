@@ -53,8 +53,7 @@ static void stream_unname(struct sim_order *order, struct sim_stream *stream)
     stream->is_named = false;
 }
 
-/* Reuses the slot of an idle stream, after at most `probes` checks. False if it finds none, or runs out of host memory
- * for the stream's name. */
+/* Reuses the slot of an idle stream, after at most `probes` checks. False if it finds none. */
 static bool slot_take(struct sim_order *order, uint32_t probes, uint32_t *index)
 {
     for (uint32_t probe = 0; probe < probes && order->count > 0; probe++) {
@@ -63,11 +62,8 @@ static bool slot_take(struct sim_order *order, uint32_t probes, uint32_t *index)
             continue;
         *index = order->hand;
         struct sim_stream *idle = order->streams[*index];
-        if (!idle->is_named)
-            return true;
-        if (!vmm__stream_names_note(&order->names, idle->name))
-            return false;
-        stream_unname(order, idle);
+        if (idle->is_named)
+            stream_unname(order, idle);
         return true;
     }
     return false;
@@ -140,11 +136,15 @@ vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream)
     return VMM_OK;
 }
 
+/* A name without a slot is that of an idle stream, unless it was destroyed. */
 vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
 {
     struct sim_stream *found = vmm__sim_stream_find(&sim->order, stream);
-    if (found == NULL && !vmm__stream_names_has(&sim->order.names, stream))
-        return vmm__error(VMM_ERR_DRIVER, "sim: stream destroy: no stream %p", stream);
+    vmm_status status = VMM_OK;
+    if (found == NULL)
+        status = vmm__stream_names_check(&sim->order.names, "sim: stream destroy", stream);
+    if (status != VMM_OK)
+        return status;
     if (!vmm__stream_names_drop(&sim->order.names, stream))
         return vmm__error(VMM_ERR_HOST_OOM, "sim: stream destroy: out of host memory for its name");
     if (found != NULL)
