@@ -198,6 +198,23 @@ CACHE_TEST(a_wake_waits_for_idle_memory)
     tenant_end(test, &tenant);
 }
 
+/* More is reserved than the limit allows by now, so more than the wake needs must go. */
+CACHE_TEST(a_wake_below_a_lowered_limit_takes_idle_memory)
+{
+    struct tenant tenant = { .pool = pool_make(test, VMM_ON_SLEEP_KEEP) };
+    tenant_add(test, &tenant, 0, 20 * MIB);
+    pool_sleep(tenant.pool);
+    void *live = block_alloc(test, 20 * MIB, 1);
+    block_free(test, block_alloc(test, 60 * MIB, 1));
+    assert_ok(vmm_wait(test->cache));
+    assert_ok(vmm_limit_set(test->cache, 48 * MIB));
+    pool_wake(tenant.pool);
+    assert_ok(vmm_limit_set(test->cache, 0));
+    block_free(test, live);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
 /* Out of memory, the program's function puts another pool to sleep, and the request succeeds. */
 struct relief {
     vmm_pool *pool;
