@@ -35,8 +35,8 @@
  * Callbacks. A cache calls the program's functions (log, clock, filter, visitor, listener) with
  * locks held. Such a function must not call the same cache: a call does nothing and returns
  * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function, the misuse function and those of a source
- * (vmm_segment_source) are called without locks and may call every function except vmm_destroy(). A request that the
- * pressure function makes does not call it again. If vmm_destroy() detects a misuse, it calls the
+ * (vmm_segment_source) or of a sleep (vmm_sleep_options) are called without locks and may call every function except
+ * vmm_destroy(). A request that one of them makes does not call the pressure function. If vmm_destroy() detects a misuse, it calls the
  * misuse function during teardown; calls that the function makes on the same cache fail. A callback
  * must return to the library. If it throws an exception, calls longjmp() or ends its thread, locks
  * stay locked and the cache may be left inconsistent: the next call on the cache can hang or crash.
@@ -965,8 +965,8 @@ VMM_API vmm_status vmm_ticket_poll(vmm_ticket *ticket, int *done);
 /*
  * Does:     waits for the work of a ticket, and ends the ticket.
  * Returns:  what the work returned; vmm_last_error() has its line.
- * Threads:  any; one thread waits for a ticket.
- * On failure: ERR_INVALID_ARGUMENT (not a ticket).
+ * Threads:  any; one thread waits for a ticket, others may poll it meanwhile.
+ * On failure: ERR_INVALID_ARGUMENT (not a ticket; another thread waits for it; called by a function of its options).
  */
 VMM_API vmm_status vmm_ticket_wait(vmm_ticket *ticket);
 

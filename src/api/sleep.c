@@ -138,13 +138,17 @@ vmm_status vmm_pool_state(vmm_pool *handle, vmm_pool_phase *out)
     return VMM_OK;
 }
 
+static vmm_status ticket_refuse(const vmm_ticket *handle, const char *function, const char *why)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %p %s", function, (const void *)handle, why);
+}
+
 static vmm_status ticket_find(vmm_ticket *handle, const char *function, struct ticket **out)
 {
     *out = vmm__handle_find(HANDLE_TICKET, handle);
     if (*out == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %p is not a ticket, or has ended",
-                          function, (void *)handle);
-    return vmm__cache_admit((*out)->order.cache, function);
+        return ticket_refuse(handle, function, "is not a ticket, or has ended");
+    return vmm__cache_admit((*out)->cache, function);
 }
 
 vmm_status vmm_ticket_poll(vmm_ticket *handle, int *done)
@@ -153,9 +157,13 @@ vmm_status vmm_ticket_poll(vmm_ticket *handle, int *done)
     vmm_status status = ticket_find(handle, "vmm_ticket_poll", &ticket);
     if (status == VMM_OK && done == NULL)
         return vmm__cache_missing("vmm_ticket_poll", "done");
-    if (status == VMM_OK)
-        *done = atomic_load_explicit(&ticket->is_done, memory_order_acquire);
-    return status;
+    if (status != VMM_OK)
+        return status;
+    bool is_done = atomic_load_explicit(&ticket->is_done, memory_order_acquire);
+    if (vmm__handle_find(HANDLE_TICKET, handle) != ticket) /* its record may serve another one */
+        return ticket_refuse(handle, "vmm_ticket_poll", "has ended");
+    *done = is_done;
+    return VMM_OK;
 }
 
 vmm_status vmm_ticket_wait(vmm_ticket *handle)
@@ -164,9 +172,10 @@ vmm_status vmm_ticket_wait(vmm_ticket *handle)
     vmm_status status = ticket_find(handle, "vmm_ticket_wait", &ticket);
     if (status != VMM_OK)
         return status;
+    if (vmm__ticket_is_run_here(ticket))
+        return ticket_refuse(handle, "vmm_ticket_wait", "waits for the function that calls this");
     if (!vmm__handle_close(handle))
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_ticket_wait: another thread waits for %p",
-                          (void *)handle);
+        return ticket_refuse(handle, "vmm_ticket_wait", "is waited for by another thread");
     return vmm__ticket_end(ticket);
 }
 

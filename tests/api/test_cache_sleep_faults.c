@@ -6,6 +6,8 @@
 #include "cache/cache.h"
 #include "driver/sim/sim.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum { LINE_BYTES = 512 };
@@ -230,6 +232,44 @@ CACHE_TEST(pools_of_one_order_belong_to_it_until_its_end)
     assert_ok(vmm_pool_destroy(meddler.first, 0));
     tenant_check(test, &second);
     tenant_end(test, &second);
+}
+
+struct selfish {
+    vmm_cache *cache;
+    _Atomic(vmm_ticket *) ticket;
+    vmm_status waited;
+    vmm_status destroyed;
+};
+
+static void selfish_run(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    struct selfish *selfish = context;
+    (void)pool;
+    (void)address;
+    (void)bytes;
+    while (atomic_load(&selfish->ticket) == NULL)
+        (void)sched_yield();
+    selfish->waited = vmm_ticket_wait(atomic_load(&selfish->ticket));
+    selfish->destroyed = vmm_destroy(selfish->cache);
+}
+
+/* A function of a sleep runs on the thread of the ticket: it cannot wait for it, nor end the cache. */
+CACHE_TEST(a_function_of_a_sleep_ends_neither_its_ticket_nor_its_cache)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    struct selfish selfish = { .cache = test->cache };
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    vmm_ticket *ticket;
+    options.unmapping = selfish_run;
+    options.context = &selfish;
+    assert_ok(vmm_pool_sleep(&tenant.pool, 1, &options, &ticket));
+    atomic_store(&selfish.ticket, ticket);
+    assert_ok(vmm_ticket_wait(ticket));
+    assert_int_equal(selfish.waited, VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(selfish.destroyed, VMM_ERR_INVALID_ARGUMENT);
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
 }
 
 /* Each call of the driver fails in turn: two pools are both awake afterwards, or what could not wake sleeps. */

@@ -250,4 +250,49 @@ CACHE_TEST(a_crowd_of_pools_sleeps_at_once)
     cache_verify_empty(test);
 }
 
+/* ---- Tickets ----------------------------------------------------------------------------------- */
+
+static _Atomic(vmm_ticket *) polled;
+
+static void *poll_main(void *context)
+{
+    struct worker *worker = context;
+    while (atomic_load(&workers_go_on)) {
+        int done = 7;
+        vmm_status status = vmm_ticket_poll(atomic_load(&polled), &done);
+        bool is_good = status == VMM_OK ? done == 0 || done == 1 : done == 7;
+        trouble_note(worker, is_good && (status == VMM_OK || status == VMM_ERR_INVALID_ARGUMENT),
+                     "a poll failed, or wrote what it should not");
+    }
+    return NULL;
+}
+
+/* A ticket ends while other threads poll it. */
+CACHE_TEST(tickets_end_while_threads_poll_them)
+{
+    enum { POLLERS = 2 };
+    struct worker pollers[POLLERS];
+    vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    void *block;
+    assert_ok(vmm_alloc_from(pool, MIB, test->streams[1], &block));
+    atomic_store(&workers_go_on, true);
+    for (unsigned i = 0; i < POLLERS; i++) {
+        pollers[i] = (struct worker){ .test = test };
+        assert_int_equal(pthread_create(&pollers[i].thread, NULL, poll_main, &pollers[i]), 0);
+    }
+    for (unsigned round = 0; round < 10 * ORDERS; round++) {
+        vmm_ticket *ticket;
+        assert_ok(round % 2 == 0 ? vmm_pool_sleep(&pool, 1, NULL, &ticket)
+                                 : vmm_pool_wake(&pool, 1, NULL, &ticket));
+        atomic_store(&polled, ticket);
+        assert_ok(vmm_ticket_wait(ticket));
+    }
+    atomic_store(&workers_go_on, false);
+    for (unsigned i = 0; i < POLLERS; i++)
+        assert_null(worker_join(&pollers[i]));
+    block_free(test, block);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
 CACHE_MAIN()
