@@ -492,6 +492,8 @@ static void pool_wake_undo(struct pool_sleep *work)
 {
     uint64_t done;
     struct error_line line;
+    if (work->has_unfinished) /* the driver may refuse once */
+        copies_wait_quietly(work);
     if (work->has_unfinished)
         return;
     vmm__error_save(&line);
