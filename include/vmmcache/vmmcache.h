@@ -1542,7 +1542,7 @@ typedef int (*vmm_visitor)(void *context, const vmm_item *item);
 /*
  * Does:     visits all mapped memory and every block in ascending order of addresses, each range of
  *           memory (VMM_ITEM_CHUNK) before the blocks that start in it. A block in a view has a
- *           range of its own, of exactly its size. Ranges do not overlap, and the sizes of those
+ *           range of its own, of exactly its size, or several, if only a part of it is asleep. Ranges do not overlap, and the sizes of those
  *           that are not asleep add up to reserved_bytes and imported_bytes; a chunk may be reported
  *           as several ranges. Memory that the driver refused to map or to take back is one range of
  *           each pool, waiting, at address 0. It visits each block of a slab on its own. A reserved block comes

@@ -52,6 +52,44 @@ CACHE_TEST(what_never_slept_survives_a_wake_that_fails)
     tenant_end(test, &tenant);
 }
 
+/* A pool with a block in a view: see blocks_in_views_sleep. */
+static struct tenant tenant_with_view(struct cache_test *test)
+{
+    struct tenant tenant = { .pool = pool_make(test, VMM_ON_SLEEP_KEEP) };
+    for (unsigned i = 0; i < TENANT_BLOCKS; i += 2)
+        tenant_add(test, &tenant, i, 4 * MIB);
+    for (unsigned i = 0; i < TENANT_BLOCKS; i += 4) {
+        block_free(test, tenant.blocks[i]);
+        tenant.blocks[i] = NULL;
+    }
+    tenant_add(test, &tenant, 0, 12 * MIB);
+    assert_true(block_find(test, tenant.blocks[0]).is_view);
+    return tenant;
+}
+
+/* A sleep fails for good halfway: the walk tells what is asleep from what is not, under one block, too. */
+CACHE_TEST(a_walk_of_a_pool_that_is_half_asleep_adds_up)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    struct tenant tenant = tenant_with_view(test);
+    unsigned halves = 0;
+    for (uint64_t call = 1; order_fail(test, false, tenant.pool, call); call++) {
+        struct occupancy_scan scan = cache_scan(test);
+        vmm_stats stats = cache_stats(test);
+        halves += stats.asleep_bytes != 0 && stats.reserved_bytes.current != 0;
+        assert_int_equal(scan.chunk_bytes, stats.reserved_bytes.current);
+        assert_int_equal(scan.asleep_bytes, stats.asleep_bytes);
+        pool_wake(tenant.pool);
+        (void)cache_trim(test, SIZE_MAX); /* releases what the driver refused to take */
+        cache_verify(test);
+        tenant_check(test, &tenant);
+    }
+    assert_true(halves > 10);
+    pool_wake(tenant.pool);
+    tenant_end(test, &tenant);
+}
+
 /* Host memory that is still pinned cannot be pinned again, so nothing else may get it. */
 CACHE_TEST(a_backup_that_stays_pinned_is_used_no_more)
 {
