@@ -506,31 +506,4 @@ CACHE_TEST(a_wake_that_fails_can_be_tried_again)
     }
 }
 
-/* ---- Many cycles ------------------------------------------------------------------------------- */
-
-CACHE_TEST(a_thousand_cycles_leave_nothing)
-{
-    uint64_t seed = 7;
-    struct tenant tenant = { .pool = pool_make(test, VMM_ON_SLEEP_KEEP) };
-    unsigned cycles = driver_choice_kind() == VMM_DRIVER_SIM ? 1000 : 100;
-    for (unsigned cycle = 0; cycle < cycles; cycle++) {
-        for (unsigned i = 0; i < 6; i++) {
-            unsigned number = (unsigned)(random_next(&seed) % TENANT_BLOCKS);
-            if (tenant.blocks[number] != NULL)
-                block_free(test, tenant.blocks[number]);
-            tenant.blocks[number] = NULL;
-            if (random_next(&seed) % 3 != 0)
-                tenant_add(test, &tenant, number, random_bytes(&seed, 6 * MIB));
-        }
-        pool_sleep(tenant.pool);
-        assert_int_equal(test->driver->created_bytes, 0);
-        assert_int_equal(test->driver->mapped_bytes, 0);
-        pool_wake(tenant.pool);
-        if (cycle % 10 == 0)
-            tenant_check(test, &tenant);
-    }
-    tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
-}
-
 CACHE_MAIN()
