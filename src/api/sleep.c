@@ -37,6 +37,14 @@ static vmm_status support_check(const char *function, const struct vmm_cache *ca
                       cache->has_guard_pages ? "debug mode" : "nvtx");
 }
 
+static bool is_named_before(const struct sleep_order *order, uint64_t number)
+{
+    uint64_t i = 0;
+    while (i < number && order->pools[i] != order->pools[number])
+        i++;
+    return i < number;
+}
+
 /* Finds the pools, all of one cache. */
 static vmm_status pools_find(const char *function, vmm_pool *const *handles,
                              struct sleep_order *order)
@@ -49,6 +57,9 @@ static vmm_status pools_find(const char *function, vmm_pool *const *handles,
         if (order->pools[i]->cache != order->pools[0]->cache)
             return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: the pools belong to several caches",
                               function);
+        if (is_named_before(order, i))
+            return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: pool %s is named twice", function,
+                              order->pools[i]->name);
     }
     order->cache = order->pools[0]->cache;
     vmm_status status = vmm__cache_admit_work(order->cache, function);

@@ -442,6 +442,12 @@ CACHE_TEST(wrong_orders_are_refused)
     options.struct_size = 3;
     assert_status(vmm_pool_wake(twice, 1, &options, NULL), VMM_ERR_INVALID_ARGUMENT);
     assert_int_equal(phase_of(tenant.pool), VMM_POOL_AWAKE);
+    assert_status(vmm_pool_wake(twice, 2, NULL, NULL), VMM_ERR_INVALID_ARGUMENT);
+    pool_sleep(tenant.pool);
+    assert_status(vmm_pool_sleep(twice, 2, NULL, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_pool_wake(twice, 2, NULL, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "pool tenant is named twice"));
+    pool_wake(tenant.pool);
     tenant_check(test, &tenant);
     tenant_end(test, &tenant);
 }
