@@ -7,6 +7,7 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "cache/grow/plan.h"
 #include "cache/grow/source.h"
 #include "cache/pool/capture.h"
 #include "cache/pool/pool_sleep.h"
@@ -108,6 +109,9 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     status = vmm__views_init(&cache->views, &cache->vm, &cache->directory);
     if (status != VMM_OK)
         goto fail_views;
+    status = vmm__plan_open(cache);
+    if (status != VMM_OK)
+        goto fail_plan;
     status = vmm__pools_init(cache);
     if (status != VMM_OK)
         goto fail_pools;
@@ -136,6 +140,8 @@ fail_imports:
     vmm__pools_close(cache);
     vmm__pools_fini(cache);
 fail_pools:
+    vmm__plan_close(cache);
+fail_plan:
     vmm__views_fini(&cache->views);
 fail_views:
     vmm__directory_fini(&cache->directory);
@@ -323,6 +329,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__reserves_fini(&cache->reserves);
     status = first_of(status, vmm__lanes_fini(&cache->lanes));
     status = first_of(status, vmm__pool_sleep_transfers_close(cache));
+    vmm__plan_close(cache);
     vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
