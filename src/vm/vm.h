@@ -298,9 +298,9 @@ static inline struct chunk *vmm__vm_chunk(const struct vm *vm, uint64_t granule)
 }
 
 /* The bits of home_starts for 64 granules, from one on. */
-static inline uint64_t vmm__vm_home_starts(const struct vm *vm, uint64_t granule)
+static inline uint64_t vmm__home_starts_from(const uint64_t *home_starts, uint64_t granule)
 {
-    const uint64_t *word = &vm->home_starts[granule / 64];
+    const uint64_t *word = &home_starts[granule / 64];
     unsigned shift = granule % 64;
     return word[0] >> shift | word[1] << 1 << (63 - shift);
 }

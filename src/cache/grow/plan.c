@@ -41,11 +41,16 @@ struct idle {
     uint32_t count;
 };
 
+/* The bytes of the first items. */
+static uint64_t idle_bytes(const struct idle *idle, uint64_t count)
+{
+    return count > 0 ? idle->sums[count - 1] : 0;
+}
+
 static void idle_add(struct idle *idle, uint64_t item, bool is)
 {
-    uint64_t before = idle->count > 0 ? idle->sums[idle->count - 1] : 0;
     idle->at[idle->count] = item;
-    idle->sums[idle->count] = before + item_bytes(item);
+    idle->sums[idle->count] = idle_bytes(idle, idle->count) + item_bytes(item);
     idle->count += is;
 }
 
@@ -199,7 +204,8 @@ struct choice {
     uint64_t new_bytes;
     uint64_t cost;
     uint64_t idle_count;
-    uint64_t last; /* item: an idle chunk or a free end; 0: none */
+    uint64_t rest_bytes; /* that the last chunk holds */
+    uint64_t last;       /* item: an idle chunk or a free end; 0: none */
 };
 
 /* The state of one search. */
@@ -211,11 +217,12 @@ struct search {
     uint64_t chunk_bytes;  /* of a new chunk */
     uint64_t pinned_bytes; /* free, in partly live chunks of the heap */
     struct idle idle;      /* all */
-    struct idle usable;    /* those that the site under consideration may have */
+    struct idle usable;    /* those that the site under consideration may have, and the largest end */
+    uint64_t usable_end;
     struct ends heads;
     struct ends tails;
     struct choice best;  /* the cheapest with at most allowed_bytes */
-    struct choice least; /* the one with the least new memory */
+    struct choice least; /* the one with the least new memory, but more */
 };
 
 static struct chunk *chunk_of(const struct search *search, uint64_t item)
@@ -263,49 +270,76 @@ static void chunks_add(struct search *search, uint64_t granule, uint64_t end)
     }
 }
 
-/* The first and the last granule from `low` to `high` at which a chunk begins; NO_GRANULE: none does. */
+/* The boundaries between chunks from one granule to another. */
 struct bounds {
+    bool has; /* false: there is none; first and last are then `high` */
     uint64_t first;
     uint64_t last;
 };
 
-static struct bounds bounds_between(const struct vm *vm, uint64_t low, uint64_t high)
+/* For any distance. A chunk ends at `high` if the extent does. */
+static struct bounds bounds_far(const uint64_t *home_starts, uint64_t low, uint64_t high, bool ends)
 {
-    struct bounds bounds = { NO_GRANULE, NO_GRANULE };
+    struct bounds bounds = { .has = ends, .first = high, .last = high };
     for (uint64_t at = low; at <= high; at += 64) {
-        uint64_t starts = vmm__vm_home_starts(vm, at);
-        starts &= high - at < 64 ? UINT64_MAX >> (63 - (high - at)) : UINT64_MAX;
+        uint64_t starts = vmm__home_starts_from(home_starts, at);
+        starts &= UINT64_MAX >> (63 - vmm__min(high - at, 63));
         if (starts == 0)
             continue;
+        bounds.has = true;
         bounds.first = vmm__min(bounds.first, at + (uint64_t)__builtin_ctzll(starts));
-        bounds.last = at + vmm__log2(starts);
+        bounds.last = ends ? high : at + vmm__log2(starts);
     }
     return bounds;
 }
 
-/* Adds the chunks of a free block of the requesting heap: the tail of one, up to the first boundary between chunks; the
- * idle ones; and the head of another, from the last boundary on. What a block has is unpredictable, so no branch
- * depends on it. */
-static void block_add(struct search *search, const struct block *block)
+/* Most blocks are short. Where their boundaries are is unpredictable, so no branch depends on it. */
+static inline struct bounds bounds_of(const uint64_t *home_starts, uint64_t low, uint64_t high,
+                                      bool ends)
 {
-    const struct vm *vm = &search->cache->vm;
-    const struct arena *arena = &vm->arena;
-    uint64_t end = vmm__block_end(block);
-    uint64_t low = vmm__arena_granule(arena, block->address + arena->granule_bytes - 1);
-    uint64_t high = vmm__arena_granule(arena, end);
-    struct bounds bounds = bounds_between(vm, low, high);
-    if (block->next == NULL) /* the extent ends */
-        bounds = (struct bounds){ vmm__min(bounds.first, high), high };
-    bool has = bounds.last != NO_GRANULE; /* not: free in the middle of a chunk, and of no use */
-    uint64_t first = has ? bounds.first : high;
-    uint64_t last = has ? bounds.last : high;
-    uint64_t tail_bytes = vmm__arena_address(arena, first) - block->address;
-    uint64_t head_bytes = end - vmm__arena_address(arena, last);
-    uint64_t granule = vmm__arena_granule(arena, block->address);
-    ends_add(&search->tails, item_of(tail_bytes, granule), has & (tail_bytes > 0));
-    ends_add(&search->heads, item_of(head_bytes, last), has & (head_bytes > 0));
-    search->pinned_bytes += tail_bytes + head_bytes;
-    chunks_add(search, first, last);
+    uint64_t distance = high - low;
+    if (distance >= 64)
+        return bounds_far(home_starts, low, high, ends);
+    uint64_t starts = vmm__home_starts_from(home_starts, low) & UINT64_MAX >> (63 - distance);
+    starts |= (uint64_t)ends << distance;
+    bool has = starts != 0;
+    starts |= (uint64_t)!has << distance;
+    return (struct bounds){ .has = has,
+                            .first = low + (uint64_t)__builtin_ctzll(starts),
+                            .last = low + vmm__log2(starts) };
+}
+
+/* Adds the chunks of the free blocks of the requesting heap: of each the tail of a chunk, up to the first boundary; idle
+ * chunks; and the head of one, from the last boundary on. What is free in the middle of a chunk is of no use. */
+static void blocks_add(struct search *search)
+{
+    const struct arena *arena = &search->cache->vm.arena;
+    const uint64_t *home_starts = search->cache->vm.home_starts;
+    const uint64_t address = arena->address;
+    const uint64_t mask = arena->granule_bytes - 1;
+    const unsigned shift = arena->granule_shift;
+    const struct size_index *index = &search->heap->index;
+    struct ends heads = search->heads;
+    struct ends tails = search->tails;
+    uint64_t pinned_bytes = 0;
+    for (struct size_node *node = vmm__size_index_from(index, arena->granule_bytes); node != NULL;
+         node = vmm__size_index_larger(index, node)) {
+        const struct block *block = (const struct block *)node;
+        uint64_t start = block->address - address;
+        uint64_t end = start + node->size;
+        struct bounds bounds = bounds_of(home_starts, (start + mask) >> shift, end >> shift,
+                                         block->next == NULL);
+        uint64_t tail_bytes = (bounds.first << shift) - start;
+        uint64_t head_bytes = end - (bounds.last << shift);
+        ends_add(&tails, item_of(tail_bytes, start >> shift), bounds.has & (tail_bytes > 0));
+        ends_add(&heads, item_of(head_bytes, bounds.last), bounds.has & (head_bytes > 0));
+        pinned_bytes += tail_bytes + head_bytes;
+        if (bounds.first < bounds.last)
+            chunks_add(search, bounds.first, bounds.last);
+    }
+    search->heads = heads;
+    search->tails = tails;
+    search->pinned_bytes = pinned_bytes;
 }
 
 /* Adds the chunks of a run of another heap's idle chunks. */
@@ -320,10 +354,7 @@ static bool run_add(void *context, const struct idle_run *run)
 
 static void candidates_add(struct search *search, enum idle_when when)
 {
-    const struct size_index *index = &search->heap->index;
-    struct size_node *node = vmm__size_index_from(index, search->cache->vm.arena.granule_bytes);
-    for (; node != NULL; node = vmm__size_index_larger(index, node))
-        block_add(search, (const struct block *)node);
+    blocks_add(search);
     (void)vmm__idle_visit(search->cache, search->heap, when, run_add, search);
     idle_sort(&search->idle);
     ends_complete(&search->heads);
@@ -384,45 +415,45 @@ static uint64_t end_largest(const struct search *search, const struct site *site
 
 /* ---- Choices --------------------------------------------------------------------------------- */
 
-/* Fills `bytes` of a choice's site: with the largest idle chunks, until a chunk or an end holds the rest; then with the
- * smallest that holds it, or, if the idle chunks are used up, with the largest end. Returns what is missing. */
+/* How many of the largest idle chunks fill `bytes` of a site until a chunk or an end holds the rest, or all of them. Returns
+ * what is missing, even with the largest end. */
 static uint64_t choice_fill(const struct search *search, uint64_t bytes, struct choice *choice)
 {
     const struct idle *idle = &search->usable;
-    if (bytes == 0)
-        return 0;
-    uint64_t largest = end_largest(search, &choice->site);
-    uint64_t before_end = idle_fewest(idle, bytes - vmm__min(bytes, item_bytes(largest)));
+    uint64_t end_bytes = item_bytes(search->usable_end);
+    uint64_t before_end = idle_fewest(idle, bytes - vmm__min(bytes, end_bytes));
     uint64_t count = vmm__min(idle_fewest(idle, bytes) - 1, before_end);
     choice->idle_count = vmm__min(count, idle->count);
-    choice->last = largest;
-    bytes -= choice->idle_count > 0 ? idle->sums[choice->idle_count - 1] : 0;
-    if (count > idle->count)
-        return bytes - item_bytes(largest);
-    uint64_t fit = idle_fit(idle, count, bytes);
-    uint64_t end = end_fit(search, &choice->site, bytes);
-    bool is_end = fit == 0 || (end != 0 && item_bytes(end) < item_bytes(fit));
-    choice->last = is_end ? end : fit;
-    return 0;
+    choice->rest_bytes = bytes - idle_bytes(idle, choice->idle_count);
+    return count <= idle->count ? 0 : choice->rest_bytes - end_bytes;
+}
+
+/* The smallest chunk that holds the rest of a choice: an idle one behind those that it has, or a free end. */
+static uint64_t choice_last(const struct search *search, const struct choice *choice)
+{
+    uint64_t idle = idle_fit(&search->usable, choice->idle_count, choice->rest_bytes);
+    uint64_t end = end_fit(search, &choice->site, choice->rest_bytes);
+    bool is_end = idle == 0 || (end != 0 && item_bytes(end) < item_bytes(idle));
+    return is_end ? end : idle;
 }
 
 static uint64_t choice_cost(const struct search *search, const struct choice *choice)
 {
     uint64_t created = (choice->new_bytes + search->chunk_bytes - 1) / search->chunk_bytes;
-    uint64_t mapped = choice->idle_count + (choice->last != 0 ? 1 : 0) +
+    uint64_t mapped = choice->idle_count + (choice->rest_bytes > 0 ? 1 : 0) +
                       (choice->site.begin != 0 ? 1 : 0) + 2 * created;
     return mapped * MAP_COST + created * CREATE_COST;
 }
 
-/* The addresses that a choice needs. The last chunk is mapped as a whole. */
-static uint64_t choice_bytes(const struct search *search, const struct choice *choice)
+/* The plan that a choice is better than; NULL: none. */
+static struct choice *choice_beats(struct search *search, const struct choice *choice)
 {
-    uint64_t bytes = choice->new_bytes;
-    if (choice->idle_count > 0)
-        bytes += search->usable.sums[choice->idle_count - 1];
-    if (choice->last != 0)
-        bytes += vmm__chunk_bytes(&search->cache->vm, chunk_of(search, choice->last));
-    return bytes;
+    const struct choice *least = &search->least;
+    if (choice->new_bytes <= search->allowed_bytes)
+        return choice->cost < search->best.cost ? &search->best : NULL;
+    bool is_less = choice->new_bytes < least->new_bytes ||
+                   (choice->new_bytes == least->new_bytes && choice->cost < least->cost);
+    return is_less && search->best.cost == UINT64_MAX ? &search->least : NULL;
 }
 
 /* Considers a site with some new memory. Returns what is missing then. */
@@ -431,14 +462,17 @@ static uint64_t choice_consider(struct search *search, const struct site *site, 
     struct choice choice = { .site = *site, .new_bytes = new_bytes };
     uint64_t there_bytes = vmm__min(search->bytes, site->free_bytes + new_bytes);
     uint64_t missing = choice_fill(search, search->bytes - there_bytes, &choice);
-    if (missing > 0 || choice_bytes(search, &choice) > site->room_bytes)
-        return missing;
     choice.cost = choice_cost(search, &choice);
-    if (new_bytes <= search->allowed_bytes && choice.cost < search->best.cost)
-        search->best = choice;
-    if (new_bytes < search->least.new_bytes ||
-        (new_bytes == search->least.new_bytes && choice.cost < search->least.cost))
-        search->least = choice;
+    struct choice *beaten = missing > 0 ? NULL : choice_beats(search, &choice);
+    if (beaten == NULL)
+        return missing;
+    uint64_t bytes = new_bytes + idle_bytes(&search->usable, choice.idle_count);
+    if (choice.rest_bytes > 0) {
+        choice.last = choice_last(search, &choice);
+        bytes += vmm__chunk_bytes(&search->cache->vm, chunk_of(search, choice.last));
+    }
+    if (bytes <= site->room_bytes)
+        *beaten = choice;
     return 0;
 }
 
@@ -449,6 +483,7 @@ static void site_consider(struct search *search, const struct site *site)
     uint64_t bytes = search->bytes - vmm__min(search->bytes, site->free_bytes);
     uint64_t allowed_bytes = vmm__min(search->allowed_bytes, vmm__align_up(bytes, granule_bytes));
     search->usable = usable_of(search, site);
+    search->usable_end = end_largest(search, site);
     uint64_t missing = choice_consider(search, site, 0);
     if (allowed_bytes > 0)
         (void)choice_consider(search, site, allowed_bytes);
