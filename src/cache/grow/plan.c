@@ -76,37 +76,30 @@ static void idle_sort(struct idle *idle)
         idle_add(idle, idle->at[idle->count], true);
 }
 
-/* The fewest items that hold `bytes`: the largest; a large number if all of them do not. */
+/* The fewest items that hold `bytes`: the largest; a large number if all of them do not. Which half of the sums has the
+ * first that is enough is unpredictable, so no branch depends on it. */
 static uint64_t idle_fewest(const struct idle *idle, uint64_t bytes)
 {
-    uint64_t low = 0;
-    uint64_t high = idle->count;
+    uint64_t less = 0; /* so many sums are too small */
+    for (uint64_t length = idle->count, half; length > 0; length -= half) {
+        half = (length + 1) / 2;
+        less += idle->sums[less + half - 1] < bytes ? half : 0;
+    }
     if (bytes == 0)
         return 0;
-    while (low < high) { /* finds the first whose sum is enough */
-        uint64_t middle = low + (high - low) / 2;
-        if (idle->sums[middle] >= bytes)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low < idle->count ? low + 1 : UINT32_MAX;
+    return less < idle->count ? less + 1 : UINT32_MAX;
 }
 
 /* The smallest item, from number `from` on, that holds `bytes`; 0: none. */
 static uint64_t idle_fit(const struct idle *idle, uint64_t from, uint64_t bytes)
 {
     uint64_t least = item_least(bytes);
-    uint64_t low = from;
-    uint64_t high = idle->count;
-    while (low < high) { /* finds the first that is too small */
-        uint64_t middle = low + (high - low) / 2;
-        if (idle->at[middle] >= least)
-            low = middle + 1;
-        else
-            high = middle;
+    uint64_t large = from; /* all items before this one are large enough */
+    for (uint64_t length = idle->count - from, half; length > 0; length -= half) {
+        half = (length + 1) / 2;
+        large += idle->at[large + half - 1] >= least ? half : 0;
     }
-    return low > from ? idle->at[low - 1] : 0;
+    return large > from ? idle->at[large - 1] : 0;
 }
 
 /* Free heads, or tails, of partly live chunks, in no order: a plan asks for few of them. */
@@ -124,20 +117,24 @@ static void ends_add(struct ends *ends, uint64_t item, bool is)
     ends->count += is;
 }
 
-/* The largest item below a limit; 0: none. */
-static uint64_t ends_below(const struct ends *ends, uint64_t limit)
+/* The largest item that is at most `most`; 0: none. */
+static uint64_t ends_largest(const struct ends *ends, uint64_t most)
 {
-    uint64_t largest = 0;
-    for (uint32_t i = 0; i < ends->count; i++)
-        largest = vmm__max(largest, ends->at[i] < limit ? ends->at[i] : 0);
-    return largest;
+    uint64_t largest[ENDS_STEP] = { 0 };
+    for (uint32_t i = 0; i < ends->count; i += ENDS_STEP) {
+        for (uint32_t j = 0; j < ENDS_STEP; j++) {
+            uint64_t item = ends->at[i + j];
+            largest[j] = vmm__max(largest[j], item <= most ? item : 0);
+        }
+    }
+    return vmm__max(vmm__max(largest[0], largest[1]), vmm__max(largest[2], largest[3]));
 }
 
 static void ends_complete(struct ends *ends)
 {
     for (uint32_t i = 0; i < ENDS_STEP; i++)
         ends->at[ends->count + i] = 0;
-    ends->largest = ends_below(ends, UINT64_MAX);
+    ends->largest = ends_largest(ends, UINT64_MAX);
 }
 
 /* The least item that is at least `least`; 0: none. The excess of an item that is less wraps, to more than `-least`. */
@@ -217,7 +214,7 @@ struct search {
     uint64_t chunk_bytes;  /* of a new chunk */
     uint64_t pinned_bytes; /* free, in partly live chunks of the heap */
     struct idle idle;      /* all */
-    struct idle usable;    /* those that the site under consideration may have, and the largest end */
+    struct idle usable; /* those that the site under consideration may have, and the largest end */
     uint64_t usable_end;
     struct ends heads;
     struct ends tails;
@@ -327,8 +324,8 @@ static void blocks_add(struct search *search)
         const struct block *block = (const struct block *)node;
         uint64_t start = block->address - address;
         uint64_t end = start + node->size;
-        struct bounds bounds = bounds_of(home_starts, (start + mask) >> shift, end >> shift,
-                                         block->next == NULL);
+        struct bounds bounds =
+            bounds_of(home_starts, (start + mask) >> shift, end >> shift, block->next == NULL);
         uint64_t tail_bytes = (bounds.first << shift) - start;
         uint64_t head_bytes = end - (bounds.last << shift);
         ends_add(&tails, item_of(tail_bytes, start >> shift), bounds.has & (tail_bytes > 0));
@@ -409,7 +406,7 @@ static uint64_t end_largest(const struct search *search, const struct site *site
 {
     uint64_t item = ends_of(search, site)->largest;
     while (item != 0 && !end_may(search, site, item))
-        item = ends_below(ends_of(search, site), item);
+        item = ends_largest(ends_of(search, site), item - 1);
     return item;
 }
 
@@ -501,15 +498,17 @@ static void new_rows_consider(struct search *search)
         site_consider(search, &site);
 }
 
-/* Whether even the largest idle chunks, and the largest free end, would make a site dearer than the best plan. */
+/* Whether the most bytes that a site can get, with fewer mappings than the best plan has, are too few. */
 static bool site_is_dear(const struct search *search, const struct site *site)
 {
-    uint64_t free_bytes = site->free_bytes + search->allowed_bytes;
-    uint64_t bytes = search->bytes - vmm__min(search->bytes, free_bytes);
+    const struct idle *idle = &search->idle;
+    uint64_t mapped = (search->best.cost - 1) / MAP_COST; /* at most, for less than its cost */
+    uint64_t bytes = idle_bytes(idle, vmm__min(mapped, idle->count));
     uint64_t end_bytes = item_bytes(ends_of(search, site)->largest);
-    uint64_t with_end = 1 + idle_fewest(&search->idle, bytes - vmm__min(bytes, end_bytes));
-    uint64_t least = vmm__min(idle_fewest(&search->idle, bytes), with_end);
-    return search->best.cost != UINT64_MAX && least * MAP_COST >= search->best.cost;
+    if (mapped > 0)
+        bytes = vmm__max(bytes, end_bytes + idle_bytes(idle, vmm__min(mapped - 1, idle->count)));
+    return search->best.cost != UINT64_MAX &&
+           site->free_bytes + search->allowed_bytes + bytes < search->bytes;
 }
 
 /* The free addresses beside an end of a row; a granule stays free between rows. */
@@ -528,7 +527,8 @@ static void end_consider(struct search *search, uint64_t end, bool is_left)
 {
     const struct views *views = &search->cache->views;
     const struct view_place *place = &views->places[end];
-    if (is_left ? place->left != NO_GRANULE : !vmm__views_is_last(views, end))
+    bool is_first = place->left == NO_GRANULE; /* if not, it is the last */
+    if (is_first ? !is_left && !vmm__views_is_last(views, end) : is_left)
         return;
     struct site site = { .end = end, .view = place->view, .is_left = is_left };
     site.free_bytes = vmm__views_end_bytes(search->heap, end, is_left);
