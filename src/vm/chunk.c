@@ -40,7 +40,7 @@ void vmm__chunk_page_home(struct vm *vm, const struct chunk *chunk, uint32_t id)
 {
     vmm__chunk_page_at(vm, chunk, chunk->first, id);
     for (uint64_t i = 0; i < chunk->granules; i++)
-        home_start_set(vm, chunk->first + i, i == 0 && id != 0);
+        home_start_set(vm, chunk->first + i, i == 0);
 }
 
 uint64_t vmm__chunk_mapping(const struct vm *vm, const struct chunk *chunk, uint64_t granule)

@@ -10,7 +10,14 @@
 #include <stdlib.h>
 
 enum { MAP = 32, CREATE = 13 }; /* as plan.c has them */
-enum { BLOCKS = 256, STEPS = 4000, PLAN_EVERY = 8, LIST = 1024, DEVICE_MIB = 2048 };
+enum {
+    BLOCKS = 256,
+    STEPS = 4000,
+    PLAN_EVERY = 8,
+    FREE_EVERY = 200,
+    LIST = 1024,
+    DEVICE_MIB = 2048
+};
 
 enum kind { LONGER_RIGHT, LONGER_LEFT, BEGUN, WITH_NEW, WITH_END, WITH_OTHERS, KINDS };
 
@@ -340,9 +347,8 @@ static void plan_compare(struct game *game)
     vmm__fair_unlock(&cache->grow_lock);
 }
 
-static void request(struct game *game)
+static void request(struct game *game, void **block)
 {
-    void **block = &game->blocks[draw(game, BLOCKS)];
     if (*block != NULL) {
         assert_ok(vmm_free(game->cache, *block));
         *block = NULL;
@@ -351,6 +357,15 @@ static void request(struct game *game)
     uint64_t bytes = 2 * MIB + draw(game, (4 * MIB) << draw(game, 6));
     vmm_status status = vmm_alloc(game->cache, bytes, STREAM(1 + draw(game, 8) / 7), block);
     assert_true(status == VMM_OK || status == VMM_ERR_DEVICE_OOM);
+}
+
+/* Frees most blocks: what is free then spans many chunks. */
+static void blocks_free(struct game *game)
+{
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        if (game->blocks[i] != NULL && draw(game, 8) > 0)
+            request(game, &game->blocks[i]);
+    }
 }
 
 TEST(plans_are_those_of_a_plain_search)
@@ -362,8 +377,10 @@ TEST(plans_are_those_of_a_plain_search)
     assert_ok(vmm__driver_sim_open(&options, &game.driver));
     assert_ok(vmm__cache_create_on(&config, game.driver, &game.cache));
     for (unsigned step = 0; step < STEPS; step++) {
-        request(&game);
-        if (step % PLAN_EVERY == 0)
+        request(&game, &game.blocks[draw(&game, BLOCKS)]);
+        if (step % FREE_EVERY == FREE_EVERY - 1)
+            blocks_free(&game);
+        if (step % PLAN_EVERY == PLAN_EVERY - 1)
             plan_compare(&game);
     }
     for (unsigned i = 0; i < KINDS; i++)
