@@ -17,10 +17,11 @@ enum { MAP_COST = 32, CREATE_COST = 13 };
  * thousands of items, and reads few chunks.
  */
 enum { ITEM_SHIFT = 32 };
+#define ITEM_BYTE ((UINT64_C(1) << ITEM_SHIFT) / LARGE_UNIT_BYTES)
 
 static uint64_t item_of(uint64_t bytes, uint64_t granule)
 {
-    return bytes / LARGE_UNIT_BYTES << ITEM_SHIFT | (uint32_t)~granule;
+    return bytes * ITEM_BYTE | (uint32_t)~granule;
 }
 
 static uint64_t item_bytes(uint64_t item)
@@ -31,7 +32,7 @@ static uint64_t item_bytes(uint64_t item)
 /* The least item that has so many bytes. */
 static uint64_t item_least(uint64_t bytes)
 {
-    return bytes / LARGE_UNIT_BYTES << ITEM_SHIFT;
+    return bytes * ITEM_BYTE;
 }
 
 /* Idle chunks, the largest first. The lists are in the cache's table, which has room for each chunk. */
@@ -269,7 +270,7 @@ static void chunks_add(struct search *search, uint64_t granule, uint64_t end)
 
 /* The boundaries between chunks from one granule to another. */
 struct bounds {
-    bool has; /* false: there is none; first and last are then `high` */
+    bool has; /* false: there is none */
     uint64_t first;
     uint64_t last;
 };
@@ -299,11 +300,9 @@ static inline struct bounds bounds_of(const uint64_t *home_starts, uint64_t low,
         return bounds_far(home_starts, low, high, ends);
     uint64_t starts = vmm__home_starts_from(home_starts, low) & UINT64_MAX >> (63 - distance);
     starts |= (uint64_t)ends << distance;
-    bool has = starts != 0;
-    starts |= (uint64_t)!has << distance;
-    return (struct bounds){ .has = has,
-                            .first = low + (uint64_t)__builtin_ctzll(starts),
-                            .last = low + vmm__log2(starts) };
+    return (struct bounds){ .has = starts != 0,
+                            .first = low + (uint64_t)__builtin_ctzll(starts | UINT64_C(1) << 63),
+                            .last = low + vmm__log2(starts | 1) };
 }
 
 /* Adds the chunks of the free blocks of the requesting heap: of each the tail of a chunk, up to the first boundary; idle
@@ -330,9 +329,11 @@ static void blocks_add(struct search *search)
         uint64_t head_bytes = end - (bounds.last << shift);
         ends_add(&tails, item_of(tail_bytes, start >> shift), bounds.has & (tail_bytes > 0));
         ends_add(&heads, item_of(head_bytes, bounds.last), bounds.has & (head_bytes > 0));
-        pinned_bytes += tail_bytes + head_bytes;
-        if (bounds.first < bounds.last)
+        pinned_bytes += node->size;
+        if (bounds.first < bounds.last) {
             chunks_add(search, bounds.first, bounds.last);
+            pinned_bytes -= (bounds.last - bounds.first) << shift;
+        }
     }
     search->heads = heads;
     search->tails = tails;
