@@ -16,8 +16,8 @@
  *  1. places[g].chunk is the id of the chunk that is mapped at the place which starts at granule g, while the place is in
  *     a row; 0: no such place. The directory has the chunk's heap at each granule of the place;
  *  2. the bit of granule g is set exactly if g is a barrier;
- *  3. a heap's index of runs has exactly the runs with an idle chunk behind the barrier, or with a tail and a head,
- *     with their sizes;
+ *  3. the `run` of a barrier's place has the size of its run; a heap's index of runs has exactly those with an idle chunk
+ *     behind the barrier, or with a tail and a head;
  *  4. free_head_bytes and free_tail_bytes of each chunk that has a place, and is not marked, are the free bytes at its
  *     ends; 2 and 3 hold for these bytes;
  *  5. a place's users are the blocks in views that lie over it; a heap's occupied_bytes are the bytes of its blocks in
