@@ -178,6 +178,43 @@ CACHE_TEST(a_freed_reserved_block_of_a_retained_pool_wakes)
     tenant_end(test, &tenant);
 }
 
+struct free_once {
+    vmm_cache *cache;
+    void *block; /* NULL: it is free */
+};
+
+static void once_free(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    struct free_once *once = context;
+    (void)pool;
+    (void)address;
+    (void)bytes;
+    if (once->block != NULL)
+        assert_ok(vmm_free(once->cache, once->block));
+    once->block = NULL;
+}
+
+/* In these moments the order has listed the chunks of the block already. */
+CACHE_TEST(a_reserved_block_that_is_freed_during_an_order_keeps_no_memory)
+{
+    for (int is_wake = 0; is_wake < 2; is_wake++) {
+        struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+        struct free_once once = { test->cache, tenant.reserved };
+        vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+        options.context = &once;
+        *(is_wake ? &options.mapped : &options.unmapping) = once_free;
+        tenant.reserved = NULL;
+        assert_ok(vmm_pool_sleep(&tenant.pool, 1, &options, NULL));
+        assert_ok(vmm_pool_wake(&tenant.pool, 1, &options, NULL));
+        assert_null(once.block);
+        cache_verify(test);
+        tenant_free(test, &tenant);
+        assert_ok(vmm_trim(test->cache, 0, NULL));
+        assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+        tenant_end(test, &tenant);
+    }
+}
+
 /* ---- While a pool sleeps ----------------------------------------------------------------------- */
 
 CACHE_TEST(a_sleeping_pool_serves_no_request)
