@@ -146,11 +146,8 @@ vmm_status vmm__cache_missing(const char *function, const char *argument);
 void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/*
- * Checks the invariants of the chunks (vm/check.c), the gaps of the arena, the account of each chunk, and the blocks,
- * slabs, views, timeline and expired memory of each lane (lane/check.c); ERR_INTERNAL names the one that is broken. The
- * caller holds the grow lock and no lane's.
- */
+/* Checks the numbered invariants of src/cache (check.c), and those of chunks (vm/check.c) and lanes (lane/check.c);
+ * ERR_INTERNAL names the one that is broken. The caller holds the grow lock and no lane's. */
 vmm_status vmm__cache_check_locked(struct vmm_cache *cache);
 
 /*

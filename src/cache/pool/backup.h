@@ -3,7 +3,7 @@
  *
  * Owns: the host memory, and an entry for each block that was live when the pool went to sleep. Invariants:
  *  1. entries are in rising order of address, and their host ranges do not overlap;
- *  2. the host memory is pinned from its start up to pinned_bytes, in segments of SEGMENT_BYTES; a copy lies in one.
+ *  2. the entries lie in the first pinned_bytes of the host memory, which are pinned in segments of SEGMENT_BYTES.
  * May be called by: cache/pool. Locks: the call that puts the pool to sleep, or wakes it, uses the backup alone; others
  * find entries under the grow lock while the pool is asleep, and read `bytes` at any time.
  */

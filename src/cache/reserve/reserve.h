@@ -5,7 +5,7 @@
  * free paths, views and compaction never see it: a call that finds no heap at an address looks here.
  *
  * Owns: the records of reserved blocks. Invariants:
- *  1. a chunk in the range is in use, or in limbo after a decommit; both keep their addresses;
+ *  1. a held chunk that no heap owns is a unit of a block; in limbo after a decommit it keeps its addresses (vm.h, 2);
  *  2. committed_granules counts those in use; the lane's counters have them as one allocation;
  *  3. the map has exactly the blocks that the program has not freed, by address;
  *  4. a freed block stays, with its memory, only while its pool is retained;
