@@ -63,20 +63,18 @@ static vmm_status chunks_check(const struct vmm_cache *cache, uint64_t *committe
 
 static vmm_status reserves_check(const struct vmm_cache *cache, uint64_t committed)
 {
-    uint64_t blocks = 0;
-    uint64_t lives = 0;
-    for (const struct reserved *block = cache->reserves.first; block != NULL; block = block->next) {
-        bool is_found = vmm__map_find(&cache->reserves.map, block->node.key) == &block->node;
-        if (is_found == block->is_freed)
-            return broken("reserve: invariant 3: the map is wrong");
+    uint64_t blocks = cache->reserves.count;
+    uint64_t end = 0;
+    for (uint64_t i = 0; i < cache->reserves.count; i++) {
+        const struct reserved *block = cache->reserves.sorted[i];
+        if (block->first < end ||
+            block->address != vmm__arena_address(&cache->vm.arena, block->first))
+            return broken("reserve: invariant 3: blocks are not in order");
         if (block->is_freed && !vmm__lane_is_retained(block->lane))
             return broken("reserve: invariant 4: a freed block stays");
-        blocks++;
-        lives += block->is_freed ? 0 : 1;
+        end = block->first + block->granules;
         committed -= block->committed_granules;
     }
-    if (lives != cache->reserves.map.count)
-        return broken("reserve: invariant 3: the map has other blocks");
     if (committed != 0)
         return broken("reserve: invariant 2: blocks miscount their memory");
     for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next)
