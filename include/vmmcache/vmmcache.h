@@ -34,9 +34,10 @@
  *
  * Callbacks. A cache calls the program's functions (log, clock, filter, visitor, listener) with
  * locks held. Such a function must not call the same cache: a call does nothing and returns
- * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function, the misuse function and those of a source
- * (vmm_segment_source) are called without locks and may call every function except vmm_destroy(). A request that the
- * pressure function makes does not call it again. If vmm_destroy() detects a misuse, it calls the
+ * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function, the misuse function, those
+ * of a source (vmm_segment_source) and those of a sleep (vmm_sleep_options) are called without locks
+ * and may call every function except vmm_destroy(). A request that the pressure function makes does
+ * not call it again. If vmm_destroy() detects a misuse, it calls the
  * misuse function during teardown; calls that the function makes on the same cache fail. A callback
  * must return to the library. If it throws an exception, calls longjmp() or ends its thread, locks
  * stay locked and the cache may be left inconsistent: the next call on the cache can hang or crash.
@@ -49,11 +50,10 @@
  * before fork() (ERR_FORKED).
  *
  * Lost device. A device is lost if its context was destroyed or reset, or if a kernel broke it.
- * After a driver call reports this, the cache makes no further driver call. vmm_alloc(),
- * vmm_trim(), vmm_compact(), vmm_wait(), vmm_poll(), vmm_stream_end(), vmm_device_memory(),
- * vmm_debug_check(), vmm_pool_create(), vmm_commit(), vmm_share_export() and vmm_share_import() then return ERR_LOST and
- * the line of the first call that failed. vmm_free() and the functions that report still work. vmm_destroy() releases all host
- * memory and, with the CUDA driver, the device memory, which outlives the context. If the program
+ * After a driver call reports this, the cache makes no further driver call. Functions that need the
+ * device then return ERR_LOST, which their texts name, and the line of the first call that failed.
+ * vmm_free() and the functions that report or change only records still work. vmm_destroy() releases
+ * all host memory and, with the CUDA driver, the device memory, which outlives the context. If the program
  * does not destroy the cache, or if the driver refuses to release something, that device memory
  * stays allocated until the process ends. A new cache can be created if CUDA gives the process a
  * new context: it does after a reset, but not after an error in a kernel.
@@ -315,13 +315,13 @@ typedef struct vmm_config {
                         vmm_free() waits for the device. cuda: allocates twice limit_bytes at once
                         (without a limit: 3/4 of the free memory). Excludes compaction, zero and
                         debug; environment: VMM_NVTX=0|1 */
-    vmm_switch
-        shareable; /* on: any block but reserved ones can be exported: see "Sharing". New memory then costs the
-                             driver 1.3 to 2 times as long; environment: VMM_SHAREABLE=0|1 */
-    vmm_switch
-        views; /* off: no chunk is mapped at a second address. A request that fits in no free block then gets new
-                         memory, whatever footprint_permille says. Default on, unless vmm_create() finds that the driver
-                         cannot do it, which the log says; environment: VMM_VIEWS=0|1 */
+    /* On: any block but reserved ones can be exported: see "Sharing". New memory then costs the
+     * driver 1.3 to 2 times as long; environment: VMM_SHAREABLE=0|1. */
+    vmm_switch shareable;
+    /* Off: no chunk is mapped at a second address. A request that fits in no free block then gets
+     * new memory, whatever footprint_permille says. Default on, unless vmm_create() finds that the
+     * driver cannot do it, which the log says; environment: VMM_VIEWS=0|1. */
+    vmm_switch views;
 } vmm_config;
 
 /* clang-format off */
@@ -423,7 +423,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
 VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 
 /*
- * Does:     prevents a live block's bytes from moving to other physical memory (compaction). Use it
+ * Does:     prevents compaction from moving a live block's bytes to other physical memory. Use it
  *           if something other than this device's work identifies the memory physically: an export,
  *           a registration with a network card, a captured graph that runs while other threads
  *           allocate. Pinning a pinned block again has no effect. vmm_unpin() and vmm_free() end
@@ -559,8 +559,9 @@ VMM_API vmm_status vmm_wait(vmm_cache *cache);
 /*
  * A pool is a part of a cache with physical memory of its own: a chunk serves one pool at a time.
  * Chunks without live blocks may go to another pool, unless the pool is retained or has
- * reserve_bytes. A pool has a name, a limit and statistics. Every cache has a default pool, which serves vmm_alloc() unless the
- * thread pushed another pool or a route leads elsewhere. vmm_free() frees blocks of every pool.
+ * reserve_bytes. A pool has a name, a limit and statistics. Every cache has a default pool, which
+ * serves vmm_alloc() unless the thread pushed another pool or a route leads elsewhere. vmm_free()
+ * frees blocks of every pool.
  *
  *   vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
  *   options.name = "weights";
@@ -570,9 +571,17 @@ VMM_API vmm_status vmm_wait(vmm_cache *cache);
  *
  * A pool handle is looked up, not followed: a call with the handle of a destroyed pool fails with
  * ERR_INVALID_ARGUMENT. Calls of several threads on one pool are allowed, but no other call on a
- * pool may be under way when vmm_pool_destroy() is called. After fork(), the calls return
- * ERR_FORKED in the child. On a lost device, vmm_alloc_from() returns ERR_LOST; calls that only
- * change records still work.
+ * pool may be under way when vmm_pool_destroy() is called.
+ *
+ * What these calls do, unless their texts say otherwise, when
+ *   a capture is under way: they work, and nothing of them becomes part of the graph. What would
+ *           wait for the device is left to a later call.
+ *   a pool is pushed or routed: the same as without. Only vmm_alloc() follows pushes and routes.
+ *   blocks are pinned or exported: the same as without. They stay so if the default pool adopts them.
+ *   the pool is asleep: requests return ERR_ASLEEP, and trims release nothing of it; the others work.
+ *   the process is a child of fork(): they return ERR_FORKED; those that return no status, NULL or 0.
+ *   the device is lost: requests, vmm_pool_create(), vmm_pool_route(), vmm_pool_trim() and
+ *           vmm_pool_place() return ERR_LOST; the others change records only, and work.
  */
 
 /* Two numbers that the program chooses, such as PyTorch's MempoolId_t. Zeros: none. */
@@ -629,9 +638,9 @@ typedef struct vmm_segment_source {
     vmm_segment_alloc_fn alloc; /* NULL: none; the pool's memory is that of the cache */
     vmm_segment_free_fn free;   /* not NULL if alloc is not */
     void *context;              /* of both functions */
-    size_t
-        segment_bytes; /* the least to ask for, for a block above 1 MiB; 0: as much as the block needs. A segment for
-                             smaller blocks has one granule */
+    /* The least to ask for, for a block above 1 MiB; 0: as much as the block needs. A segment for
+     * smaller blocks has one granule. */
+    size_t segment_bytes;
 } vmm_segment_source;
 
 /*
@@ -864,21 +873,33 @@ VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, size_t keep_bytes, size_t *rele
 
 /*
  * A pool that sleeps has no physical memory. Its blocks stay live and keep their addresses; work
- * must not use them. A wake gives them memory again at the same addresses, so pointers, captured
- * graphs and exported addresses of the program stay valid.
+ * must not use them. A wake gives them other memory at the same addresses, so pointers and captured
+ * graphs stay valid.
  *
  * With KEEP, the sleep copies the contents of live blocks to a backup in pinned host memory, and
  * the wake copies them back. The backup stays for the next sleep until vmm_backup_drop() or the end
  * of the pool.
  *
- * While a pool sleeps, or is about to sleep or wake: allocations from it return ERR_ASLEEP.
- * vmm_free() of its blocks works and drops their backup. vmm_record_stream(), vmm_pin(), vmm_find()
- * and the reports work. vmm_trim(), vmm_compact() and requests of other pools leave it alone. It
- * counts in no limit and not in reserved_bytes; asleep_bytes is what a wake needs.
+ * While a pool sleeps, or is about to sleep or wake: requests from it return ERR_ASLEEP, also those
+ * of vmm_alloc() that a push or a route leads to it. vmm_free() of its blocks works and drops their
+ * backup. vmm_record_stream(), vmm_pin(), vmm_find() and the reports work. vmm_trim(), vmm_compact()
+ * and requests of other pools leave it alone. It counts in no limit and not in reserved_bytes;
+ * asleep_bytes is what a wake needs.
  *
  * Both calls wait for the work of the streams that the cache knows, for a pool of the kind GRAPH or
  * a retained pool for the device. The program must not submit work on the pool's blocks from the
  * call of vmm_pool_sleep() until the end of the wake.
+ *
+ * What these calls do when
+ *   a capture is under way: vmm_pool_sleep() and vmm_pool_wake() return ERR_INVALID_ARGUMENT; the
+ *           others work.
+ *   a pool is pushed or routed: the same as without.
+ *   blocks are exported: the pool does not sleep.
+ *   blocks are pinned: they sleep, too, and have other memory after the wake. End what identifies
+ *           the old memory in vmm_sleep_options.unmapping.
+ *   the process is a child of fork(): they return ERR_FORKED, also with a ticket of the parent.
+ *   the device is lost: vmm_pool_sleep() and vmm_pool_wake() return ERR_LOST; the others work, so
+ *           vmm_backup_find() still finds what a sleeping pool has saved.
  */
 
 typedef enum vmm_pool_phase {
@@ -889,15 +910,15 @@ typedef enum vmm_pool_phase {
 } vmm_pool_phase;
 
 /* Called for each mapped range of a pool, for registrations such as NCCL's or a network card's.
- * Called without locks; it must not call the pool. */
+ * Called without locks; it must not call vmm_ticket_wait() for its own ticket. */
 typedef void (*vmm_sleep_fn)(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes);
 
 /* Options of a sleep or a wake. Initialize with VMM_SLEEP_OPTIONS_INIT. */
 typedef struct vmm_sleep_options {
     size_t struct_size;
     vmm_on_sleep on_sleep;  /* AS_POOL, or what holds for this sleep; a wake ignores it */
-    uint64_t staging_bytes; /* contents copied before their memory is released, while the next part
-                               is copied; 0: 256 MiB */
+    uint64_t staging_bytes; /* a sleep copies so much, then releases that memory while it copies the
+                               next part; 0: 256 MiB */
     vmm_sleep_fn unmapping; /* before the ranges are unmapped; NULL: none */
     vmm_sleep_fn mapped;    /* after the ranges are mapped again; NULL: none */
     void *context;          /* of both functions */
@@ -923,8 +944,9 @@ typedef struct vmm_ticket vmm_ticket;
  * Returns:  VMM_OK.
  * Threads:  any; calls on other pools proceed meanwhile.
  * On failure: all pools are awake and whole, and nothing is lost, except as said below.
- *           ERR_INVALID_ARGUMENT (not pools, of several caches, named twice, on their way to sleep
- *           or wake by another call, with exported blocks or a source, a wrong option, or a capture is under way),
+ *           ERR_INVALID_ARGUMENT (no pools, not pools, of several caches, named twice, on their way
+ *           to sleep or wake by another call, with exported blocks or a source, a wrong option, or a
+ *           capture is under way),
  *           ERR_UNSUPPORTED (nvtx or VMM_DEBUG_ON; an option that this version does not know is set),
  *           ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
  *           If the driver fails after part of the memory was released and gives no new memory for
@@ -936,12 +958,14 @@ VMM_API vmm_status vmm_pool_sleep(vmm_pool *const *pools, size_t count,
 
 /*
  * Does:     wakes pools, in the order of the array: all, or none. A pool that is awake stays as it
- *           is. If memory is short, the call releases idle memory of other pools, but not that of sources: vmm_trim() does.
+ *           is. If memory is short, the call releases idle memory of other pools. It neither gives
+ *           segments back to sources, as vmm_trim() does, nor calls the pressure function.
  * Takes:    as vmm_pool_sleep().
  * Returns:  VMM_OK.
  * Threads:  any; calls on other pools proceed meanwhile.
  * On failure: the pools sleep as before with their backups whole; the wake can be tried again.
- *           ERR_DEVICE_OOM, and as vmm_pool_sleep().
+ *           ERR_DEVICE_OOM (the device is full, or a limit or the reserve_bytes of other pools
+ *           leaves too little), and as vmm_pool_sleep().
  */
 VMM_API vmm_status vmm_pool_wake(vmm_pool *const *pools, size_t count,
                                  const vmm_sleep_options *options, vmm_ticket **ticket);
@@ -987,7 +1011,8 @@ VMM_API vmm_status vmm_backup_find(vmm_pool *pool, const void *ptr, void **host)
  * Does:     gives the host memory back that a pool keeps for its next sleep.
  * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (not a pool), ERR_ASLEEP (the pool needs it to wake).
+ * On failure: ERR_INVALID_ARGUMENT (not a pool), ERR_ASLEEP (the pool needs it to wake), ERR_DRIVER
+ *           (the driver refuses to unpin it: it stays, and a later call tries again).
  */
 VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
 
@@ -1235,8 +1260,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_import(vmm_cache *cache, vmm_share *s
 /*
  * Does:     closes a share. Memory that was imported from it stays. After the last share of an
  *           exported block, the block may move and, if it was freed, be used again.
- * Takes:    force: 0 refuses the share of an export that vmm_share_send() has sent, because the
- *           exporter cannot know whether importers still use the block. Any other value says that
+ * Takes:    force: 0 refuses the share of an export that vmm_share_send() was called for, because
+ *           the exporter cannot know whether importers still use the block. Any other value says that
  *           they do not, or that they may see other contents. For a share that was received, or
  *           whose cache was destroyed, it has no meaning.
  * Returns:  VMM_OK.
