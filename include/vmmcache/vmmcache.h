@@ -646,53 +646,55 @@ typedef struct vmm_segment_source {
 /*
  * Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size.
  *
- * no_split: each block of the pool has chunks of its own, in whole granules (2 MiB), so that what is done to the memory
- * of one block (registered with another library, advised, given to a peer) is done to no other. A new block is one
- * chunk. A freed block is not split: it serves only requests of the same size in granules. The pool neither takes the
- * idle memory of other pools nor gives them its own; requests that find no other memory release it, as vmm_trim() does.
- * vmm_resize() adds a chunk to a block, and copies a block that gets fewer granules; vmm_alloc_aligned() aligns to the
- * granule at most; vmm_pool_place() places a block only as it was. All else is as in other pools of the kind: during a
- * capture, under a push or a route, for pinned blocks, asleep, after fork() and on a lost device. With
- * vmm_config.shareable the blocks can be exported. shareable includes no_split.
+ * no_split: each block of the pool has chunks of its own, in whole granules (2 MiB), so that what is
+ *     done to the memory of one block (registered with another library, advised, given to a peer) is
+ *     done to no other. A new block is one chunk. A freed block is not split: it serves only requests
+ *     of the same size in granules. The pool neither takes the idle memory of other pools nor gives
+ *     them its own; requests that find no other memory release it, as vmm_trim() does. vmm_resize()
+ *     adds a chunk to a block, and copies a block that gets fewer granules; vmm_alloc_aligned()
+ *     aligns to the granule at most; vmm_pool_place() places a block only as it was.
  *
- * use_on_oom: free memory of the pool serves a request of another pool that would fail otherwise. It matters for memory
- * that other pools do not get anyway: free memory of a retained pool (vmm_pool_retain(), kind GRAPH), what reserve_bytes
- * keeps, and free bytes beside live blocks. Idle chunks of other pools go where they are needed with and without it. It is
- * the last attempt of a request that the device or the limit of the cache refuses, after the pressure function and
- * compaction. The block is a block of this pool, in its statistics, reports and limit: it sleeps with the pool, and
- * vmm_pool_destroy() adopts it. Its stream waits on the device for the work of the pool's stream that had the memory.
- * A captured graph writes to free memory of its pool at each launch: set use_on_oom for a pool with graphs only if they do
- * not run while others have its memory. No block is given
- *   to requests whose own pool's limit refuses them, or whose pool is retained, shareable or has no_split; to
- *           vmm_alloc_aligned(), vmm_commit() and vmm_resize() in place; in debug mode and with vmm_config.zero;
- *   during a capture of one of the two streams, unless the work on the memory has ended before;
- *   by a pool that is asleep.
- * A block of up to 1 MiB comes from the pool's memory for such blocks. A pool with no_split lends the smallest block that
- * is large enough. Pushes and routes choose the pool of a request as always. Exported blocks are not free until their last
- * share is closed. vmm_find() names the pool, and its stream, that a borrowed block is of. In a child of fork() and on a
- * lost device the request fails before that, as without the option.
+ * shareable: the blocks can be exported: see "Sharing". Includes no_split.
  *
- * source: a pair of functions that gives the pool its memory, such as that of ncclMemAlloc() or NVSHMEM. The memory keeps
- * its addresses; the cache maps nothing there. Blocks lie inside its segments. Freed ones stay in the pool and are used
- * again in stream order, also by other streams once their work has ended. Segments without a live block go back when the
- * cache releases idle memory: vmm_trim(), vmm_pool_trim(), decay, and before a request of any pool would fail. They count as
- * reserved memory, in the limits of the pool and of the cache. If the source has no segment, the request releases idle
- * memory and asks again; it fails with ERR_DEVICE_OOM, and the line names the pool. A segment that cannot be used (no
- * multiple of 512, or overlapping other memory of the cache) goes back at once: ERR_INVALID_ARGUMENT.
- *   The pool neither takes the idle memory of other pools nor gives them its own, nor borrows with use_on_oom, but lends. A
- * block never consists of two segments, nor moves: choose segment_bytes with room for several blocks. With no_split each
- * block has a segment of its own.
- *   Refused, because they need mappings of the cache: vmm_pool_sleep(); vmm_share_export(), also with vmm_config.shareable,
- * and the option shareable; vmm_reserve(); vmm_alloc_aligned() above 512; a cache with nvtx. vmm_resize() uses free bytes
- * behind a block, or copies it. vmm_compact() leaves the pool alone.
- *   vmm_pool_destroy() refuses live blocks, also with adopt. It waits for all work that the cache knows, for the device if
- * the pool was retained, and gives every segment back: after VMM_OK the functions are not called again. vmm_destroy() gives
- * back those of live blocks, too.
- *   All else is as in other pools of the kind: a retained pool, or one of the kind GRAPH, keeps its segments, also during a
- * capture; a push or a route leads to it; pinned blocks, names, vmm_record_stream(), vmm_find(), walks, recordings and
- * debug mode know its blocks by the addresses of the source. A large block has no guard page. In a child of fork() no
- * function of the source is called. On a lost device neither; vmm_pool_destroy() returns ERR_LOST, and vmm_destroy() gives
- * the segments back.
+ * use_on_oom: free memory of the pool serves a request of another pool that would fail otherwise. It
+ *     matters for memory that other pools do not get anyway: free memory of a retained pool, what
+ *     reserve_bytes keeps, and free bytes beside live blocks. It is the last attempt of a request
+ *     that the device or the limit of the cache refuses, after the pressure function and compaction.
+ *     The block is one of this pool, in its statistics, reports and limit: it sleeps with the pool,
+ *     and vmm_pool_destroy() adopts it. Its stream waits on the device for the work of the pool's
+ *     stream that had the memory. A captured graph writes to free memory of its pool at each launch:
+ *     set use_on_oom for a pool with graphs only if they do not run while others have its memory.
+ *     A pool with no_split lends the smallest block that is large enough. Nothing is lent
+ *       to requests whose own pool's limit refuses them, or whose pool is retained, shareable or has
+ *           no_split or a source; to vmm_alloc_aligned(), vmm_commit() and vmm_resize() in place;
+ *       in debug mode and with vmm_config.zero;
+ *       during a capture of one of the two streams, unless the work on the memory has ended before;
+ *       by a pool that is asleep.
+ *
+ * source: a pair of functions that gives the pool its memory, such as that of ncclMemAlloc() or
+ *     NVSHMEM. The memory keeps its addresses; the cache maps nothing there. Blocks lie inside its
+ *     segments: a block never consists of two, nor moves, so choose segment_bytes with room for
+ *     several blocks. With no_split each block has a segment of its own. Freed blocks stay in the
+ *     pool and are used again in stream order, also by other streams once their work has ended.
+ *     Segments without a live block go back when the cache releases idle memory: vmm_trim(),
+ *     vmm_pool_trim(), decay, and before a request of any pool would fail. They count as reserved
+ *     memory, in the limits of the pool and of the cache. The pool neither takes the idle memory of
+ *     other pools nor gives them its own.
+ *     If the source has no segment, the request releases idle memory and asks again; it fails with
+ *     ERR_DEVICE_OOM, and the line names the pool. A segment that cannot be used (no multiple of 512,
+ *     or overlapping other memory of the cache) goes back at once: ERR_INVALID_ARGUMENT.
+ *     Refused, because they need mappings of the cache: vmm_pool_sleep(); vmm_share_export(), also
+ *     with vmm_config.shareable, and the option shareable; vmm_reserve(); vmm_alloc_aligned() above
+ *     512; a cache with nvtx. vmm_resize() uses free bytes behind a block, or copies it.
+ *     vmm_compact() leaves the pool alone. A large block has no guard page in debug mode.
+ *     vmm_pool_destroy() refuses live blocks, also with adopt. It waits for all work that the cache
+ *     knows, for the device if the pool was retained, and gives every segment back: after VMM_OK the
+ *     functions are not called again. vmm_destroy() gives back those of live blocks, too.
+ *     A retained pool, or one of the kind GRAPH, keeps its segments. In a child of fork() no function
+ *     of the source is called. On a lost device neither; vmm_pool_destroy() returns ERR_LOST, and
+ *     vmm_destroy() gives the segments back.
+ *
+ * Where nothing else is said, such pools are as others of their kind.
  */
 typedef struct vmm_pool_options {
     size_t struct_size;
