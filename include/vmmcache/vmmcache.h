@@ -1217,8 +1217,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_export(vmm_cache *cache, void *ptr, v
 /*
  * Does:     sends a share to another process, any number of times. A received share can be sent on.
  *           Waits until the socket has taken all of it.
- * Takes:    socket: a connected Unix socket of the type SOCK_STREAM or SOCK_SEQPACKET, which stays
- *           the caller's. The program may use it for other data before and after.
+ * Takes:    socket: a connected Unix socket of the type SOCK_STREAM or SOCK_SEQPACKET, in blocking
+ *           mode, which stays the caller's. The program may use it for other data before and after.
  * Returns:  VMM_OK; the other side may not have received it yet.
  * Threads:  any; one at a time on a socket.
  * On failure: ERR_DRIVER (the socket; the line has the cause): a part may have been sent, so close
