@@ -664,7 +664,7 @@ typedef struct vmm_segment_source {
  *     and vmm_pool_destroy() adopts it. Its stream waits on the device for the work of the pool's
  *     stream that had the memory. A captured graph writes to free memory of its pool at each launch:
  *     set use_on_oom for a pool with graphs only if they do not run while others have its memory.
- *     A pool with no_split lends the smallest block that is large enough. Nothing is lent
+ *     A pool with no_split lends the smallest block that is large enough. It gives nothing
  *       to requests whose own pool's limit refuses them, or whose pool is retained, shareable or has
  *           no_split or a source; to vmm_alloc_aligned(), vmm_commit() and vmm_resize() in place;
  *       in debug mode and with vmm_config.zero;
