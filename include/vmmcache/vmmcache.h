@@ -664,12 +664,12 @@ typedef struct vmm_segment_source {
  *     and vmm_pool_destroy() adopts it. Its stream waits on the device for the work of the pool's
  *     stream that had the memory. A captured graph writes to free memory of its pool at each launch:
  *     set use_on_oom for a pool with graphs only if they do not run while others have its memory.
- *     A pool with no_split lends the smallest block that is large enough. It gives nothing
- *       to requests whose own pool's limit refuses them, or whose pool is retained, shareable or has
- *           no_split or a source; to vmm_alloc_aligned(), vmm_commit() and vmm_resize() in place;
+ *     A pool with no_split lends the smallest block that is large enough. The option has no effect
+ *       for requests whose own pool's limit refuses them, or whose pool is retained, shareable or has
+ *           no_split or a source; for vmm_alloc_aligned(), vmm_commit() and vmm_resize() in place;
  *       in debug mode and with vmm_config.zero;
  *       during a capture of one of the two streams, unless the work on the memory has ended before;
- *       by a pool that is asleep.
+ *       while the pool is asleep.
  *
  * source: a pair of functions that gives the pool its memory, such as that of ncclMemAlloc() or
  *     NVSHMEM. The memory keeps its addresses; the cache maps nothing there. Blocks lie inside its
@@ -912,7 +912,7 @@ typedef enum vmm_pool_phase {
 } vmm_pool_phase;
 
 /* Called for each mapped range of a pool, for registrations such as NCCL's or a network card's.
- * Called without locks; it must not call vmm_ticket_wait() for its own ticket. */
+ * Called without locks. */
 typedef void (*vmm_sleep_fn)(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes);
 
 /* Options of a sleep or a wake. Initialize with VMM_SLEEP_OPTIONS_INIT. */
@@ -992,7 +992,7 @@ VMM_API vmm_status vmm_ticket_poll(vmm_ticket *ticket, int *done);
  * Does:     waits for the work of a ticket, and ends the ticket.
  * Returns:  what the work returned; vmm_last_error() has its line.
  * Threads:  any; one thread waits for a ticket.
- * On failure: ERR_INVALID_ARGUMENT (not a ticket).
+ * On failure: ERR_INVALID_ARGUMENT (not a ticket, or called by a function of its sleep or wake).
  */
 VMM_API vmm_status vmm_ticket_wait(vmm_ticket *ticket);
 
