@@ -208,6 +208,7 @@ static const vmm_torch_functions functions = {
     .snapshot_take = vmm_torch_snapshot_take,
     .snapshot_drop = vmm_torch_snapshot_drop,
     .pool_source = vmm__torch_pool_source,
+    .sleep_watch = vmm__torch_sleep_watch,
 };
 
 const vmm_torch_functions *vmm_torch_provider(void)

@@ -31,6 +31,10 @@ for warning in told:
 print('allocator:', c10.fake_allocator_name())
 print('native:', vmmcache.capabilities()['native'])
 """
+TRACK = """
+c10.fake_track.restype = ctypes.c_char_p
+c10.fake_tracked_bytes.restype = ctypes.c_uint64
+"""
 
 
 made = tempfile.TemporaryDirectory()  # of a build that tests share: a compilation takes seconds
@@ -105,7 +109,6 @@ assert vmmcache.memory_allocated(0) == 0
         self.assertIn("native: True", said)
         self.assertNotIn("warning:", said)
         self.assertIn("caching_allocator_enable", said)
-        self.assertNotIn("NCCL", said)
 
     def automatic(self, **more):
         """The environment of a program that does not call install()."""
@@ -164,6 +167,39 @@ vmmcache.wake()
 c10.fake_free(weights)
 assert vmmcache.memory_allocated(0) == 0
 """)
+
+    def test_trackers_hear_of_sleep(self):
+        """So that NCCL drops its registration of memory that is unmapped."""
+        self.prepare()
+        self.program(INSTALL + TRACK + """
+c10.fake_init(1)
+assert c10.fake_track() is None
+with vmmcache.region('weights'):
+    weights = c10.fake_alloc(8 << 20)
+other = c10.fake_alloc(4 << 20)
+mapped = c10.fake_tracked_bytes()
+assert mapped == vmmcache.memory_reserved(0) >= 12 << 20
+for tags in ('weights', None):
+    vmmcache.sleep(tags)
+    assert c10.fake_tracked_bytes() == vmmcache.memory_reserved(0) < mapped
+    vmmcache.wake()
+    assert c10.fake_tracked_bytes() == vmmcache.memory_reserved(0) == mapped
+""")
+
+    def test_registration_of_all_memory_is_turned_off(self):
+        self.prepare()
+        for name in ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"):
+            said = self.program(INSTALL + TRACK + f"""
+c10.fake_init(1)
+assert os.environ[{name!r}] == '0' and c10.fake_track() is None
+os.environ[{name!r}] = '1'
+print(c10.fake_track().decode())
+vmmcache.sleep()
+""", **{name: "true"})
+            warning, = [line for line in said.splitlines() if "warning:" in line]
+            self.assertIn(f"{name} has no effect on vmmcache", warning)
+            self.assertIn("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK does not work", said)
+            self.assertNotIn("warning:", self.program(INSTALL, **{name: "0"}))
 
     def test_the_plug_in_can_be_chosen(self):
         said = self.program(LOAD + "vmmcache.install(native=False)\n"

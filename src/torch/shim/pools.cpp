@@ -158,6 +158,7 @@ static void source_set(DeviceIndex device, MempoolId_t id,
     auto source = std::make_unique<pool_source>(pool_source{ device, std::move(segments) });
     vmm_segment_source functions = { segment_take, segment_give, source.get(), segment_bytes };
     check("createOrIncrefPool", library->pool_source(device, id_of(id), &functions));
+    pool_source_note(device, id);
     std::lock_guard<std::mutex> guard(sources_lock);
     sources[{ device, id }] = std::move(source);
 }
@@ -170,6 +171,7 @@ void sources_purge()
     for (auto source = sources.begin(); source != sources.end();) {
         if (library->pool_uses(source->first.first, id_of(source->first.second)) == 0) {
             gone.push_back(std::move(source->second));
+            pool_forget(source->first.first, source->first.second);
             source = sources.erase(source);
         } else {
             ++source;
@@ -185,8 +187,12 @@ void allocator::releasePool(DeviceIndex device, MempoolId_t id)
     vmm_status status = library->pool_leave(device, id_of(id));
     {
         std::lock_guard<std::mutex> guard(begins);
-        if (library->pool_uses(device, id_of(id)) == 0)
+        if (status == VMM_OK && getPoolUseCount(device, id) == 0 && pool_is_held(device, id))
+            status = library->pool_leave(device, id_of(id));
+        if (library->pool_uses(device, id_of(id)) == 0) {
             routes.erase({ device, id });
+            pool_forget(device, id);
+        }
     }
     sources_purge();
     if (status != VMM_OK)
@@ -195,7 +201,8 @@ void allocator::releasePool(DeviceIndex device, MempoolId_t id)
 
 int allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id)
 {
-    return static_cast<int>(library->pool_uses(device, id_of(id)));
+    int uses = static_cast<int>(library->pool_uses(device, id_of(id)));
+    return uses > 0 && pool_is_held(device, id) ? uses - 1 : uses;
 }
 
 void allocator::createOrIncrefPool(DeviceIndex device, MempoolId_t id,
@@ -234,6 +241,7 @@ void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool is_shared)
 {
     std::lock_guard<std::mutex> guard(sources_lock);
     check("setUseOnOOM", library->pool_use_on_oom(device, id_of(id), is_shared ? 1 : 0));
+    pool_lends_note(device, id, is_shared);
 }
 
 void allocator::setNoSplit(DeviceIndex device, MempoolId_t id)

@@ -33,6 +33,9 @@ struct SegmentInfo {
     MempoolId_t owner_private_pool_id = { 0, 0 };
     std::vector<BlockInfo> blocks;
     std::shared_ptr<GatheredContext> context_when_allocated;
+#if VMM_TEST_TORCH >= 211
+    int64_t registration_counter = -1;
+#endif
 };
 
 union trace_time_ {
