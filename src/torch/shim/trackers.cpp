@@ -338,21 +338,31 @@ static void change_tell(int device, const vmm_change *change)
     }
 }
 
-/* A segment goes to sleep, or is awake again, with the first of its mappings. */
+/* All segments of a pool go to sleep, or are awake again, with the first of its mappings. They do in the order of their
+ * beginning, which is the same in all processes of a program: the registration of windows is a collective. */
+static void pool_sleep_locked(const pool_segment &like, bool is_mapped)
+{
+    std::vector<pool_segment *> changed;
+    for (auto &each : segments) {
+        pool_segment &segment = each.second;
+        if (segment.device == like.device && segment.pool == like.pool &&
+            segment.is_asleep == is_mapped)
+            changed.push_back(&segment);
+    }
+    std::sort(changed.begin(), changed.end(),
+              [](const pool_segment *a, const pool_segment *b) { return a->number < b->number; });
+    for (pool_segment *segment : changed) {
+        segment->is_asleep = !is_mapped;
+        if (segment->is_shown)
+            segment_tell_locked(*segment, is_mapped ? action::SEGMENT_ALLOC : action::SEGMENT_FREE);
+    }
+}
+
 static void range_sleep_locked(const pool_segment &range, bool is_mapped)
 {
-    uint64_t end = range.address + range.bytes;
-    bool is_shown = traits_of_locked(range).is_shown;
-    for (auto at = segment_at_locked(range.address); at != segments.end() && at->first < end;
-         ++at) {
-        if (at->second.is_asleep != is_mapped)
-            continue;
-        at->second.is_asleep = !is_mapped;
-        if (at->second.is_shown)
-            segment_tell_locked(at->second,
-                                is_mapped ? action::SEGMENT_ALLOC : action::SEGMENT_FREE);
-    }
-    if (!is_shown)
+    if (is_torch_pool(range.pool))
+        pool_sleep_locked(range, is_mapped);
+    if (!traits_of_locked(range).is_shown)
         segment_tell_locked(range, is_mapped ? action::SEGMENT_MAP : action::SEGMENT_UNMAP);
 }
 

@@ -22,6 +22,7 @@ struct communicator {
     std::set<MempoolId_t> pools;
     std::map<size_t, size_t> registered; /* address: bytes */
     std::function<void()> on_change;     /* while the memory of the segment is mapped */
+    std::vector<size_t> order;           /* addresses, as they were registered by events */
     int errors = 0;
 
     void hear(const caching::TraceEntry &entry)
@@ -32,10 +33,12 @@ struct communicator {
             return;
         if (on_change)
             on_change();
-        if (!is_free)
+        if (!is_free) {
+            order.push_back(entry.addr_);
             registered.emplace(entry.addr_, entry.size_);
-        else if (registered.erase(entry.addr_) == 0)
+        } else if (registered.erase(entry.addr_) == 0) {
             errors++;
+        }
     }
 
     /* register_mem_pool() */
@@ -262,6 +265,30 @@ TEST(the_default_pool_s_sleep_is_told)
 }
 
 /* ---- Pools ---------------------------------------------------------------------------------- */
+
+/* Windows are registered by all processes at once, whatever their addresses. */
+TEST(a_wake_keeps_the_order_of_registration)
+{
+    sleeper sleeper;
+    const MempoolId_t pool = pool_id();
+    communicator &ranks = first_communicator();
+    shim().createOrIncrefPool(0, pool);
+    ranks.add(pool);
+    void *blocks[] = { allocate_in(pool, 5 * MIB), allocate_in(pool, 100),
+                       allocate_in(pool, 30 * MIB), allocate_in(pool, 3 * MIB) };
+    std::vector<size_t> grown = ranks.order;
+    assert_true(grown.size() >= 3);
+    vmm_pool *sleeping = sleeper.of(pool);
+    assert_ok(sleeper.sleep(&sleeping, 1, &sleeper.options, nullptr));
+    ranks.order.clear();
+    assert_ok(sleeper.wake(&sleeping, 1, &sleeper.options, nullptr));
+    assert_true(ranks.order == grown);
+    for (void *each : blocks)
+        shim().raw_delete(each);
+    shim().releasePool(0, pool);
+    assert_int_equal(ranks.registered.size(), 0);
+    assert_int_equal(ranks.errors, 0);
+}
 
 TEST(registered_pools_grow)
 {
