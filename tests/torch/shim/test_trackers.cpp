@@ -441,6 +441,7 @@ TEST(segments_of_an_allocator_are_registered_until_it_has_them_back)
     foreign_counts counts;
     auto source = std::make_shared<foreign::allocator>(&counts);
     communicator &ranks = first_communicator();
+    counts.on_free = [&ranks](void *segment) { assert_false(ranks.has(segment, 1)); };
     shim().createOrIncrefPool(0, pool, foreign::handle_of(source));
     void *first = allocate_in(pool, 5 * MIB);
     ranks.add(pool);
@@ -455,6 +456,39 @@ TEST(segments_of_an_allocator_are_registered_until_it_has_them_back)
     assert_int_equal(ranks.registered.size(), 2);
     shim().releasePool(0, pool);
     assert_int_equal(counts.frees, 2);
+    assert_int_equal(ranks.registered.size(), 0);
+    assert_int_equal(ranks.errors, 0);
+}
+
+/* NCCL refuses to free memory that is registered. Neighbours may come from other calls of the allocator. */
+TEST(segments_that_go_back_are_deregistered_first)
+{
+    const MempoolId_t pool = pool_id();
+    foreign_counts counts;
+    std::unique_ptr<char, void (*)(void *)> arena(
+        static_cast<char *>(std::aligned_alloc(4096, 128 * MIB)), std::free);
+    counts.arena = arena.get();
+    auto source = std::make_shared<foreign::allocator>(&counts);
+    communicator &ranks = first_communicator();
+    counts.on_free = [&ranks](void *segment) { assert_false(ranks.has(segment, 1)); };
+    shim().createOrIncrefPool(0, pool, foreign::handle_of(source));
+    use_on_oom_set(pool); /* so that idle segments go back before the end */
+    void *blocks[] = { allocate_in(pool, 30 * MIB), allocate_in(pool, 26 * MIB) };
+    ranks.add(pool);
+    void *later = allocate_in(pool, 24 * MIB);
+    assert_int_equal(ranks.registered.size(), 3);
+    shim().raw_delete(blocks[0]);
+    shim().emptyCache();
+    assert_int_equal(counts.frees, 1);
+    assert_int_equal(ranks.registered.size(), 2);
+    assert_true(ranks.has(blocks[1], 26 * MIB) && ranks.has(later, 24 * MIB));
+    ranks.remove(pool);
+    assert_int_equal(ranks.registered.size(), 0);
+    ranks.add(pool);
+    for (void *each : { blocks[1], later })
+        shim().raw_delete(each);
+    shim().releasePool(0, pool);
+    assert_int_equal(counts.frees, 3);
     assert_int_equal(ranks.registered.size(), 0);
     assert_int_equal(ranks.errors, 0);
 }
