@@ -157,6 +157,11 @@ typedef struct vmm_torch_functions {
     /* ---- Listeners, continued ---- */
 
     void (*sleep_watch)(vmm_torch_sleep_fn watch);
+
+    /* ---- History, continued ---- */
+
+    /* The stack that was recorded when the live block that contains an address was allocated; 0: none. */
+    uint64_t (*stack_find)(const void *address);
 } vmm_torch_functions;
 
 /* Returns the table. It lives as long as the process. */

@@ -103,6 +103,7 @@ class allocator final : public caching::CUDAAllocator
 
     /* History: history.cpp */
     bool isHistoryEnabled();
+    std::shared_ptr<c10::GatheredContext> getContextForPointer(const void *ptr); /* since 2.12 */
     void recordHistory(bool is_enabled, caching::CreateContextFn gather, size_t entries,
                        caching::RecordContext contexts, bool clears); /* up to 2.9 */
     void recordHistory(bool is_enabled, caching::CreateContextFn gather, size_t entries,

@@ -223,6 +223,11 @@ bool allocator::isHistoryEnabled()
     return is_recording.load();
 }
 
+std::shared_ptr<c10::GatheredContext> allocator::getContextForPointer(const void *ptr)
+{
+    return context_of(library->stack_find(ptr)).frames;
+}
+
 /* ---- Annotations ---------------------------------------------------------------------------- */
 
 time_t time_now_us()

@@ -293,6 +293,25 @@ TEST(no_request_is_rejected_early)
 }
 #endif
 
+#if VMM_TEST_TORCH >= 212
+TEST(a_block_has_the_context_of_its_allocation)
+{
+    char *early = static_cast<char *>(shim().raw_alloc(MIB));
+    assert_null(shim().getContextForPointer(early).get());
+    history_record(true, RecordContext::ALL);
+    assert_null(shim().getContextForPointer(early).get());
+    char *block = static_cast<char *>(shim().raw_alloc(5 * MIB));
+    auto context = shim().getContextForPointer(block + 3 * MIB);
+    assert_non_null(context.get());
+    assert_ptr_equal(context.get(), block_at(snapshot_of(), block)->context_when_allocated.get());
+    assert_null(shim().getContextForPointer(nullptr).get());
+    shim().raw_delete(block);
+    assert_null(shim().getContextForPointer(block).get());
+    history_record(false, RecordContext::NEVER);
+    shim().raw_delete(early);
+}
+#endif
+
 TEST(threads_record_while_snapshots_are_taken)
 {
     history_record(true, RecordContext::ALL, 64);

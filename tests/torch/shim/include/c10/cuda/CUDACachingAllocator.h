@@ -224,6 +224,12 @@ class CUDAAllocator : public DeviceAllocator
     {
         VMM_TEST_REFUSE(isHistoryEnabled);
     }
+#if VMM_TEST_TORCH >= 212
+    virtual std::shared_ptr<GatheredContext> getContextForPointer(const void *)
+    {
+        return nullptr;
+    }
+#endif
 #if VMM_TEST_TORCH >= 210
     virtual void recordHistory(bool enabled, CreateContextFn recorder, size_t entries,
                                RecordContext when, bool clear,
