@@ -65,6 +65,21 @@ def hot_ns(torch):
     return (time.perf_counter() - began) / rounds * 1e9
 
 
+def check_bypass():
+    """takes memory of cudaMalloc() while caching is off"""
+    torch, vmmcache = start()
+    torch.zeros(1, device="cuda")
+    before = vmmcache.memory_allocated()
+    torch.cuda.caching_allocator_enable(False)
+    x = torch.ones(64 * MIB, device="cuda")
+    expect(vmmcache.memory_allocated() == before, "it comes from the library")
+    expect(x.sum().item() == 64 * MIB, "the sum is wrong")
+    torch.cuda.caching_allocator_enable(True)
+    free, _ = torch.cuda.mem_get_info()
+    del x
+    expect(torch.cuda.mem_get_info()[0] >= free + 256 * MIB, "it did not go back")
+
+
 def check_streams():
     """keeps memory that other streams use"""
     torch, _ = start()

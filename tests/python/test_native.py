@@ -108,7 +108,7 @@ assert vmmcache.memory_allocated(0) == 0
         said = self.program(INSTALL + "print(vmmcache.capabilities()['unsupported'])")
         self.assertIn("native: True", said)
         self.assertNotIn("warning:", said)
-        self.assertIn("caching_allocator_enable", said)
+        self.assertIn("registration of all memory with NCCL", said)
 
     def automatic(self, **more):
         """The environment of a program that does not call install()."""

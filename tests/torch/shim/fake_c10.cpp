@@ -3,6 +3,8 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <cstdlib>
+
 fake_c10 &fake()
 {
     static fake_c10 state = {};
@@ -10,6 +12,20 @@ fake_c10 &fake()
 }
 
 /* ---- CUDA's runtime ------------------------------------------------------------------------- */
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    *out = std::malloc(bytes);
+    fake().blocks++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *ptr)
+{
+    std::free(ptr);
+    fake().blocks--;
+    return cudaSuccess;
+}
 
 static cudaError_t copy_note(const char *function, size_t bytes)
 {

@@ -12,7 +12,7 @@ from ._build import NativeError
 _REGISTRATION = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
 
 # Features of PyTorch that the class refuses.
-UNSUPPORTED = ("torch.cuda.caching_allocator_enable(False)", f"registration of all memory with NCCL ({_REGISTRATION[0]})")
+UNSUPPORTED = (f"registration of all memory with NCCL ({_REGISTRATION[0]})",)
 
 _shim = None  # once installed
 
