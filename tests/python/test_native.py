@@ -243,6 +243,38 @@ class FallbackTest(NativeTest):
         self.assertIn("there is no C++ compiler (/nowhere/c++)", self.refusal(CXX="/nowhere/c++"))
         self.assertIn("there is no C++ compiler (c++, g++, clang++)", self.refusal(CXX="", PATH="/nowhere"))
 
+    def test_a_malformed_compiler(self):
+        self.assertIn("CXX=c++ ' is malformed: No closing quotation", self.refusal(CXX="c++ '"))
+
+    def test_a_compiler_that_lacks_a_standard(self):
+        """What it said of the first standard says more."""
+        compiler = os.path.join(self.folder, "compiler")
+        with open(compiler, "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\ncase \"$*\" in\n*-std=c++17*) echo 'a.h:1: error: the first one';;\n"
+                       "*) echo \"cc1plus: error: unrecognized command-line option '-std=c++20'\";;\nesac\nexit 1\n")
+        os.chmod(compiler, 0o755)
+        self.assertIn("does not compile against PyTorch 2.11.0+fake: a.h:1: error: the first one", self.refusal(CXX=compiler))
+
+    def test_a_folder_that_cannot_be_read(self):
+        """Whatever the system refuses is a reason for the plug-in."""
+        self.assertIn("its build failed: [Errno", self.program(LOAD + """
+from vmmcache import _build
+def refuse(*given):
+    raise PermissionError(13, 'Permission denied', '/sources')
+_build.source_files = refuse
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter('always')
+    vmmcache.install()
+print(told[0].message)
+from vmmcache.__main__ import main
+main([])
+"""))
+
+    def test_an_unknown_version(self):
+        with open(os.path.join(self.packages, "torch", "__init__.py"), "a", encoding="utf-8") as file:
+            file.write("\n__version__ = 'nightly'\n")
+        self.assertIn("the version of PyTorch 'nightly' is unknown", self.refusal())
+
     def test_demanded_the_class_is_an_error(self):
         self.fails(LOAD + "vmmcache.install(native=True)", "InstallError", "there is no C++ compiler", fake=False,
                    **self.environment(CXX="/nowhere/c++"))
