@@ -344,6 +344,7 @@ void allocator::emptyCache(MempoolId_t id)
     for (int device = 0; id != MempoolId_t{ 0, 0 } && device < device_count(); device++)
         check("empty_cache", library->pool_trim(device, id_of(id)));
     sources_purge();
+    pools_purge();
 }
 
 double allocator::getMemoryFraction(DeviceIndex device)

@@ -181,8 +181,8 @@ bool segments_are_tracked();
 void pool_source_note(int device, MempoolId_t id);
 void pool_lends_note(int device, MempoolId_t id, bool lends);
 
-/* Ends the segments of a pool that PyTorch has ended. */
-void pool_forget(int device, MempoolId_t id);
+/* Ends the segments of pools that are gone. */
+void pools_purge();
 
 /* Whether one of the pool's uses is ours. It ends with the last one of PyTorch. */
 bool pool_is_held(int device, MempoolId_t id);

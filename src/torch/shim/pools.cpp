@@ -171,7 +171,6 @@ void sources_purge()
     for (auto source = sources.begin(); source != sources.end();) {
         if (library->pool_uses(source->first.first, id_of(source->first.second)) == 0) {
             gone.push_back(std::move(source->second));
-            pool_forget(source->first.first, source->first.second);
             source = sources.erase(source);
         } else {
             ++source;
@@ -189,12 +188,11 @@ void allocator::releasePool(DeviceIndex device, MempoolId_t id)
         std::lock_guard<std::mutex> guard(begins);
         if (status == VMM_OK && getPoolUseCount(device, id) == 0 && pool_is_held(device, id))
             status = library->pool_leave(device, id_of(id));
-        if (library->pool_uses(device, id_of(id)) == 0) {
+        if (library->pool_uses(device, id_of(id)) == 0)
             routes.erase({ device, id });
-            pool_forget(device, id);
-        }
     }
     sources_purge();
+    pools_purge();
     if (status != VMM_OK)
         library->log_failure("releasePool", status);
 }

@@ -24,6 +24,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 
 namespace vmm_shim
 {
@@ -228,16 +229,36 @@ static void pool_show_locked(int device, const MempoolId_t &id)
 }
 
 /* Views without a block may be unmapped now, and no change tells it. */
-void pool_forget(int device, MempoolId_t id)
+static void pool_forget_locked(const pool_key &key)
 {
-    std::lock_guard<std::mutex> guard(trackers_lock);
-    known_pools.erase({ device, id });
+    known_pools.erase(key);
     for (auto at = segments.begin(); at != segments.end();) {
         pool_segment gone = at->second;
-        bool is_of = gone.device == device && gone.pool == id;
+        bool is_of = pool_key{ gone.device, gone.pool } == key;
         at = is_of ? segments.erase(at) : std::next(at);
         if (is_of && gone.is_shown && !gone.is_asleep)
             segment_tell_locked(gone, action::SEGMENT_FREE);
+    }
+}
+
+static std::set<pool_key> pools_noted()
+{
+    std::set<pool_key> found;
+    std::lock_guard<std::mutex> guard(trackers_lock);
+    for (const auto &each : known_pools)
+        found.insert(each.first);
+    for (const auto &each : segments)
+        found.insert({ each.second.device, each.second.pool });
+    return found;
+}
+
+void pools_purge()
+{
+    for (const pool_key &key : pools_noted()) {
+        if (library->pool_uses(key.first, id_of(key.second)) > 0)
+            continue;
+        std::lock_guard<std::mutex> guard(trackers_lock);
+        pool_forget_locked(key);
     }
 }
 

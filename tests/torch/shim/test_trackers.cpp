@@ -107,6 +107,7 @@ static communicator &communicator_make()
 static communicator &first_communicator()
 {
     communicators().clear(); /* those of a test before */
+    shim().emptyCache();     /* which may have left large chunks */
     return communicator_make();
 }
 
@@ -182,6 +183,27 @@ TEST(a_pool_that_sleeps_is_not_registered)
     ranks.on_change = nullptr;
     shim().raw_delete(block);
     shim().releasePool(0, pool);
+}
+
+/* It is destroyed when it is awake and its blocks are freed. */
+TEST(a_pool_may_end_while_it_sleeps)
+{
+    sleeper sleeper;
+    const MempoolId_t pool = pool_id();
+    communicator &ranks = first_communicator();
+    shim().createOrIncrefPool(0, pool);
+    void *block = allocate_in(pool, 20 * MIB);
+    ranks.add(pool);
+    vmm_pool *sleeping = sleeper.of(pool);
+    assert_ok(sleeper.sleep(&sleeping, 1, &sleeper.options, nullptr));
+    shim().releasePool(0, pool);
+    assert_ok(sleeper.wake(&sleeping, 1, &sleeper.options, nullptr));
+    assert_true(ranks.has(block, 20 * MIB));
+    shim().raw_delete(block);
+    shim().emptyCache();
+    assert_int_equal(shim().getPoolUseCount(0, pool), 0);
+    assert_int_equal(ranks.registered.size(), 0);
+    assert_int_equal(ranks.errors, 0);
 }
 
 TEST(a_communicator_may_come_and_go_while_a_pool_sleeps)
