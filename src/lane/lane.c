@@ -27,6 +27,7 @@ vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct direc
     lane->has_source = vmm__pool_has_source(pool);
     lane->until_event_bytes = UINT64_MAX;
     lane->event_distance_bytes = UINT64_MAX / 2;
+    lane->gather_bytes = UINT64_MAX;
     vmm__biased_init(&lane->lock);
     vmm__counters_init(&lane->counters);
     vmm__timeline_init(&lane->timeline, driver, stream);
@@ -165,6 +166,11 @@ static void *object_publish(struct lane *lane, struct slab *slab, uint64_t bytes
     return address_publish(lane, &lane->small, slab->block, vmm__slab_address(slab, object));
 }
 
+static __attribute__((noinline)) bool must_gather(const struct lane *lane)
+{
+    return lane->refills == 0 && vmm__pool_should_gather(lane->pool, lane);
+}
+
 /* The two functions below are not inlined, so that the fast path needs no stack frame. */
 static __attribute__((noinline)) vmm_status object_open(struct lane *lane, uint32_t class_index,
                                                         uint64_t bytes, void **out)
@@ -179,6 +185,8 @@ static __attribute__((noinline)) vmm_status
 block_take(struct lane *lane, struct heap *heap, uint64_t block_bytes, uint64_t bytes, void **out)
 {
     struct block *block;
+    if (bytes >= lane->gather_bytes && must_gather(lane))
+        return VMM__NO_FIT;
     vmm_status status = vmm__heap_take(heap, block_bytes, &block);
     if (status == VMM__NO_FIT)
         status = vmm__views_take(heap, block_bytes, &block);
@@ -383,6 +391,7 @@ static __attribute__((noinline)) void event_record(struct lane *lane)
     vmm__error_save(&line);
     (void)vmm__timeline_record(&lane->timeline, vmm__timeline_now(&lane->timeline));
     vmm__error_restore(&line);
+    vmm__pool_has_freed(lane->pool, lane);
     lane->event_distance_bytes += lane->event_distance_bytes / EVENT_SHARE;
     lane->until_event_bytes = lane->event_distance_bytes;
 }

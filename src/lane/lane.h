@@ -92,6 +92,8 @@ struct lane {
     uint64_t until_event_bytes;            /* to free until the timeline records an event */
     /* Between that event and the next: see vmm__lane_lend_locked(). */
     uint64_t event_distance_bytes;
+    uint64_t gather_bytes; /* requests of fewer bytes do not gather first: see pool.h */
+    uint32_t refills;      /* requests that the cache serves: they have gathered */
     struct counters counters;
     struct last_allocated last;
     struct last_scan last_scan;

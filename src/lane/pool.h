@@ -31,11 +31,19 @@ enum { POOL_TABLE_BITS = 16 };
 
 enum { POOL_NAME_BYTES = 64 };
 
+/* What requests know of the idle memory of other lanes: see cache/reuse/gather.h. The grow lock guards changes, but for
+ * those of has_more. */
+struct gathering {
+    _Atomic(struct lane *) last; /* the lane that gathered all idle memory last; NULL: none could */
+    _Atomic bool has_more;       /* another lane has freed much since */
+};
+
 struct pool {
     struct vmm_cache *cache;
     struct pool *next;          /* all pools of the cache but the default one, the newest first */
     _Atomic(vmm_pool *) handle; /* as the program knows it; NULL: it is destroyed */
     vmm_pool_id id;
+    struct gathering gathering; /* beside what seldom changes: each large request reads it */
     char name[POOL_NAME_BYTES];
     vmm_pool_kind kind;
     bool has_own_chunks;       /* each of its blocks has chunks that no other block uses */
@@ -79,6 +87,25 @@ static inline bool vmm__pool_shares(const struct pool *pool)
     const struct account *account = &pool->account;
     return account->least_bytes == 0 && !pool->has_own_chunks && !account->is_imported &&
            !vmm__pool_has_source(pool);
+}
+
+/* Whether another lane of the pool may have idle memory that a gathering would get. */
+static inline bool vmm__pool_should_gather(const struct pool *pool, const struct lane *lane)
+{
+    const struct gathering *gathering = &pool->gathering;
+    const struct lane *last = atomic_load_explicit(&gathering->last, memory_order_relaxed);
+    return last != NULL &&
+           (last != lane || atomic_load_explicit(&gathering->has_more, memory_order_relaxed));
+}
+
+/* A lane has freed much memory. */
+static inline void vmm__pool_has_freed(struct pool *pool, const struct lane *lane)
+{
+    struct gathering *gathering = &pool->gathering;
+    const struct lane *last = atomic_load_explicit(&gathering->last, memory_order_relaxed);
+    if (last != NULL && last != lane &&
+        !atomic_load_explicit(&gathering->has_more, memory_order_relaxed))
+        atomic_store_explicit(&gathering->has_more, true, memory_order_relaxed);
 }
 
 /* The pool of an account. */

@@ -3,11 +3,13 @@
 
 #include "cache/reuse/gather.h"
 
+#define CHUNK_BYTES (3 * GRANULE)
+
 static bool gather(struct scene *scene, struct heap *heap)
 {
     scene_lock(scene, heap);
-    bool has_gathered =
-        vmm__gather(scene->cache, &(struct demand){ .heap = heap, .bytes = 3 * GRANULE });
+    struct demand demand = { .heap = heap, .bytes = CHUNK_BYTES };
+    bool has_gathered = vmm__gather(scene->cache, &demand, CHUNK_BYTES);
     scene_unlock(scene, heap);
     return has_gathered;
 }
@@ -123,6 +125,61 @@ POLICY_TEST(gathering_without_host_memory_changes_nothing)
         assert_int_equal(scene->lane->large.free_bytes, 4 * GRANULE);
     }
     assert_true(gather(scene, heap));
+}
+
+static void *stream_alloc(struct scene *scene, unsigned stream, size_t bytes)
+{
+    void *block;
+    assert_ok(vmm_alloc(scene->cache, bytes, STREAM(stream), &block));
+    return block;
+}
+
+/* Stream 2 has gathered, and has free memory for its next request. Stream 1 frees a block meanwhile. */
+static void turns_begin(struct scene *scene)
+{
+    void *block = stream_alloc(scene, 1, 16 * MIB);
+    (void)stream_alloc(scene, 1, 2 * MIB);
+    void *own = stream_alloc(scene, 2, 8 * MIB);
+    assert_ok(vmm_free(scene->cache, own));
+    assert_false(gather(scene, &scene->other->large));
+    assert_ok(vmm_free(scene->cache, block));
+}
+
+POLICY_TEST(a_request_of_a_chunk_gathers_first_while_streams_take_turns)
+{
+    struct heap *heap = &scene->other->large;
+    turns_begin(scene);
+    uint64_t bytes = heap->bytes;
+    (void)stream_alloc(scene, 2, CHUNK_BYTES - 1);
+    assert_int_equal(heap->bytes, bytes);
+    (void)stream_alloc(scene, 2, CHUNK_BYTES);
+    assert_int_equal(heap->bytes, bytes + 16 * MIB);
+}
+
+/* It has what the other streams had, and these have freed nothing since. */
+POLICY_TEST(the_lane_that_gathered_last_does_not_gather_again)
+{
+    const struct lane *lane = scene->other;
+    turns_begin(scene);
+    (void)stream_alloc(scene, 2, CHUNK_BYTES);
+    assert_false(vmm__pool_should_gather(lane->pool, lane));
+    assert_true(vmm__pool_should_gather(lane->pool, scene->lane));
+}
+
+/* Until a request that misses finds all work finished. */
+POLICY_TEST(unfinished_work_ends_the_turns)
+{
+    const struct lane *lane = scene->other;
+    turns_begin(scene);
+    uint64_t bytes = lane->large.bytes;
+    void *block = stream_alloc(scene, 1, 4 * MIB);
+    vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
+    memory_fill(scene->driver, (uint64_t)(uintptr_t)block, 4 * MIB, 1, STREAM(1));
+    assert_ok(vmm_free(scene->cache, block));
+    (void)stream_alloc(scene, 2, CHUNK_BYTES);
+    assert_int_equal(lane->large.bytes, bytes);
+    assert_false(vmm__pool_should_gather(lane->pool, lane));
+    assert_false(vmm__pool_should_gather(lane->pool, scene->lane));
 }
 
 /* A view of stream 1 spans three chunks between live blocks. Stream 2 borrows one of them for a while; then the view

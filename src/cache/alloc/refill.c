@@ -11,12 +11,21 @@
 #include "cache/reuse/gather.h"
 #include "cache/reuse/transfer.h"
 
+static bool gather(struct vmm_cache *cache, const struct demand *demand)
+{
+    uint64_t granules = vmm__target_chunk_granules(cache, demand->heap, 0);
+    return vmm__gather(cache, demand, granules << cache->vm.arena.granule_shift);
+}
+
 /* In this order: new memory within the footprint target, all idle memory of streams whose work has finished, idle memory of
  * others where it lies, a view, and new memory beyond the target. */
 static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
 {
     const struct demand *demand = &request->demand;
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
+    if (request->bytes >= request->lane->gather_bytes &&
+        vmm__pool_should_gather(request->lane->pool, request->lane))
+        (void)gather(cache, demand);
     vmm_status status = vmm__lane_take_locked(request->lane, request->bytes, out);
     if (status == VMM__NO_FIT && vmm__split(cache, demand->heap, demand->bytes))
         status = vmm__lane_take_locked(request->lane, request->bytes, out);
@@ -24,7 +33,7 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
         return status;
     if (request->from == GROW_TARGET)
         status = vmm__grow(cache, demand, GROW_WITHIN);
-    if (status == VMM__NO_FIT && vmm__gather(cache, demand)) {
+    if (status == VMM__NO_FIT && gather(cache, demand)) {
         status = vmm__lane_take_locked(request->lane, request->bytes, out);
         if (status != VMM__NO_FIT)
             return status;
@@ -165,7 +174,9 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     demand->kept_bytes = vmm__pools_kept_bytes(cache);
     demand->is_sparing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
     vmm__lane_lock(lane);
+    lane->refills++;
     vmm_status status = refill_locked(cache, &request, out);
+    lane->refills--;
     if (!lane->has_source) /* a segment cannot be split */
         lane->large.strand_bytes = vmm__target_strand_bytes(cache);
     lane->small.index.search_all = false;

@@ -27,25 +27,44 @@ static bool heap_take(struct vmm_cache *cache, const struct idle_runs *runs, str
     return i > (status == VMM_OK ? 0 : 1);
 }
 
-static bool gather_locked(struct vmm_cache *cache, struct heap *heap)
+static bool gather_locked(struct vmm_cache *cache, struct heap *heap, uint64_t chunk_bytes,
+                          bool *has_all)
 {
     struct idle_runs runs = { .items = NULL };
     bool has_gathered = false;
     for (struct lane *lane = cache->scanned; lane != NULL; lane = lane->scan_next) {
-        bool may = lane != heap->lane && lane->pool == heap->lane->pool;
-        if (may && heap_list(cache, &lane->large, heap, &runs))
+        if (lane == heap->lane || lane->pool != heap->lane->pool)
+            continue;
+        lane->gather_bytes = chunk_bytes;
+        if (heap_list(cache, &lane->large, heap, &runs))
             has_gathered = heap_take(cache, &runs, heap) || has_gathered;
+        else
+            *has_all = false;
     }
     vmm__idle_runs_free(&runs);
     return has_gathered;
 }
 
-bool vmm__gather(struct vmm_cache *cache, const struct demand *demand)
+/* Begins or ends the turns of a pool's streams. */
+static void turns_set(struct pool *pool, struct lane *last)
 {
-    if (demand->heap->is_small || cache->lanes.stocked.count < 2)
+    atomic_store_explicit(&pool->gathering.last, last, memory_order_relaxed);
+}
+
+bool vmm__gather(struct vmm_cache *cache, const struct demand *demand, uint64_t chunk_bytes)
+{
+    struct lane *lane = demand->heap->lane;
+    bool has_gathered = false;
+    bool has_all = !vmm__lane_is_retained(lane);
+    if (demand->heap->is_small)
         return false;
-    vmm__cache_lanes_lock_refilling(cache, demand);
-    bool has_gathered = gather_locked(cache, demand->heap);
-    vmm__cache_lanes_unlock_refilling(cache, demand->heap);
+    atomic_store_explicit(&lane->pool->gathering.has_more, false, memory_order_relaxed);
+    lane->gather_bytes = chunk_bytes;
+    if (has_all && cache->lanes.stocked.count > 1) {
+        vmm__cache_lanes_lock_refilling(cache, demand);
+        has_gathered = gather_locked(cache, demand->heap, chunk_bytes, &has_all);
+        vmm__cache_lanes_unlock_refilling(cache, demand->heap);
+    }
+    turns_set(lane->pool, has_all ? lane : NULL);
     return has_gathered;
 }

@@ -5,6 +5,11 @@
  * or none: none while the work on one of them is unfinished, because a busy stream reuses its own memory at once, and
  * others must wait for it. Makes no driver calls except for events.
  *
+ * Streams take turns while a gathering finds all work finished. Then a request of at least a chunk gathers before it uses
+ * its own lane's memory, if another lane may have idle memory: it so finds what one stream's views have joined, and cuts no
+ * idle chunk while another stream's free memory fits better. A gathering that finds unfinished work ends this: requests
+ * gather when they miss, until one of these finds all work finished.
+ *
  * Called by: refill. Locks: the caller holds the grow lock and the requesting heap's lane lock; takes the other lanes'
  * locks.
  */
@@ -13,7 +18,8 @@
 
 #include "cache/reuse/idle_scan.h"
 
-/* Whether the heap, a large one, got any chunk. Without host memory, or if the driver fails, chunks stay where they are. */
-bool vmm__gather(struct vmm_cache *cache, const struct demand *demand);
+/* Whether the heap, a large one, got any chunk. Without host memory, or if the driver fails, chunks stay where they are.
+ * Requests of at least `chunk_bytes` gather first from now on, if all work has finished. */
+bool vmm__gather(struct vmm_cache *cache, const struct demand *demand, uint64_t chunk_bytes);
 
 #endif

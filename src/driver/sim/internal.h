@@ -255,6 +255,7 @@ struct sim_order {
     uint32_t hand;    /* last slot checked for reuse */
     uint32_t count;   /* slots ever used */
     struct stream_names names;
+    bool has_forgotten; /* a stream that was not destroyed has lost its slot */
 
     uint64_t finished[SIM_STREAMS];
     uint64_t observed[SIM_STREAMS]; /* by the host */

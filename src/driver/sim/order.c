@@ -62,6 +62,7 @@ static bool slot_take(struct sim_order *order, uint32_t probes, uint32_t *index)
             continue;
         *index = order->hand;
         struct sim_stream *idle = order->streams[*index];
+        order->has_forgotten = order->has_forgotten || idle->is_named;
         if (idle->is_named)
             stream_unname(order, idle);
         return true;
@@ -136,7 +137,7 @@ vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream)
     return VMM_OK;
 }
 
-/* A name without a slot is that of an idle stream, unless it was destroyed. */
+/* Once the driver has forgotten idle streams, any name that was not destroyed may be that of one. */
 vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
 {
     struct sim_stream *found = vmm__sim_stream_find(&sim->order, stream);
@@ -145,6 +146,8 @@ vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
         status = vmm__stream_names_check(&sim->order.names, "sim: stream destroy", stream);
     if (status != VMM_OK)
         return status;
+    if (found == NULL && !sim->order.has_forgotten)
+        return vmm__error(VMM_ERR_DRIVER, "sim: stream destroy: no stream %p", stream);
     if (!vmm__stream_names_drop(&sim->order.names, stream))
         return vmm__error(VMM_ERR_HOST_OOM, "sim: stream destroy: out of host memory for its name");
     if (found != NULL)
