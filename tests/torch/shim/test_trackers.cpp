@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <thread>
 
 using action = caching::TraceEntry::Action;
 
@@ -261,6 +262,43 @@ TEST(registration_follows_all_pools_or_none)
         shim().raw_delete(each);
     shim().releasePool(0, pool);
     shim().releasePool(0, other_pool);
+}
+
+/* Other memory changes, and snapshots are taken, while a pool sleeps and wakes. */
+TEST(threads_allocate_while_a_pool_sleeps)
+{
+    sleeper sleeper;
+    const MempoolId_t pool = pool_id();
+    communicator &ranks = first_communicator();
+    shim().createOrIncrefPool(0, pool);
+    void *block = allocate_in(pool, 20 * MIB);
+    ranks.add(pool);
+    auto before = ranks.registered;
+    std::vector<std::thread> threads;
+    for (unsigned number = 0; number < 2; number++)
+        threads.emplace_back([number] {
+            for (unsigned i = 1; i < 60; i++) {
+                shim().raw_delete(
+                    shim().raw_alloc_with_stream(i * MIB / 4, stream_of(0x200 + number)));
+                (void)snapshot_of();
+                shim().emptyCache();
+            }
+        });
+    vmm_pool *sleeping = sleeper.of(pool);
+    vmm_status status = VMM_OK;
+    for (int i = 0; i < 20 && status == VMM_OK; i++) {
+        status = sleeper.sleep(&sleeping, 1, &sleeper.options, nullptr);
+        if (status == VMM_OK)
+            status = sleeper.wake(&sleeping, 1, &sleeper.options, nullptr);
+    }
+    for (std::thread &thread : threads)
+        thread.join();
+    assert_ok(status);
+    assert_true(ranks.registered == before);
+    shim().raw_delete(block);
+    shim().releasePool(0, pool);
+    assert_int_equal(ranks.registered.size(), 0);
+    assert_int_equal(ranks.errors, 0);
 }
 
 /* Of memory that is not of a pool of PyTorch, as of expandable segments. */
