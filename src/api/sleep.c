@@ -164,6 +164,10 @@ vmm_status vmm_ticket_wait(vmm_ticket *handle)
     vmm_status status = ticket_find(handle, "vmm_ticket_wait", &ticket);
     if (status != VMM_OK)
         return status;
+    if (pthread_equal(ticket->thread, pthread_self()) != 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_ticket_wait: %p would wait for the function that calls this",
+                          (void *)handle);
     if (!vmm__handle_close(handle))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_ticket_wait: another thread waits for %p",
                           (void *)handle);

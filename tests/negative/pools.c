@@ -190,6 +190,13 @@ static vmm_status wrong_kind(struct stage *stage, uint64_t kind)
     return options_refuse(stage, &options);
 }
 
+static vmm_status wrong_on_sleep(struct stage *stage, uint64_t on_sleep)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.on_sleep = (vmm_on_sleep)on_sleep;
+    return options_refuse(stage, &options);
+}
+
 static vmm_status wrong_size(struct stage *stage, uint64_t size)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
@@ -257,6 +264,9 @@ static const struct negative_case cases[] = {
     WRONG("placing at the end of memory", place_nowhere, UINT64_MAX, "has no free memory there"),
     WRONG("placing on a live block", place_on_block, 1, "0x"),
     WRONG("placing too much", place_on_block, UINT64_MAX, "0x"),
+    WRONG("a sleep as the pool says", wrong_on_sleep, VMM_ON_SLEEP_AS_POOL,
+          "on_sleep is 2, which is no value of it"),
+    WRONG("an unknown sleep", wrong_on_sleep, 3, "on_sleep is 3, which is no value of it"),
     WRONG("an unknown kind", wrong_kind, 2, "kind is 2, which is no kind"),
     WRONG("options without a size", wrong_size, 0, "use VMM_POOL_OPTIONS_INIT"),
     WRONG("options that are too large", wrong_size, 4097, "use VMM_POOL_OPTIONS_INIT"),
