@@ -92,6 +92,7 @@ struct vmm_cache {
     struct directory directory;
     struct views views;
     struct view_stats view_stats;
+    void *plan_table; /* see grow/plan.h; grow_lock guards it */
     struct totals totals;
     struct lanes lanes;
     struct pool pool;    /* the default pool */
