@@ -65,6 +65,21 @@ def hot_ns(torch):
     return (time.perf_counter() - began) / rounds * 1e9
 
 
+def check_bypass():
+    """takes memory of cudaMalloc() while caching is off"""
+    torch, vmmcache = start()
+    torch.zeros(1, device="cuda")
+    before = vmmcache.memory_allocated()
+    torch.cuda.caching_allocator_enable(False)
+    x = torch.ones(64 * MIB, device="cuda")
+    expect(vmmcache.memory_allocated() == before, "it comes from the library")
+    expect(x.sum().item() == 64 * MIB, "the sum is wrong")
+    torch.cuda.caching_allocator_enable(True)
+    free, _ = torch.cuda.mem_get_info()
+    del x
+    expect(torch.cuda.mem_get_info()[0] >= free + 256 * MIB, "it did not go back")
+
+
 def check_streams():
     """keeps memory that other streams use"""
     torch, _ = start()
@@ -675,32 +690,66 @@ def check_peers():
     expect(torch.equal(x.cpu()[::2], half.cpu()), "a copy with strides differs")
 
 
-def nccl(register):
+def nccl_start():
+    """(torch, torch.distributed, the NCCL backend) of a group of one."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29513", RANK="0", WORLD_SIZE="1")
-    if register:
-        os.environ["TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"] = "1"
     torch, _ = start()
     import torch.distributed as distributed
     if not distributed.is_nccl_available():
         raise Skip("PyTorch has no NCCL")
     torch.cuda.set_device(0)
     distributed.init_process_group("nccl", device_id=torch.device("cuda:0"))
-    x = torch.ones(8 * MIB, device="cuda")
-    distributed.all_reduce(x)
-    expect(x.sum().item() == 8 * MIB, "the sum is wrong")
-    del x
-    torch.cuda.empty_cache()
-    distributed.destroy_process_group()
+    return torch, distributed, distributed.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))
 
 
 def check_nccl():
     """runs NCCL"""
-    nccl(False)
+    torch, distributed, _ = nccl_start()
+    x = torch.ones(8 * MIB, device="cuda")
+    distributed.all_reduce(x)
+    expect(x.sum().item() == 8 * MIB, "the sum is wrong")
+    distributed.destroy_process_group()
 
 
 def check_nccl_registration():
-    """registers memory with NCCL"""
-    nccl(True)
+    """registers MemPools with NCCL while they grow, lend, sleep and end"""
+    torch, distributed, backend = nccl_start()
+    import vmmcache
+    kinds = (lambda: torch.cuda.MemPool(), lambda: torch.cuda.MemPool(use_on_oom=True),
+             lambda: torch.cuda.MemPool(backend.mem_allocator))
+    for make in kinds:
+        pool, kept = make(), []
+        for size in (4, 30, 70):
+            with torch.cuda.use_mem_pool(pool):
+                kept.append(torch.ones(size * MIB, device="cuda"))
+            if len(kept) == 1:
+                backend.register_mem_pool(pool)
+            vmmcache.sleep()
+            vmmcache.wake()
+            for x in kept:
+                distributed.all_reduce(x)
+                expect(x.eq(1).all().item(), "the sum is wrong")
+        expect(pool.use_count() == 1, "the pool has %d uses" % pool.use_count())
+        backend.deregister_mem_pool(pool)  # an error, if it has other segments than were registered
+        backend.register_mem_pool(pool)
+        del kept, pool, x
+        torch.cuda.empty_cache()
+    distributed.destroy_process_group()
+
+
+def check_nccl_registration_of_all():
+    """turns the registration of all memory with NCCL off, and says so"""
+    import warnings
+    name = "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"
+    os.environ[name] = "1"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch, distributed, _ = nccl_start()
+    expect(any(name in str(one.message) for one in told), "there was no warning")
+    x = torch.ones(8 * MIB, device="cuda")
+    distributed.all_reduce(x)
+    expect(x.sum().item() == 8 * MIB, "the sum is wrong")
+    distributed.destroy_process_group()
 
 
 RANK_STEPS, RANK_ROWS, RANK_WIDTH = 5, 32, 256

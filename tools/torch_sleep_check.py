@@ -328,6 +328,92 @@ def check_mempool():
     expect(inside.sum().item() == inside.numel(), "its contents differ")
 
 
+NCCL_ROUNDS = 5
+
+
+def nccl_pools(torch, backend):
+    """Pools whose memory NCCL registers: of the library, and of ncclMemAlloc(), which does not sleep."""
+    pools = [torch.cuda.MemPool(), torch.cuda.MemPool(backend.mem_allocator)]
+    for pool in pools:
+        with torch.cuda.use_mem_pool(pool):
+            torch.zeros(8 * MIB, device="cuda")
+        backend.register_mem_pool(pool)
+    return pools
+
+
+def nccl_sums(torch, pools, rank, number):
+    """All-reduces and all-gathers tensors of each pool, old memory and new."""
+    import torch.distributed as distributed
+    for pool in pools:
+        with torch.cuda.use_mem_pool(pool):
+            given = torch.full((4 * MIB,), float(rank + number), device="cuda")
+            gathered = torch.empty(8 * MIB, device="cuda")
+            large = torch.full(((8 + number) * MIB,), 1.0, device="cuda")  # the pool grows
+        distributed.all_gather_into_tensor(gathered, given)
+        distributed.all_reduce(given)
+        distributed.all_reduce(large)
+        expect(given.eq(2 * number + 1).all().item(), "the sum of round %d is wrong" % number)
+        expect(gathered[:4 * MIB].eq(number).all().item() and gathered[4 * MIB:].eq(number + 1).all().item(),
+               "what was gathered in round %d is wrong" % number)
+        expect(large.eq(2).all().item(), "the sum of new memory in round %d is wrong" % number)
+
+
+def nccl_rank(rank, folder):
+    """In the process of a rank: collectives before and after sleeps. Writes what the device got back."""
+    torch, vmmcache = start()
+    import torch.distributed as distributed
+    torch.cuda.set_device(rank)
+    distributed.init_process_group("nccl", init_method="file://" + os.path.join(folder, "ranks"), rank=rank,
+                                   world_size=2, device_id=torch.device("cuda", rank))
+    waiting = distributed.new_group(backend="gloo")
+    backend = distributed.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))
+    pools, released = nccl_pools(torch, backend), []
+    for number in range(NCCL_ROUNDS):
+        nccl_sums(torch, pools, rank, number)
+        torch.cuda.synchronize()
+        distributed.barrier(waiting)
+        before = used(torch)
+        said = vmmcache.sleep()
+        distributed.barrier(waiting)  # the other one has dropped what it had of this memory
+        released.append((said, before - used(torch)))
+        distributed.barrier(waiting)
+        vmmcache.wake()
+        distributed.barrier(waiting)
+    nccl_sums(torch, pools, rank, NCCL_ROUNDS)
+    torch.cuda.synchronize()
+    for pool in pools:
+        backend.deregister_mem_pool(pool)
+    with open(os.path.join(folder, "released%d" % rank), "w", encoding="ascii") as file:
+        file.write("\n".join("%d %d" % pair for pair in released))
+    distributed.destroy_process_group()
+
+
+def check_nccl():
+    """sleeps between collectives of memory that is registered with NCCL, on two GPUs"""
+    import torch
+    import torch.multiprocessing
+    if torch_checks.kind() != "native":
+        raise Skip("the plug-in has no registration")
+    if torch.cuda.device_count() < 2:
+        raise Skip("there is one GPU")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="REG", NCCL_DEBUG_FILE=os.path.join(folder, "nccl.%p"))
+        torch.multiprocessing.spawn(nccl_rank, (folder,), nprocs=2)
+        pairs = []
+        for rank in range(2):
+            with open(os.path.join(folder, "released%d" % rank), encoding="ascii") as file:
+                pairs += [tuple(map(int, line.split())) for line in file]
+        for said, seen in pairs:
+            expect(seen >= said - SLACK, "sleep() says %d MiB, the device got %d MiB back" % (said >> 20, seen >> 20))
+        lines = 0
+        for name in os.listdir(folder):
+            if name.startswith("nccl."):
+                with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
+                    lines += sum("regist" in line.lower() for line in file)
+        return "%d sleeps, at least %d MiB each; NCCL says %d times that it registers" % (
+            len(pairs), min(said for said, _ in pairs) >> 20, lines)
+
+
 def check_compact():
     """compacts between steps"""
     torch, vmmcache = start(footprint="any")

@@ -131,6 +131,17 @@ VMM_API vmm_status vmm_torch_region_end(int device);
 VMM_API vmm_status vmm_torch_pools_list(int device, vmm_torch_pool *pools, size_t room,
                                         size_t *count);
 
+/*
+ * Does:     tells PyTorch's allocator class which memory a sleep is about to unmap, and a wake has mapped. The class tells
+ *           PyTorch, which has NCCL drop its registration of the memory, and register it again. Set both in the
+ *           vmm_sleep_options of each vmm_pool_sleep() and vmm_pool_wake() of pools of this library. A sleep that fails
+ *           calls the second one for what is awake again.
+ * Takes:    what vmm_sleep_fn takes; context is ignored. Without the class they do nothing.
+ * Threads:  any.
+ */
+VMM_API void vmm_torch_unmapping(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes);
+VMM_API void vmm_torch_mapped(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes);
+
 /* ---- Statistics --------------------------------------------------------------------------- */
 
 /* Statistics that vmm_stats does not separate: requests of up to 1 MiB (small), and larger ones. */

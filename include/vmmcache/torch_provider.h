@@ -27,6 +27,11 @@ typedef int (*vmm_torch_reclaim_fn)(void);
 /* Receives each change of a device's cache: see vmm_listen(). Called with locks held: it must not call the library. */
 typedef void (*vmm_torch_watch_fn)(int device, const vmm_change *change);
 
+/* Says that a range of a pool is about to be unmapped by a sleep, or was mapped by a wake: see vmm_torch_unmapping(). Called
+ * without locks. */
+typedef void (*vmm_torch_sleep_fn)(int device, vmm_pool_id pool, uint64_t address, uint64_t bytes,
+                                   int is_mapped);
+
 /* Says that the library has stored (change 1) or dropped (change -1) a copy of a number that vmm_torch_stack_fn returned.
  * The number begins with one copy. Called with locks held: it must not call the library. */
 typedef void (*vmm_torch_stack_use_fn)(uint64_t stack, int change);
@@ -148,6 +153,15 @@ typedef struct vmm_torch_functions {
      * 0. A pool with live blocks stays after its last use, until they are freed and empty() or pool_trim() is called.
      * ERR_INVALID_ARGUMENT: it is in use. */
     vmm_status (*pool_source)(int device, vmm_pool_id id, const vmm_segment_source *source);
+
+    /* ---- Listeners, continued ---- */
+
+    void (*sleep_watch)(vmm_torch_sleep_fn watch);
+
+    /* ---- History, continued ---- */
+
+    /* The stack that was recorded when the live block that contains an address was allocated; 0: none. */
+    uint64_t (*stack_find)(const void *address);
 } vmm_torch_functions;
 
 /* Returns the table. It lives as long as the process. */

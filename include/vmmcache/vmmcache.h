@@ -34,9 +34,10 @@
  *
  * Callbacks. A cache calls the program's functions (log, clock, filter, visitor, listener) with
  * locks held. Such a function must not call the same cache: a call does nothing and returns
- * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function, the misuse function and those of a source
- * (vmm_segment_source) or of a sleep (vmm_sleep_options) are called without locks and may call every function except
- * vmm_destroy(). A request that one of them makes does not call the pressure function. If vmm_destroy() detects a misuse, it calls the
+ * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function, the misuse function, those
+ * of a source (vmm_segment_source) and those of a sleep (vmm_sleep_options) are called without locks
+ * and may call every function except vmm_destroy(). A request that one of them makes does not
+ * call the pressure function. If vmm_destroy() detects a misuse, it calls the
  * misuse function during teardown; calls that the function makes on the same cache fail. A callback
  * must return to the library. If it throws an exception, calls longjmp() or ends its thread, locks
  * stay locked and the cache may be left inconsistent: the next call on the cache can hang or crash.
@@ -49,11 +50,10 @@
  * before fork() (ERR_FORKED).
  *
  * Lost device. A device is lost if its context was destroyed or reset, or if a kernel broke it.
- * After a driver call reports this, the cache makes no further driver call. vmm_alloc(),
- * vmm_trim(), vmm_compact(), vmm_wait(), vmm_poll(), vmm_stream_end(), vmm_device_memory(),
- * vmm_debug_check(), vmm_pool_create(), vmm_commit(), vmm_share_export() and vmm_share_import() then return ERR_LOST and
- * the line of the first call that failed. vmm_free() and the functions that report still work. vmm_destroy() releases all host
- * memory and, with the CUDA driver, the device memory, which outlives the context. If the program
+ * After a driver call reports this, the cache makes no further driver call. Functions that need the
+ * device then return ERR_LOST, which their texts name, and the line of the first call that failed.
+ * vmm_free() and the functions that report or change only records still work. vmm_destroy() releases
+ * all host memory and, with the CUDA driver, the device memory, which outlives the context. If the program
  * does not destroy the cache, or if the driver refuses to release something, that device memory
  * stays allocated until the process ends. A new cache can be created if CUDA gives the process a
  * new context: it does after a reset, but not after an error in a kernel.
@@ -315,13 +315,13 @@ typedef struct vmm_config {
                         vmm_free() waits for the device. cuda: allocates twice limit_bytes at once
                         (without a limit: 3/4 of the free memory). Excludes compaction, zero and
                         debug; environment: VMM_NVTX=0|1 */
-    vmm_switch
-        shareable; /* on: any block but reserved ones can be exported: see "Sharing". New memory then costs the
-                             driver 1.3 to 2 times as long; environment: VMM_SHAREABLE=0|1 */
-    vmm_switch
-        views; /* off: no chunk is mapped at a second address. A request that fits in no free block then gets new
-                         memory, whatever footprint_permille says. Default on, unless vmm_create() finds that the driver
-                         cannot do it, which the log says; environment: VMM_VIEWS=0|1 */
+    /* On: any block but reserved ones can be exported: see "Sharing". New memory then costs the
+     * driver 1.3 to 2 times as long; environment: VMM_SHAREABLE=0|1. */
+    vmm_switch shareable;
+    /* Off: no chunk is mapped at a second address. A request that fits in no free block then gets
+     * new memory, whatever footprint_permille says. Default on, unless vmm_create() finds that the
+     * driver cannot do it, which the log says; environment: VMM_VIEWS=0|1. */
+    vmm_switch views;
 } vmm_config;
 
 /* clang-format off */
@@ -423,7 +423,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
 VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 
 /*
- * Does:     prevents a live block's bytes from moving to other physical memory (compaction). Use it
+ * Does:     prevents compaction from moving a live block's bytes to other physical memory. Use it
  *           if something other than this device's work identifies the memory physically: an export,
  *           a registration with a network card, a captured graph that runs while other threads
  *           allocate. Pinning a pinned block again has no effect. vmm_unpin() and vmm_free() end
@@ -559,8 +559,9 @@ VMM_API vmm_status vmm_wait(vmm_cache *cache);
 /*
  * A pool is a part of a cache with physical memory of its own: a chunk serves one pool at a time.
  * Chunks without live blocks may go to another pool, unless the pool is retained or has
- * reserve_bytes. A pool has a name, a limit and statistics. Every cache has a default pool, which serves vmm_alloc() unless the
- * thread pushed another pool or a route leads elsewhere. vmm_free() frees blocks of every pool.
+ * reserve_bytes. A pool has a name, a limit and statistics. Every cache has a default pool, which
+ * serves vmm_alloc() unless the thread pushed another pool or a route leads elsewhere. vmm_free()
+ * frees blocks of every pool.
  *
  *   vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
  *   options.name = "weights";
@@ -570,9 +571,17 @@ VMM_API vmm_status vmm_wait(vmm_cache *cache);
  *
  * A pool handle is looked up, not followed: a call with the handle of a destroyed pool fails with
  * ERR_INVALID_ARGUMENT. Calls of several threads on one pool are allowed, but no other call on a
- * pool may be under way when vmm_pool_destroy() is called. After fork(), the calls return
- * ERR_FORKED in the child. On a lost device, vmm_alloc_from() returns ERR_LOST; calls that only
- * change records still work.
+ * pool may be under way when vmm_pool_destroy() is called.
+ *
+ * What these calls do, unless their texts say otherwise, when
+ *   a capture is under way: they work, and nothing of them becomes part of the graph. What would
+ *           wait for the device is left to a later call.
+ *   a pool is pushed or routed: the same as without. Only vmm_alloc() follows pushes and routes.
+ *   blocks are pinned or exported: the same as without. They stay so if the default pool adopts them.
+ *   the pool is asleep: requests return ERR_ASLEEP, and trims release nothing of it; the others work.
+ *   the process is a child of fork(): they return ERR_FORKED; those that return no status, NULL or 0.
+ *   the device is lost: requests, vmm_pool_create(), vmm_pool_route(), vmm_pool_trim() and
+ *           vmm_pool_place() return ERR_LOST; the others change records only, and work.
  */
 
 /* Two numbers that the program chooses, such as PyTorch's MempoolId_t. Zeros: none. */
@@ -629,61 +638,63 @@ typedef struct vmm_segment_source {
     vmm_segment_alloc_fn alloc; /* NULL: none; the pool's memory is that of the cache */
     vmm_segment_free_fn free;   /* not NULL if alloc is not */
     void *context;              /* of both functions */
-    size_t
-        segment_bytes; /* the least to ask for, for a block above 1 MiB; 0: as much as the block needs. A segment for
-                             smaller blocks has one granule */
+    /* The least to ask for, for a block above 1 MiB; 0: as much as the block needs. A segment for
+     * smaller blocks has one granule. */
+    size_t segment_bytes;
 } vmm_segment_source;
 
 /*
  * Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size.
  *
- * no_split: each block of the pool has chunks of its own, in whole granules (2 MiB), so that what is done to the memory
- * of one block (registered with another library, advised, given to a peer) is done to no other. A new block is one
- * chunk. A freed block is not split: it serves only requests of the same size in granules. The pool neither takes the
- * idle memory of other pools nor gives them its own; requests that find no other memory release it, as vmm_trim() does.
- * vmm_resize() adds a chunk to a block, and copies a block that gets fewer granules; vmm_alloc_aligned() aligns to the
- * granule at most; vmm_pool_place() places a block only as it was. All else is as in other pools of the kind: during a
- * capture, under a push or a route, for pinned blocks, asleep, after fork() and on a lost device. With
- * vmm_config.shareable the blocks can be exported. shareable includes no_split.
+ * no_split: each block of the pool has chunks of its own, in whole granules (2 MiB), so that what is
+ *     done to the memory of one block (registered with another library, advised, given to a peer) is
+ *     done to no other. A new block is one chunk. A freed block is not split: it serves only requests
+ *     of the same size in granules. The pool neither takes the idle memory of other pools nor gives
+ *     them its own; requests that find no other memory release it, as vmm_trim() does. vmm_resize()
+ *     adds a chunk to a block, and copies a block that gets fewer granules; vmm_alloc_aligned()
+ *     aligns to the granule at most; vmm_pool_place() places a block only as it was.
  *
- * use_on_oom: free memory of the pool serves a request of another pool that would fail otherwise. It matters for memory
- * that other pools do not get anyway: free memory of a retained pool (vmm_pool_retain(), kind GRAPH), what reserve_bytes
- * keeps, and free bytes beside live blocks. Idle chunks of other pools go where they are needed with and without it. It is
- * the last attempt of a request that the device or the limit of the cache refuses, after the pressure function and
- * compaction. The block is a block of this pool, in its statistics, reports and limit: it sleeps with the pool, and
- * vmm_pool_destroy() adopts it. Its stream waits on the device for the work of the pool's stream that had the memory.
- * A captured graph writes to free memory of its pool at each launch: set use_on_oom for a pool with graphs only if they do
- * not run while others have its memory. No block is given
- *   to requests whose own pool's limit refuses them, or whose pool is retained, shareable or has no_split; to
- *           vmm_alloc_aligned(), vmm_commit() and vmm_resize() in place; in debug mode and with vmm_config.zero;
- *   during a capture of one of the two streams, unless the work on the memory has ended before;
- *   by a pool that is asleep.
- * A block of up to 1 MiB comes from the pool's memory for such blocks. A pool with no_split lends the smallest block that
- * is large enough. Pushes and routes choose the pool of a request as always. Exported blocks are not free until their last
- * share is closed. vmm_find() names the pool, and its stream, that a borrowed block is of. In a child of fork() and on a
- * lost device the request fails before that, as without the option.
+ * shareable: the blocks can be exported: see "Sharing". Includes no_split.
  *
- * source: a pair of functions that gives the pool its memory, such as that of ncclMemAlloc() or NVSHMEM. The memory keeps
- * its addresses; the cache maps nothing there. Blocks lie inside its segments. Freed ones stay in the pool and are used
- * again in stream order, also by other streams once their work has ended. Segments without a live block go back when the
- * cache releases idle memory: vmm_trim(), vmm_pool_trim(), decay, and before a request of any pool would fail. They count as
- * reserved memory, in the limits of the pool and of the cache. If the source has no segment, the request releases idle
- * memory and asks again; it fails with ERR_DEVICE_OOM, and the line names the pool. A segment that cannot be used (no
- * multiple of 512, or overlapping other memory of the cache) goes back at once: ERR_INVALID_ARGUMENT.
- *   The pool neither takes the idle memory of other pools nor gives them its own, nor borrows with use_on_oom, but lends. A
- * block never consists of two segments, nor moves: choose segment_bytes with room for several blocks. With no_split each
- * block has a segment of its own.
- *   Refused, because they need mappings of the cache: vmm_pool_sleep(); vmm_share_export(), also with vmm_config.shareable,
- * and the option shareable; vmm_reserve(); vmm_alloc_aligned() above 512; a cache with nvtx. vmm_resize() uses free bytes
- * behind a block, or copies it. vmm_compact() leaves the pool alone.
- *   vmm_pool_destroy() refuses live blocks, also with adopt. It waits for all work that the cache knows, for the device if
- * the pool was retained, and gives every segment back: after VMM_OK the functions are not called again. vmm_destroy() gives
- * back those of live blocks, too.
- *   All else is as in other pools of the kind: a retained pool, or one of the kind GRAPH, keeps its segments, also during a
- * capture; a push or a route leads to it; pinned blocks, names, vmm_record_stream(), vmm_find(), walks, recordings and
- * debug mode know its blocks by the addresses of the source. A large block has no guard page. In a child of fork() no
- * function of the source is called. On a lost device neither; vmm_pool_destroy() returns ERR_LOST, and vmm_destroy() gives
- * the segments back.
+ * use_on_oom: free memory of the pool serves a request of another pool that would fail otherwise. It
+ *     matters for memory that other pools do not get anyway: free memory of a retained pool, what
+ *     reserve_bytes keeps, and free bytes beside live blocks. It is the last attempt of a request
+ *     that the device or the limit of the cache refuses, after the pressure function and compaction.
+ *     The block is one of this pool, in its statistics, reports and limit: it sleeps with the pool,
+ *     and vmm_pool_destroy() adopts it. Its stream waits on the device for the work of the pool's
+ *     stream that had the memory. A captured graph writes to free memory of its pool at each launch:
+ *     set use_on_oom for a pool with graphs only if they do not run while others have its memory.
+ *     A pool with no_split lends the smallest block that is large enough. The option has no effect
+ *       for requests whose own pool's limit refuses them, or whose pool is retained, shareable or has
+ *           no_split or a source; for vmm_alloc_aligned(), vmm_commit() and vmm_resize() in place;
+ *       in debug mode and with vmm_config.zero;
+ *       during a capture of one of the two streams, unless the work on the memory has ended before;
+ *       while the pool is asleep.
+ *
+ * source: a pair of functions that gives the pool its memory, such as that of ncclMemAlloc() or
+ *     NVSHMEM. The memory keeps its addresses; the cache maps nothing there. Blocks lie inside its
+ *     segments: a block never consists of two, nor moves, so choose segment_bytes with room for
+ *     several blocks. With no_split each block has a segment of its own. Freed blocks stay in the
+ *     pool and are used again in stream order, also by other streams once their work has ended.
+ *     Segments without a live block go back when the cache releases idle memory: vmm_trim(),
+ *     vmm_pool_trim(), decay, and before a request of any pool would fail. They count as reserved
+ *     memory, in the limits of the pool and of the cache. The pool neither takes the idle memory of
+ *     other pools nor gives them its own.
+ *     If the source has no segment, the request releases idle memory and asks again; it fails with
+ *     ERR_DEVICE_OOM, and the line names the pool. A segment that cannot be used (no multiple of 512,
+ *     or overlapping other memory of the cache) goes back at once: ERR_INVALID_ARGUMENT.
+ *     Refused, because they need mappings of the cache: vmm_pool_sleep(); vmm_share_export(), also
+ *     with vmm_config.shareable, and the option shareable; vmm_reserve(); vmm_alloc_aligned() above
+ *     512; a cache with nvtx. vmm_resize() uses free bytes behind a block, or copies it.
+ *     vmm_compact() leaves the pool alone. A large block has no guard page in debug mode.
+ *     vmm_pool_destroy() refuses live blocks, also with adopt. It waits for all work that the cache
+ *     knows, for the device if the pool was retained, and gives every segment back: after VMM_OK the
+ *     functions are not called again. vmm_destroy() gives back those of live blocks, too.
+ *     A retained pool, or one of the kind GRAPH, keeps its segments. In a child of fork() no function
+ *     of the source is called. On a lost device neither; vmm_pool_destroy() returns ERR_LOST, and
+ *     vmm_destroy() gives the segments back.
+ *
+ * Where nothing else is said, such pools are as others of their kind.
  */
 typedef struct vmm_pool_options {
     size_t struct_size;
@@ -864,21 +875,33 @@ VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, size_t keep_bytes, size_t *rele
 
 /*
  * A pool that sleeps has no physical memory. Its blocks stay live and keep their addresses; work
- * must not use them. A wake gives them memory again at the same addresses, so pointers, captured
- * graphs and exported addresses of the program stay valid.
+ * must not use them. A wake gives them other memory at the same addresses, so pointers and captured
+ * graphs stay valid.
  *
  * With KEEP, the sleep copies the contents of live blocks to a backup in pinned host memory, and
  * the wake copies them back. The backup stays for the next sleep until vmm_backup_drop() or the end
  * of the pool.
  *
- * While a pool sleeps, or is about to sleep or wake: allocations from it return ERR_ASLEEP.
- * vmm_free() of its blocks works and drops their backup. vmm_record_stream(), vmm_pin(), vmm_find()
- * and the reports work. vmm_trim(), vmm_compact() and requests of other pools leave it alone. It
- * counts in no limit and not in reserved_bytes; asleep_bytes is what a wake needs.
+ * While a pool sleeps, or is about to sleep or wake: requests from it return ERR_ASLEEP, also those
+ * of vmm_alloc() that a push or a route leads to it. vmm_free() of its blocks works and drops their
+ * backup. vmm_record_stream(), vmm_pin(), vmm_find() and the reports work. vmm_trim(), vmm_compact()
+ * and requests of other pools leave it alone. It counts in no limit and not in reserved_bytes;
+ * asleep_bytes is what a wake needs.
  *
  * Both calls wait for the work of the streams that the cache knows, for a pool of the kind GRAPH or
  * a retained pool for the device. The program must not submit work on the pool's blocks from the
  * call of vmm_pool_sleep() until the end of the wake.
+ *
+ * What these calls do when
+ *   a capture is under way: vmm_pool_sleep() and vmm_pool_wake() return ERR_INVALID_ARGUMENT; the
+ *           others work.
+ *   a pool is pushed or routed: the same as without.
+ *   blocks are exported: the pool does not sleep.
+ *   blocks are pinned: they sleep, too, and have other memory after the wake. End what identifies
+ *           the old memory in vmm_sleep_options.unmapping.
+ *   the process is a child of fork(): they return ERR_FORKED, also with a ticket of the parent.
+ *   the device is lost: vmm_pool_sleep() and vmm_pool_wake() return ERR_LOST; the others work, so
+ *           vmm_backup_find() still finds what a sleeping pool has saved.
  */
 
 typedef enum vmm_pool_phase {
@@ -889,15 +912,15 @@ typedef enum vmm_pool_phase {
 } vmm_pool_phase;
 
 /* Called for each mapped range of a pool, for registrations such as NCCL's or a network card's.
- * Called without locks; it must not call the pool. */
+ * Called without locks. */
 typedef void (*vmm_sleep_fn)(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes);
 
 /* Options of a sleep or a wake. Initialize with VMM_SLEEP_OPTIONS_INIT. */
 typedef struct vmm_sleep_options {
     size_t struct_size;
     vmm_on_sleep on_sleep;  /* AS_POOL, or what holds for this sleep; a wake ignores it */
-    uint64_t staging_bytes; /* contents copied before their memory is released, while the next part
-                               is copied; 0: 256 MiB */
+    uint64_t staging_bytes; /* a sleep copies so much, then releases that memory while it copies the
+                               next part; 0: 256 MiB */
     vmm_sleep_fn unmapping; /* before the ranges are unmapped; NULL: none */
     vmm_sleep_fn mapped;    /* after the ranges are mapped again; NULL: none */
     void *context;          /* of both functions */
@@ -923,8 +946,9 @@ typedef struct vmm_ticket vmm_ticket;
  * Returns:  VMM_OK.
  * Threads:  any; calls on other pools proceed meanwhile.
  * On failure: all pools are awake and whole, and nothing is lost, except as said below.
- *           ERR_INVALID_ARGUMENT (not pools, of several caches, named twice, on their way to sleep
- *           or wake by another call, with exported blocks or a source, a wrong option, or a capture is under way),
+ *           ERR_INVALID_ARGUMENT (no pools, not pools, of several caches, named twice, on their way
+ *           to sleep or wake by another call, with exported blocks or a source, a wrong option, or a
+ *           capture is under way),
  *           ERR_UNSUPPORTED (nvtx or VMM_DEBUG_ON; an option that this version does not know is set),
  *           ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
  *           If the driver fails after part of the memory was released and gives no new memory for
@@ -936,12 +960,14 @@ VMM_API vmm_status vmm_pool_sleep(vmm_pool *const *pools, size_t count,
 
 /*
  * Does:     wakes pools, in the order of the array: all, or none. A pool that is awake stays as it
- *           is. If memory is short, the call releases idle memory of other pools, but not that of sources: vmm_trim() does.
+ *           is. If memory is short, the call releases idle memory of other pools. It neither gives
+ *           segments back to sources, as vmm_trim() does, nor calls the pressure function.
  * Takes:    as vmm_pool_sleep().
  * Returns:  VMM_OK.
  * Threads:  any; calls on other pools proceed meanwhile.
  * On failure: the pools sleep as before with their backups whole; the wake can be tried again.
- *           ERR_DEVICE_OOM, and as vmm_pool_sleep().
+ *           ERR_DEVICE_OOM (the device is full, or a limit or the reserve_bytes of other pools
+ *           leaves too little), and as vmm_pool_sleep().
  */
 VMM_API vmm_status vmm_pool_wake(vmm_pool *const *pools, size_t count,
                                  const vmm_sleep_options *options, vmm_ticket **ticket);
@@ -966,7 +992,7 @@ VMM_API vmm_status vmm_ticket_poll(vmm_ticket *ticket, int *done);
  * Does:     waits for the work of a ticket, and ends the ticket.
  * Returns:  what the work returned; vmm_last_error() has its line.
  * Threads:  any; one thread waits for a ticket, others may poll it meanwhile.
- * On failure: ERR_INVALID_ARGUMENT (not a ticket; another thread waits for it; called by a function of its options).
+ * On failure: ERR_INVALID_ARGUMENT (not a ticket; another thread waits for it; called by a function of its sleep or wake).
  */
 VMM_API vmm_status vmm_ticket_wait(vmm_ticket *ticket);
 
@@ -987,7 +1013,8 @@ VMM_API vmm_status vmm_backup_find(vmm_pool *pool, const void *ptr, void **host)
  * Does:     gives the host memory back that a pool keeps for its next sleep.
  * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (not a pool), ERR_ASLEEP (the pool needs it to wake).
+ * On failure: ERR_INVALID_ARGUMENT (not a pool), ERR_ASLEEP (the pool needs it to wake), ERR_DRIVER
+ *           (the driver refuses to unpin it: it stays, and a later call tries again).
  */
 VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
 
@@ -1190,8 +1217,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_export(vmm_cache *cache, void *ptr, v
 /*
  * Does:     sends a share to another process, any number of times. A received share can be sent on.
  *           Waits until the socket has taken all of it.
- * Takes:    socket: a connected Unix socket of the type SOCK_STREAM or SOCK_SEQPACKET, which stays
- *           the caller's. The program may use it for other data before and after.
+ * Takes:    socket: a connected Unix socket of the type SOCK_STREAM or SOCK_SEQPACKET, in blocking
+ *           mode, which stays the caller's. The program may use it for other data before and after.
  * Returns:  VMM_OK; the other side may not have received it yet.
  * Threads:  any; one at a time on a socket.
  * On failure: ERR_DRIVER (the socket; the line has the cause): a part may have been sent, so close
@@ -1235,8 +1262,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_import(vmm_cache *cache, vmm_share *s
 /*
  * Does:     closes a share. Memory that was imported from it stays. After the last share of an
  *           exported block, the block may move and, if it was freed, be used again.
- * Takes:    force: 0 refuses the share of an export that vmm_share_send() has sent, because the
- *           exporter cannot know whether importers still use the block. Any other value says that
+ * Takes:    force: 0 refuses the share of an export that vmm_share_send() was called for, because
+ *           the exporter cannot know whether importers still use the block. Any other value says that
  *           they do not, or that they may see other contents. For a share that was received, or
  *           whose cache was destroyed, it has no meaning.
  * Returns:  VMM_OK.

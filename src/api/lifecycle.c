@@ -7,6 +7,7 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "cache/grow/plan.h"
 #include "cache/grow/source.h"
 #include "cache/pool/capture.h"
 #include "cache/pool/pool_sleep.h"
@@ -86,6 +87,23 @@ static void cache_publish(vmm_cache *cache)
     vmm__registry_add(cache);
 }
 
+static vmm_status views_open(vmm_cache *cache)
+{
+    vmm_status status = vmm__views_init(&cache->views, &cache->vm, &cache->directory);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__plan_open(cache);
+    if (status != VMM_OK)
+        vmm__views_fini(&cache->views);
+    return status;
+}
+
+static void views_close(vmm_cache *cache)
+{
+    vmm__plan_close(cache);
+    vmm__views_fini(&cache->views);
+}
+
 static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
 {
     vmm_status status = vmm__fork_watch(NULL);
@@ -105,7 +123,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     status = vmm__directory_init(&cache->directory, &cache->vm.arena);
     if (status != VMM_OK)
         goto fail_directory;
-    status = vmm__views_init(&cache->views, &cache->vm, &cache->directory);
+    status = views_open(cache);
     if (status != VMM_OK)
         goto fail_views;
     status = vmm__pools_init(cache);
@@ -136,7 +154,7 @@ fail_imports:
     vmm__pools_close(cache);
     vmm__pools_fini(cache);
 fail_pools:
-    vmm__views_fini(&cache->views);
+    views_close(cache);
 fail_views:
     vmm__directory_fini(&cache->directory);
 fail_directory:
@@ -323,7 +341,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__reserves_fini(&cache->reserves);
     status = first_of(status, vmm__lanes_fini(&cache->lanes));
     status = first_of(status, vmm__pool_sleep_transfers_close(cache));
-    vmm__views_fini(&cache->views);
+    views_close(cache);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
     vmm__source_end(cache);

@@ -97,7 +97,7 @@ static vmm_status options_read(const vmm_pool_options *options, vmm_pool_options
                           (int)out->kind);
     if (out->on_sleep != VMM_ON_SLEEP_KEEP && out->on_sleep != VMM_ON_SLEEP_DISCARD)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_pool_create: on_sleep is %d, which is neither KEEP nor DISCARD",
+                          "vmm_pool_create: on_sleep is %d, which is no value of it",
                           (int)out->on_sleep);
     if (out->limit_bytes != 0 && out->reserve_bytes > out->limit_bytes)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,

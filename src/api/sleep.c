@@ -184,7 +184,8 @@ vmm_status vmm_ticket_wait(vmm_ticket *handle)
     if (status != VMM_OK)
         return status;
     if (vmm__ticket_is_run_here(ticket))
-        return ticket_refuse(handle, "vmm_ticket_wait", "waits for the function that calls this");
+        return ticket_refuse(handle, "vmm_ticket_wait",
+                             "would wait for the function that calls this");
     if (!vmm__handle_close(handle))
         return ticket_refuse(handle, "vmm_ticket_wait", "is waited for by another thread");
     return vmm__ticket_end(ticket);

@@ -38,7 +38,8 @@ static void lane_read(const struct vm *memory, const struct lane *lane, vmm_stat
 /* Reads the reserved blocks of a pool; NULL: of all. The memory of a freed one stays for its retained pool. */
 static void reserves_read(const struct vmm_cache *cache, const struct pool *pool, vmm_stats *stats)
 {
-    for (const struct reserved *block = cache->reserves.first; block != NULL; block = block->next) {
+    for (uint64_t i = 0; i < cache->reserves.count; i++) {
+        const struct reserved *block = cache->reserves.sorted[i];
         uint64_t bytes = block->committed_granules << cache->vm.arena.granule_shift;
         if (pool != NULL && pool != block->lane->pool)
             continue;

@@ -37,13 +37,9 @@ static bool item_is_memory(const vmm_item *item)
 /* A unit of a reserved block that is live. The walk holds the grow lock. */
 static bool item_is_unit(const struct vmm_cache *cache, const vmm_item *item)
 {
-    const struct arena *arena = &cache->vm.arena;
-    const struct reserved *block = cache->reserves.first;
     if (!item->is_reserved || !item_is_memory(item))
         return false;
-    uint64_t granule = vmm__arena_granule(arena, item->address);
-    while (block != NULL && granule - block->first >= block->granules)
-        block = block->next;
+    const struct reserved *block = vmm__reserved_around_locked(cache, item->address);
     return block != NULL && !block->is_freed;
 }
 

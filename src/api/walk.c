@@ -255,7 +255,7 @@ vmm_item vmm__reserved_item(struct vmm_cache *cache, const struct reserved *bloc
     vmm_item item = { .struct_size = sizeof(vmm_item),
                       .kind = VMM_ITEM_BLOCK,
                       .state = VMM_ITEM_LIVE,
-                      .address = vmm__arena_address(&cache->vm.arena, block->first),
+                      .address = block->address,
                       .bytes = bytes,
                       .requested_bytes = block->bytes,
                       .stream = block->lane->stream,

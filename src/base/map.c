@@ -86,6 +86,18 @@ struct map_node *vmm__map_find_next(const struct map_node *node)
     return key_find(node->next, node->key);
 }
 
+struct map_node *vmm__map_next(const struct map *map, const struct map_node *node)
+{
+    if (map->buckets == NULL)
+        return node == NULL ? map->only : node->next;
+    if (node != NULL && node->next != NULL)
+        return node->next;
+    struct map_node *const *bucket = node == NULL ? map->buckets : bucket_of(map, node->key) + 1;
+    while (bucket <= &map->buckets[map->mask] && *bucket == NULL)
+        bucket++;
+    return bucket <= &map->buckets[map->mask] ? *bucket : NULL;
+}
+
 void vmm__map_clear(struct map *map, void (*drop)(struct map_node *node))
 {
     struct map_node *next;

@@ -36,6 +36,9 @@ void vmm__map_remove(struct map *map, struct map_node *node);
 struct map_node *vmm__map_find(const struct map *map, uint64_t key);
 struct map_node *vmm__map_find_next(const struct map_node *node);
 
+/* The node after another one in some order, the first for NULL; NULL after the last. */
+struct map_node *vmm__map_next(const struct map *map, const struct map_node *node);
+
 /* Removes all nodes, whose records still exist, and frees the buckets. Calls `drop` for each node, which may free its
  * record; NULL: no call. */
 void vmm__map_clear(struct map *map, void (*drop)(struct map_node *node));

@@ -152,10 +152,9 @@ struct size_node *vmm__size_index_from(const struct size_index *index, uint64_t 
     return list_from(index, vmm__size_list(size));
 }
 
-struct size_node *vmm__size_index_larger(const struct size_index *index,
-                                         const struct size_node *node)
+struct size_node *vmm__size_index_above(const struct size_index *index, uint64_t size)
 {
-    return node->next != &index->end ? node->next : list_above(index, vmm__size_list(node->size));
+    return list_above(index, vmm__size_list(size));
 }
 
 static bool list_check(const struct size_index *index, unsigned list)

@@ -98,11 +98,17 @@ struct size_node *vmm__size_index_largest(const struct size_index *index);
 struct size_node *vmm__size_index_smaller(const struct size_index *index,
                                           const struct size_node *node);
 
+/* The first node of the first list after the one of `size`; NULL: none. */
+struct size_node *vmm__size_index_above(const struct size_index *index, uint64_t size);
+
 /* Iterate from small to large, list by list: the first node of the list of `size` or a later one (that list may contain
  * smaller nodes), and the one after `node`; NULL at the end. */
 struct size_node *vmm__size_index_from(const struct size_index *index, uint64_t size);
-struct size_node *vmm__size_index_larger(const struct size_index *index,
-                                         const struct size_node *node);
+static inline struct size_node *vmm__size_index_larger(const struct size_index *index,
+                                                       const struct size_node *node)
+{
+    return node->next != &index->end ? node->next : vmm__size_index_above(index, node->size);
+}
 
 /* Returns whether invariants 1 and 2 hold. */
 bool vmm__size_index_check(const struct size_index *index);

@@ -70,7 +70,7 @@ struct vmm_cache {
     struct nvtx *nvtx; /* NULL: no NVTX annotations; otherwise no lane is locked on the fast path */
     bool owns_driver;
     bool no_caching;
-    bool zeroes;    /* a block contains zeros when it is allocated: see vmm_config.zero */
+    bool zeroes;    /* memory that a block gets contains zeros: see vmm_config.zero */
     bool has_views; /* a heap may map its chunks at further addresses: see lane/views.h */
     uint32_t footprint_permille; /* of the peak of active bytes: see grow/target.c */
     vmm_reuse reuse;
@@ -84,7 +84,6 @@ struct vmm_cache {
     struct debug *debug;
     const struct debug_view *debug_view;
     bool has_guard_pages; /* see grow/guard_page.h */
-    bool clears;          /* vmm_config.zero: memory that a commit adds is cleared */
     /* The granule where the search for the next guard page starts; grow_lock guards it. */
     uint64_t guard_page_next;
 
@@ -93,6 +92,7 @@ struct vmm_cache {
     struct directory directory;
     struct views views;
     struct view_stats view_stats;
+    void *plan_table; /* see grow/plan.h; grow_lock guards it */
     struct totals totals;
     struct lanes lanes;
     struct pool pool;    /* the default pool */
@@ -147,11 +147,8 @@ vmm_status vmm__cache_missing(const char *function, const char *argument);
 void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/*
- * Checks the invariants of the chunks (vm/check.c), the gaps of the arena, the account of each chunk, and the blocks,
- * slabs, views, timeline and expired memory of each lane (lane/check.c); ERR_INTERNAL names the one that is broken. The
- * caller holds the grow lock and no lane's.
- */
+/* Checks the numbered invariants of src/cache (check.c), and those of chunks (vm/check.c) and lanes (lane/check.c);
+ * ERR_INTERNAL names the one that is broken. The caller holds the grow lock and no lane's. */
 vmm_status vmm__cache_check_locked(struct vmm_cache *cache);
 
 /*

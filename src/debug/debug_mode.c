@@ -89,7 +89,6 @@ vmm_status vmm__debug_open(vmm_cache *cache, const vmm_config *config)
     }
     cache->debug = debug;
     cache->debug_view = &view;
-    cache->clears = debug->zero;
     cache->has_guard_pages = vmm__debug_watches_memory(debug);
     if (vmm__debug_watches_memory(debug))
         cache->compaction =

@@ -64,8 +64,8 @@ struct lane_list;
 
 struct lane {
     _Atomic(vmm_stream) stream; /* changes only while the lane is hidden and empty */
-    struct pool
-        *pool; /* changes, under both locks, only when a destroyed pool joins the default pool */
+    /* Changes, under both locks, when the pool is destroyed, or while the lane has no memory. */
+    struct pool *pool;
     bool is_pooled;           /* it was made for another pool than the default one */
     bool is_in_table;         /* of its pool */
     bool has_own_chunks;      /* made for a pool whose blocks have: see pool.h */

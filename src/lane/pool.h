@@ -59,7 +59,7 @@ struct pool {
     bool is_leaving; /* its last use has ended, but the device may not have finished */
     vmm_on_sleep on_sleep;
     vmm_pool_phase phase;  /* see cache/pool/sleep.h; only the call that changes it uses `backup` */
-    struct backup *backup; /* NULL: the pool never slept with its contents */
+    struct backup *backup; /* NULL: none */
 };
 
 /* Whether graphs may use the addresses of the pool, live or free. */

@@ -5,6 +5,8 @@
 #include "base/hostmem.h"
 #include "lane/lane.h"
 
+#include <string.h>
+
 enum { BARRIER_BITS = 64 };
 
 static struct views *views_of(const struct heap *heap)
@@ -278,6 +280,15 @@ static void chunks_visit(struct heap *heap, uint64_t address, uint64_t bytes, ch
 
 /* ---- Places ---------------------------------------------------------------------------------- */
 
+/* The number of a place in the list of ends, which has it. Mostly it became an end not long ago. */
+static uint64_t end_find(const struct views *views, uint64_t granule)
+{
+    uint64_t at = views->end_count - 1;
+    while (views->ends[at].place != granule)
+        at--;
+    return at;
+}
+
 /* Keeps the list of ends: a place is in it while it is the first or last of its row. */
 static void end_note(struct views *views, uint64_t granule)
 {
@@ -288,19 +299,14 @@ static void end_note(struct views *views, uint64_t granule)
         return;
     place->is_end = is_end;
     if (is_end) {
-        place->ends_before = NO_GRANULE;
-        place->ends_after = views->ends;
-        if (views->ends != NO_GRANULE)
-            views->places[views->ends].ends_before = granule;
-        views->ends = granule;
+        views->ends[views->end_count++] = (struct view_end){ .heap = heap_at(views, granule),
+                                                             .chunk = chunk_of(views, granule),
+                                                             .place = granule };
         return;
     }
-    if (place->ends_after != NO_GRANULE)
-        views->places[place->ends_after].ends_before = place->ends_before;
-    if (place->ends_before != NO_GRANULE)
-        views->places[place->ends_before].ends_after = place->ends_after;
-    else
-        views->ends = place->ends_after;
+    struct view_end *end = &views->ends[end_find(views, granule)];
+    views->end_count--;
+    memmove(end, end + 1, (size_t)(&views->ends[views->end_count] - end) * sizeof *end);
 }
 
 /* The place of the same view that ends where this one starts; NO_GRANULE: none. */
@@ -418,10 +424,24 @@ static void place_leave(struct heap *heap, struct chunk *chunk, uint64_t granule
     ends_note(views, &joint, granule);
 }
 
+static uint64_t view_bit(uint64_t view)
+{
+    return view == 0 ? 0 : UINT64_C(1) << view % 64;
+}
+
+/* Sets the bits of the views in which a chunk has a place. */
+static void view_bits_settle(const struct views *views, struct chunk *chunk)
+{
+    chunk->view_bits = 0;
+    for (uint64_t at = chunk->place; at != NO_GRANULE; at = views->vm->next_places[at])
+        chunk->view_bits |= view_bit(views->places[at].view);
+}
+
 static void chunk_enter(struct heap *heap, struct chunk *chunk)
 {
     const struct views *views = views_of(heap);
     heap->view_chunks++;
+    view_bits_settle(views, chunk);
     (void)chunk_measure(heap, chunk);
     for (uint64_t place = chunk->place; place != NO_GRANULE;
          place = views->vm->next_places[place]) {
@@ -508,6 +528,8 @@ static void hand_own(const struct hand *hand, uint64_t granule)
     views->places[granule].epoch = hand->epoch;
     (void)vmm__directory_give(views->directory, hand->to, granule,
                               chunk_of(views, granule)->granules);
+    if (views->places[granule].is_end)
+        views->ends[end_find(views, granule)].heap = hand->to;
 }
 
 /* Forces a barrier at a place whose left neighbour belongs to another heap, or no longer does. */
@@ -573,6 +595,7 @@ static void place_begin(struct heap *heap, struct chunk *chunk, uint64_t granule
 {
     struct views *views = views_of(heap);
     views->places[granule] = (struct view_place){ .view = view, .left = NO_GRANULE };
+    chunk->view_bits |= view_bit(view);
     if (chunk->places > 1)
         return;
     heap->view_chunks++;
@@ -598,6 +621,7 @@ vmm_status vmm__views_place_unmap(struct heap *heap, struct chunk *chunk, uint64
         place_leave(heap, chunk, granule);
     views->places[granule].view = 0; /* it never joins a row again */
     vmm_status status = vmm__place_unmap(views->vm, chunk, granule);
+    view_bits_settle(views, chunk);
     if (status == VMM_OK && chunk->places == 0)
         heap->view_chunks--;
     return status;
@@ -606,19 +630,27 @@ vmm_status vmm__views_place_unmap(struct heap *heap, struct chunk *chunk, uint64
 uint64_t vmm__views_end_bytes(const struct heap *heap, uint64_t granule, bool is_left)
 {
     const struct views *views = views_of(heap);
-    uint64_t barrier = barrier_to_left(views, granule);
-    struct run run = run_at(heap, barrier);
-    if (!is_left)
-        return run_bytes(&run);
-    const struct chunk *first = chunk_of(views, granule);
-    return chunk_is_idle(views, first) ? run_bytes(&run) : first->free_head_bytes;
+    const struct chunk *chunk = chunk_of(views, granule);
+    if (is_left && !chunk_is_idle(views, chunk))
+        return chunk->free_head_bytes;
+    return views->places[barrier_to_left(views, granule)].run.size;
+}
+
+bool vmm__views_have(const struct views *views, uint64_t view, const struct chunk *chunk)
+{
+    if ((chunk->view_bits & view_bit(view)) == 0) /* so it is mostly */
+        return false;
+    uint64_t place = chunk->place;
+    while (place != NO_GRANULE && views->places[place].view != view)
+        place = views->vm->next_places[place];
+    return place != NO_GRANULE;
 }
 
 uint64_t vmm__views_rows(const struct views *views)
 {
     uint64_t rows = 0;
-    for (uint64_t end = views->ends; end != NO_GRANULE; end = views->places[end].ends_after)
-        rows += views->places[end].left == NO_GRANULE ? 1 : 0;
+    for (uint64_t i = 0; i < views->end_count; i++)
+        rows += views->places[views->ends[i].place].left == NO_GRANULE ? 1 : 0;
     return rows;
 }
 
@@ -921,10 +953,11 @@ static uint64_t barrier_bytes(const struct vm *vm)
 
 vmm_status vmm__views_init(struct views *views, struct vm *vm, struct directory *directory)
 {
-    *views = (struct views){ .vm = vm, .directory = directory, .ends = NO_GRANULE };
+    *views = (struct views){ .vm = vm, .directory = directory };
     views->places = vmm__host_table_alloc(vm->arena.granules * sizeof *views->places);
     views->barriers = vmm__host_table_alloc(barrier_bytes(vm));
-    if (views->places == NULL || views->barriers == NULL) {
+    views->ends = vmm__host_table_alloc(vm->arena.granules * sizeof *views->ends);
+    if (views->places == NULL || views->barriers == NULL || views->ends == NULL) {
         vmm__views_fini(views);
         return vmm__error(VMM_ERR_HOST_OOM, "views: no host memory for the table of places");
     }
@@ -934,6 +967,7 @@ vmm_status vmm__views_init(struct views *views, struct vm *vm, struct directory 
 
 void vmm__views_fini(struct views *views)
 {
+    vmm__host_table_free(views->ends, views->vm->arena.granules * sizeof *views->ends);
     vmm__host_table_free(views->barriers, barrier_bytes(views->vm));
     vmm__host_table_free(views->places, views->vm->arena.granules * sizeof *views->places);
 }

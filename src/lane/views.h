@@ -16,16 +16,17 @@
  *  1. places[g].chunk is the id of the chunk that is mapped at the place which starts at granule g, while the place is in
  *     a row; 0: no such place. The directory has the chunk's heap at each granule of the place;
  *  2. the bit of granule g is set exactly if g is a barrier;
- *  3. a heap's index of runs has exactly the runs with an idle chunk behind the barrier, or with a tail and a head,
- *     with their sizes;
+ *  3. the `run` of a barrier's place has the size of its run; a heap's index of runs has exactly those with an idle chunk
+ *     behind the barrier, or with a tail and a head;
  *  4. free_head_bytes and free_tail_bytes of each chunk that has a place, and is not marked, are the free bytes at its
  *     ends; 2 and 3 hold for these bytes;
  *  5. a place's users are the blocks in views that lie over it; a heap's occupied_bytes are the bytes of its blocks in
  *     views;
  *  6. two rows are at least one granule apart, and a view has a chunk at most once;
  *  7. left is the place of the same view that ends where a place starts, first leads from the last granule of a place to
- *     its first one, and the list of ends has exactly the first and last places of rows;
- *  8. a heap's view_chunks is the number of its chunks that have places.
+ *     its first one, and the list of ends has exactly the first and last places of rows, with their heaps and chunks;
+ *  8. a heap's view_chunks is the number of its chunks that have places;
+ *  9. a chunk's view_bits has the bits of the views in which it has a place, and no others.
  * Called by: the lane module, and src/cache to add and remove places. Locks: the lock of the chunk's lane guards its
  * places, its runs and its barriers; the grow lock also guards adding and removing places, `left` and the list of ends.
  */
@@ -46,8 +47,13 @@ struct view_place {
     uint64_t first; /* in the record of a place's last granule: its first one */
     bool is_forced; /* see above */
     bool is_end;    /* the first or last of its row, and in the list of ends */
-    uint64_t ends_before;
-    uint64_t ends_after;
+};
+
+/* The first or last place of a row. A search for rows to extend reads all of them. */
+struct view_end {
+    struct heap *heap;   /* that owns the place */
+    struct chunk *chunk; /* at the place */
+    uint64_t place;
 };
 
 struct views {
@@ -55,9 +61,10 @@ struct views {
     struct directory *directory;
     struct view_place *places;  /* by granule */
     _Atomic uint64_t *barriers; /* a bit for each granule */
-    uint64_t ends;              /* list of the first and last places of rows; NO_GRANULE: empty */
-    uint64_t last_view;         /* numbers given so far */
-    _Atomic uint64_t turn;      /* blocks taken so far */
+    struct view_end *ends;      /* in the order in which they became ends */
+    uint64_t end_count;
+    uint64_t last_view;    /* numbers given so far */
+    _Atomic uint64_t turn; /* blocks taken so far */
 };
 
 vmm_status vmm__views_init(struct views *views, struct vm *vm, struct directory *directory);
@@ -95,6 +102,9 @@ struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t e
 
 /* The block in a view that contains an address of a place; NULL if there is none. */
 struct block *vmm__views_cover(const struct views *views, uint64_t address);
+
+/* Whether a view has a chunk. */
+bool vmm__views_have(const struct views *views, uint64_t view, const struct chunk *chunk);
 
 /* The number of rows. The caller holds the grow lock. */
 uint64_t vmm__views_rows(const struct views *views);

@@ -29,28 +29,32 @@ static struct heap *heap_at(const struct views *views, uint64_t granule)
     return vmm__directory_heap(views->directory, vmm__arena_address(&views->vm->arena, granule));
 }
 
-/* The bytes of the run of a barrier, place by place; 0 if it has one part only. */
-static uint64_t run_bytes(const struct heap *heap, uint64_t barrier)
+/* The run of a barrier, place by place. */
+struct parts {
+    uint64_t tail_bytes;
+    uint64_t idle_bytes;
+    uint64_t head_bytes;
+};
+
+static struct parts run_parts(const struct heap *heap, uint64_t barrier)
 {
     const struct views *views = heap->directory->views;
     const struct chunk *chunk = &views->vm->records[views->places[barrier].chunk];
-    uint64_t tail_bytes = chunk->free_tail_bytes;
-    uint64_t idle_bytes = 0;
+    struct parts parts = { .tail_bytes = chunk->free_tail_bytes };
     uint64_t left = barrier;
     for (;;) {
         uint64_t at = left + chunk->granules;
         const struct view_place *place = &views->places[at];
         if (place->chunk == 0 || place->left != left || heap_at(views, at) != heap)
-            break;
+            return parts;
         chunk = &views->vm->records[place->chunk];
         if (chunk->free_head_bytes < vmm__chunk_bytes(views->vm, chunk)) {
-            bool has_parts = idle_bytes > 0 || (tail_bytes > 0 && chunk->free_head_bytes > 0);
-            return has_parts ? tail_bytes + idle_bytes + chunk->free_head_bytes : 0;
+            parts.head_bytes = chunk->free_head_bytes;
+            return parts;
         }
-        idle_bytes += chunk->free_head_bytes;
+        parts.idle_bytes += chunk->free_head_bytes;
         left = at;
     }
-    return idle_bytes > 0 ? tail_bytes + idle_bytes : 0;
 }
 
 /* Checks what a place says of its neighbours. */
@@ -99,10 +103,12 @@ static vmm_status barrier_check(const struct heap *heap, uint64_t place, struct 
     if (!bit_is_set(views, place) && entry->run.link != NULL)
         return broken(heap, place, "3: a run without a barrier");
     if (bit_is_set(views, place)) {
-        uint64_t bytes = run_bytes(heap, place);
-        if ((entry->run.link != NULL) != (bytes != 0) || (bytes != 0 && entry->run.size != bytes))
+        struct parts parts = run_parts(heap, place);
+        uint64_t bytes = parts.tail_bytes + parts.idle_bytes + parts.head_bytes;
+        bool has_parts = parts.idle_bytes > 0 || (parts.tail_bytes > 0 && parts.head_bytes > 0);
+        if ((entry->run.link != NULL) != has_parts || entry->run.size != bytes)
             return broken(heap, place, "3: a run has another size, or is not in the index");
-        tally->runs += bytes != 0 ? 1 : 0;
+        tally->runs += has_parts ? 1 : 0;
     }
     return VMM_OK;
 }
@@ -119,13 +125,16 @@ static vmm_status place_check(const struct heap *heap, uint32_t id, uint64_t pla
     return status;
 }
 
-/* The ends of rows in the list that belong to a heap. */
+/* The ends of rows in the list that belong to a heap, and are at their chunk's places. */
 static uint64_t ends_count(const struct heap *heap)
 {
     const struct views *views = heap->directory->views;
     uint64_t count = 0;
-    for (uint64_t end = views->ends; end != NO_GRANULE; end = views->places[end].ends_after)
-        count += heap_at(views, end) == heap ? 1 : 0;
+    for (uint64_t i = 0; i < views->end_count; i++) {
+        const struct view_end *end = &views->ends[i];
+        bool is_it = end->heap == heap && heap_at(views, end->place) == heap;
+        count += is_it && end->chunk == vmm__vm_chunk(views->vm, end->place) ? 1 : 0;
+    }
     return count;
 }
 
@@ -224,15 +233,19 @@ static vmm_status chunk_check(const struct heap *heap, uint32_t id, struct tally
 {
     const struct views *views = heap->directory->views;
     const struct chunk *chunk = &views->vm->records[id];
+    uint64_t view_bits = 0;
     vmm_status status = ends_check(heap, chunk);
     for (uint64_t place = chunk->place; place != NO_GRANULE && status == VMM_OK;
          place = views->vm->next_places[place]) {
         if (views->places[place].view == 0)
             continue;
+        view_bits |= UINT64_C(1) << views->places[place].view % 64;
         status = place_check(heap, id, place, tally);
         if (status == VMM_OK)
             status = rows_check(heap, place);
     }
+    if (status == VMM_OK && view_bits != chunk->view_bits)
+        return broken(heap, chunk->first, "9: the bits of a chunk's views are others");
     tally->chunks++;
     return status == VMM_OK ? blocks_check(heap, chunk, tally) : status;
 }

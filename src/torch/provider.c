@@ -167,6 +167,17 @@ static vmm_status history_start(const vmm_torch_recording *wanted)
     return vmm__record_start(wanted);
 }
 
+static uint64_t stack_find(const void *address)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    struct live_block block;
+    int ordinal;
+    if (!vmm__torch_records() || vmm__torch_block_find(address, &item, &ordinal) != VMM_OK)
+        return 0;
+    struct torch_device *device = vmm__torch_find(ordinal);
+    return vmm__history_recall(&device->history, item.address, &block) ? block.stack : 0;
+}
+
 /* ---- The table ------------------------------------------------------------------------------ */
 
 static const vmm_torch_functions functions = {
@@ -208,6 +219,8 @@ static const vmm_torch_functions functions = {
     .snapshot_take = vmm_torch_snapshot_take,
     .snapshot_drop = vmm_torch_snapshot_drop,
     .pool_source = vmm__torch_pool_source,
+    .sleep_watch = vmm__torch_sleep_watch,
+    .stack_find = stack_find,
 };
 
 const vmm_torch_functions *vmm_torch_provider(void)

@@ -268,13 +268,20 @@ vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id,
     return member_add(&noted, false, settings);
 }
 
+static const struct member *member_of_locked(const vmm_pool *pool)
+{
+    const struct member *member = members;
+    VMM_ASSERT_HELD(&members_lock);
+    while (member != NULL && member->pool.pool != pool)
+        member = member->next;
+    return member;
+}
+
 struct torch_pool_settings vmm__torch_region_settings(const vmm_pool *pool)
 {
     struct torch_pool_settings settings = { .flags = 0 };
     vmm__mutex_lock(&members_lock);
-    const struct member *member = members;
-    while (member != NULL && member->pool.pool != pool)
-        member = member->next;
+    const struct member *member = member_of_locked(pool);
     if (member != NULL)
         settings = member->settings;
     vmm__mutex_unlock(&members_lock);
@@ -338,4 +345,50 @@ vmm_status vmm_torch_pools_list(int device, vmm_torch_pool *pools, size_t room, 
         pools[i].asleep_bytes = asleep_read(pools[i].pool);
     *count = found;
     return VMM_OK;
+}
+
+/* ---- Sleep ---------------------------------------------------------------------------------- */
+
+static _Atomic(vmm_torch_sleep_fn) sleep_watch; /* NULL: none */
+
+void vmm__torch_sleep_watch(vmm_torch_sleep_fn watch)
+{
+    atomic_store_explicit(&sleep_watch, watch, memory_order_release);
+}
+
+/* Finds the device and the id of a pool. */
+static bool pool_describe(const vmm_pool *pool, vmm_torch_pool *out)
+{
+    for (const struct torch_device *device = vmm__torch_next(NULL); device != NULL;
+         device = vmm__torch_next(device)) {
+        *out = (vmm_torch_pool){ .device = device->ordinal };
+        if (vmm_cache_pool(vmm__torch_cache_of(device)) == pool)
+            return true;
+    }
+    vmm__mutex_lock(&members_lock);
+    const struct member *member = member_of_locked(pool);
+    if (member != NULL)
+        *out = member->pool;
+    vmm__mutex_unlock(&members_lock);
+    return member != NULL;
+}
+
+static void mapping_tell(const vmm_pool *pool, uint64_t address, uint64_t bytes, int is_mapped)
+{
+    vmm_torch_sleep_fn watch = atomic_load_explicit(&sleep_watch, memory_order_acquire);
+    vmm_torch_pool known;
+    if (watch != NULL && pool_describe(pool, &known))
+        watch(known.device, known.id, address, bytes, is_mapped);
+}
+
+void vmm_torch_unmapping(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    (void)context;
+    mapping_tell(pool, address, bytes, 0);
+}
+
+void vmm_torch_mapped(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    (void)context;
+    mapping_tell(pool, address, bytes, 1);
 }

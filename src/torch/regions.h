@@ -5,12 +5,13 @@
  *  1. a tag has at most two pools on a device: one whose contents a sleep keeps, and one whose contents it discards;
  *  2. a thread's regions are what it pushed (vmm_pool_push), in this order. A route that begins inside a region is pushed
  *     too, since a push comes before every route: a capture must get memory of its graph's pool.
- * Called by: pools, and the program through vmmcache/torch.h. Locks: `members_lock`, a leaf, guards the list.
+ * Called by: pools, provider, and the program through vmmcache/torch.h. Locks: `members_lock`, a leaf, guards the list.
  */
 #ifndef VMM_TORCH_REGIONS_H
 #define VMM_TORCH_REGIONS_H
 
 #include "torch/plugin.h"
+#include "vmmcache/torch_provider.h"
 
 enum torch_pool_flag { TORCH_POOL_USE_ON_OOM = 1, TORCH_POOL_NO_SPLIT = 2 };
 
@@ -37,5 +38,8 @@ void vmm__torch_region_end_deferred(void);
 /* Keeps a route to a pool in force while the calling thread is in a region of the device; uncover() ends that. */
 vmm_status vmm__torch_region_cover(int ordinal, vmm_pool *pool);
 void vmm__torch_region_uncover(const vmm_pool *pool);
+
+/* The function that vmm_torch_unmapping() and vmm_torch_mapped() call; NULL: none. */
+void vmm__torch_sleep_watch(vmm_torch_sleep_fn watch);
 
 #endif

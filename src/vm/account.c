@@ -127,8 +127,10 @@ vmm_status vmm__account_check(const struct vm *vm, const struct account *account
                           (unsigned long long)bytes);
     if (vmm__vm_short_bytes(vm, account, bytes) == 0)
         return VMM_OK;
+    uint64_t taken_bytes = vmm__stat_now(&vm->reserved_bytes) + promised_bytes(vm, account);
     return vmm__error(
-        VMM_ERR_DEVICE_OOM, "limit of %llu bytes: %llu are reserved, %llu more were needed",
-        (unsigned long long)vmm__vm_limit_bytes(vm),
-        (unsigned long long)vmm__stat_now(&vm->reserved_bytes), (unsigned long long)bytes);
+        VMM_ERR_DEVICE_OOM,
+        "limit of %llu bytes: %llu are reserved, or promised to other pools; %llu more were needed",
+        (unsigned long long)vmm__vm_limit_bytes(vm), (unsigned long long)taken_bytes,
+        (unsigned long long)bytes);
 }

@@ -156,7 +156,8 @@ CACHE_TEST(others_leave_room_for_a_promise)
     vmm_pool *pool = pool_make(test, .name = "promised", .reserve_bytes = 64 * MIB);
     vmm_pool *other = pool_make(test, .name = "other");
     void *half = pool_alloc(test, other, CACHE_LIMIT - 64 * MIB, 1);
-    alloc_is_refused(test, other, 4 * MIB, 1, "other pools were promised 4.0 MiB of the rest");
+    alloc_is_refused(test, other, 4 * MIB, 1,
+                     "the rest is 4.0 MiB too small, because other pools were promised some of it");
     alloc_is_refused(test, vmm_cache_pool(test->cache), 4 * MIB, 1, "were promised");
     void *mine = pool_alloc(test, pool, 64 * MIB, 1);
     alloc_is_refused(test, pool, 4 * MIB, 1, "limit");

@@ -7,6 +7,7 @@
 #include "cache/cache.h"
 #include "driver/sim/sim.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 /* ---- Contents ---------------------------------------------------------------------------------- */
@@ -176,6 +177,43 @@ CACHE_TEST(a_freed_reserved_block_of_a_retained_pool_wakes)
     tenant_check(test, &tenant);
     assert_ok(vmm_pool_drop(tenant.pool));
     tenant_end(test, &tenant);
+}
+
+struct free_once {
+    vmm_cache *cache;
+    void *block; /* NULL: it is free */
+};
+
+static void once_free(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    struct free_once *once = context;
+    (void)pool;
+    (void)address;
+    (void)bytes;
+    if (once->block != NULL)
+        assert_ok(vmm_free(once->cache, once->block));
+    once->block = NULL;
+}
+
+/* In these moments the order has listed the chunks of the block already. */
+CACHE_TEST(a_reserved_block_that_is_freed_during_an_order_keeps_no_memory)
+{
+    for (int is_wake = 0; is_wake < 2; is_wake++) {
+        struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+        struct free_once once = { test->cache, tenant.reserved };
+        vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+        options.context = &once;
+        *(is_wake ? &options.mapped : &options.unmapping) = once_free;
+        tenant.reserved = NULL;
+        assert_ok(vmm_pool_sleep(&tenant.pool, 1, &options, NULL));
+        assert_ok(vmm_pool_wake(&tenant.pool, 1, &options, NULL));
+        assert_null(once.block);
+        cache_verify(test);
+        tenant_free(test, &tenant);
+        assert_ok(vmm_trim(test->cache, 0, NULL));
+        assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+        tenant_end(test, &tenant);
+    }
 }
 
 /* ---- While a pool sleeps ----------------------------------------------------------------------- */
@@ -387,6 +425,43 @@ CACHE_TEST(tickets_carry_out_sleep_and_wake)
     assert_ok(vmm_pool_sleep(&tenant.pool, 1, NULL, &ticket)); /* the cache's end waits for it */
     cache_restart(test, NULL);
     assert_status(vmm_ticket_wait(ticket), VMM_ERR_INVALID_ARGUMENT);
+}
+
+struct own_wait {
+    _Atomic(vmm_ticket *) ticket;
+    _Atomic(vmm_status) status;
+};
+
+static void own_wait(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    struct own_wait *own = context;
+    vmm_ticket *ticket;
+    (void)pool;
+    (void)address;
+    (void)bytes;
+    do
+        ticket = atomic_load(&own->ticket);
+    while (ticket == NULL);
+    atomic_store(&own->status, vmm_ticket_wait(ticket));
+}
+
+CACHE_TEST(no_ticket_waits_for_itself)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    struct own_wait own = { NULL, VMM_OK };
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    vmm_ticket *ticket;
+    options.unmapping = own_wait;
+    options.context = &own;
+    assert_ok(vmm_pool_sleep(&tenant.pool, 1, &options, &ticket));
+    atomic_store(&own.ticket, ticket);
+    while (atomic_load(&own.status) == VMM_OK) { /* it has not been refused yet */
+    }
+    assert_ok(vmm_ticket_wait(ticket));
+    assert_int_equal(own.status, VMM_ERR_INVALID_ARGUMENT);
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
 }
 
 struct ranges_told {

@@ -336,6 +336,108 @@ CACHE_TEST(pools_of_one_order_wake_again_if_one_fails)
     tenant_end(test, &second);
 }
 
+/* ---- Registrations ----------------------------------------------------------------------------- */
+
+enum { RANGES_MOST = 512 };
+
+/* What a program has registered, such as with NCCL: it drops a range before it is unmapped, and registers it again. */
+struct registry {
+    struct {
+        vmm_pool *pool;
+        uint64_t address;
+        bool is_dropped;
+    } ranges[RANGES_MOST];
+    size_t count;
+};
+
+static void registry_change(void *context, vmm_pool *pool, uint64_t address, bool is_dropped)
+{
+    struct registry *registry = context;
+    size_t at = 0;
+    while (at < registry->count && registry->ranges[at].address != address)
+        at++;
+    if (at == registry->count) { /* of a pool that was never asleep */
+        assert_true(is_dropped && at < RANGES_MOST);
+        registry->ranges[registry->count++].address = address;
+        registry->ranges[at].pool = pool;
+        registry->ranges[at].is_dropped = false;
+    }
+    assert_ptr_equal(registry->ranges[at].pool, pool);
+    assert_int_not_equal(registry->ranges[at].is_dropped, is_dropped);
+    registry->ranges[at].is_dropped = is_dropped;
+}
+
+static void range_drop(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    (void)bytes;
+    registry_change(context, pool, address, true);
+}
+
+static void range_register(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    (void)bytes;
+    registry_change(context, pool, address, false);
+}
+
+/* All ranges of a pool are dropped while it sleeps, and registered while it is awake. */
+static void registry_check(const struct registry *registry, vmm_pool *pool)
+{
+    bool is_asleep = phase_of(pool) == VMM_POOL_ASLEEP;
+    for (size_t i = 0; i < registry->count; i++) {
+        if (registry->ranges[i].pool == pool)
+            assert_int_equal(registry->ranges[i].is_dropped, is_asleep);
+    }
+}
+
+/* Runs an order in which the driver fails from call `call` on, or at it only. Returns whether a call failed. */
+static bool registry_fail(struct cache_test *test, struct registry *registry, vmm_pool *pools[2],
+                          bool is_wake, uint64_t call, bool is_for_ever)
+{
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    options.unmapping = range_drop;
+    options.mapped = range_register;
+    options.context = registry;
+    vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, is_for_ever);
+    (void)(is_wake ? vmm_pool_wake(pools, 2, &options, NULL)
+                   : vmm_pool_sleep(pools, 2, &options, NULL));
+    bool has_failed = vmm__sim_faults_fired(test->driver) > 0;
+    vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+    registry_check(registry, pools[0]);
+    registry_check(registry, pools[1]);
+    return has_failed;
+}
+
+static void registrations_follow(struct cache_test *test, bool fails_wake, bool is_for_ever)
+{
+    struct tenant first = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    struct tenant second = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    vmm_pool *pools[2] = { first.pool, second.pool };
+    struct registry registry = { .count = 0 };
+    bool has_failed = true;
+    for (uint64_t call = 1; has_failed; call += 3) {
+        if (fails_wake)
+            assert_false(registry_fail(test, &registry, pools, false, 0, false));
+        has_failed = registry_fail(test, &registry, pools, fails_wake, call, is_for_ever);
+        assert_false(registry_fail(test, &registry, pools, true, 0, false));
+        assert_int_equal(phase_of(first.pool), VMM_POOL_AWAKE);
+        tenant_check(test, &first);
+        tenant_check(test, &second);
+    }
+    assert_true(registry.count > 2);
+    tenant_free(test, &first);
+    assert_ok(vmm_pool_destroy(first.pool, 0));
+    tenant_end(test, &second);
+}
+
+/* Each call of the driver fails in turn, in a sleep and in a wake, once and for good. */
+CACHE_TEST(registrations_follow_sleeps_and_wakes_that_fail)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    for (unsigned kind = 0; kind < 4; kind++)
+        registrations_follow(test, kind % 2 != 0, kind / 2 != 0);
+}
+
 /* ---- Destruction ------------------------------------------------------------------------------- */
 
 CACHE_TEST(a_sleeping_pool_with_empty_slabs_can_be_destroyed)

@@ -215,6 +215,43 @@ CACHE_TEST(a_wake_below_a_lowered_limit_takes_idle_memory)
     tenant_end(test, &tenant);
 }
 
+/* A pool may be promised memory that a sleeping one had. */
+CACHE_TEST(a_wake_leaves_what_others_were_promised)
+{
+    struct tenant tenant = { .pool = NULL };
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *other;
+    options.reserve_bytes = 60 * MIB;
+    cache_restart_with(test, .limit_bytes = 96 * MIB);
+    tenant.pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    tenant_add(test, &tenant, 0, 60 * MIB);
+    pool_sleep(tenant.pool);
+    assert_ok(vmm_pool_create(test->cache, &options, &other));
+    assert_status(vmm_pool_wake(&tenant.pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
+    assert_non_null(strstr(vmm_last_error(), "are reserved, or promised to other pools"));
+    assert_ok(vmm_pool_destroy(other, 0));
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+/* What sleeps is live, and has no memory. */
+CACHE_TEST(an_out_of_memory_line_names_what_sleeps)
+{
+    void *out;
+    cache_restart_with(test, .limit_bytes = 96 * MIB);
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_DISCARD);
+    char asleep[64];
+    pool_sleep(tenant.pool);
+    (void)snprintf(asleep, sizeof asleep, " live, %llu.0 MiB asleep, 0 KiB reserved of",
+                   (unsigned long long)(cache_stats(test).asleep_bytes / MIB));
+    assert_status(vmm_alloc(test->cache, 120 * MIB, NULL, &out), VMM_ERR_DEVICE_OOM);
+    assert_non_null(strstr(vmm_last_error(), asleep));
+    assert_null(strstr(vmm_last_error(), "retained"));
+    pool_wake(tenant.pool);
+    tenant_end(test, &tenant);
+}
+
 /* Out of memory, the program's function puts another pool to sleep, and the request succeeds. */
 struct relief {
     vmm_pool *pool;

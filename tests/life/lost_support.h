@@ -14,7 +14,41 @@
 /* Each call fails in less than a microsecond of the thread's own time. */
 enum { REFUSED_NS = IS_SLOW_BUILD ? 100000 : 1000 };
 
-enum { REFUSED_CALLS = 10, REFUSED_TIMES = 1000 };
+enum { REFUSED_CALLS = 22, REFUSED_TIMES = 1000 };
+
+/* The pool exists, and no block or share does. */
+static inline vmm_status refused_pool_call(vmm_cache *cache, unsigned number)
+{
+    vmm_pool *pool = vmm_cache_pool(cache);
+    vmm_share *share;
+    void *out = cache;
+    switch (number) {
+    case 0:
+        return vmm_pool_create(cache, NULL, &pool);
+    case 1:
+        return vmm_alloc_from(pool, 600, NULL, &out);
+    case 2:
+        return vmm_alloc_aligned(pool, 600, 4096, NULL, &out);
+    case 3:
+        return vmm_reserve(pool, 2 * MIB, 0, NULL, &out);
+    case 4:
+        return vmm_commit(cache, out, 0, 0);
+    case 5:
+        return vmm_resize(cache, out, 1, &out);
+    case 6:
+        return vmm_pool_trim(pool, 0, NULL);
+    case 7:
+        return vmm_pool_place(pool, out, 1, NULL);
+    case 8:
+        return vmm_pool_sleep(&pool, 1, NULL, NULL);
+    case 9:
+        return vmm_pool_wake(&pool, 1, NULL, NULL);
+    case 10:
+        return vmm_share_export(cache, out, &share);
+    default:
+        return vmm_share_import(cache, NULL, NULL, &out);
+    }
+}
 
 /* The streams do not exist: no call may pass them to the driver. */
 static inline vmm_status refused_call(vmm_cache *cache, unsigned number)
@@ -41,8 +75,10 @@ static inline vmm_status refused_call(vmm_cache *cache, unsigned number)
         return vmm_stream_end(cache, (vmm_stream)16);
     case 8:
         return vmm_compact(cache, 0, NULL, NULL);
-    default:
+    case 9:
         return graph_pool_begin(cache, id, NULL, NULL);
+    default:
+        return refused_pool_call(cache, number - 10);
     }
 }
 

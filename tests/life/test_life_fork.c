@@ -99,6 +99,21 @@ static void pool_calls_try(vmm_cache *cache, vmm_pool *pool)
     require_refused(vmm_pool_destroy(pool, 1), "vmm_pool_destroy");
 }
 
+static void growing_calls_try(vmm_cache *cache, vmm_pool *pool)
+{
+    void *out = NULL;
+    require_refused(vmm_alloc_aligned(pool, 1, 4096, NULL, &out), "vmm_alloc_aligned");
+    require_refused(vmm_reserve(pool, 1, 0, NULL, &out), "vmm_reserve");
+    require_refused(vmm_commit(cache, &out, 0, 0), "vmm_commit");
+    require_refused(vmm_decommit(cache, &out, 0, 0), "vmm_decommit");
+    require_refused(vmm_resize(cache, &out, 1, &out), "vmm_resize");
+    require_refused(vmm_name(cache, &out, "name"), "vmm_name");
+    require_refused(vmm_pool_place(pool, &out, 1, NULL), "vmm_pool_place");
+    require_refused(vmm_share_export(cache, &out, (vmm_share **)&out), "vmm_share_export");
+    require_refused(vmm_share_import(cache, NULL, NULL, &out), "vmm_share_import");
+    CHILD_REQUIRES(out == NULL);
+}
+
 static void sleep_calls_try(vmm_pool *pool)
 {
     vmm_pool_phase phase;
@@ -120,7 +135,10 @@ static void report_calls_try(const struct scene *scene)
     uint64_t bytes = 0;
     pool_calls_try(cache, cache->pool.handle);
     sleep_calls_try(cache->pool.handle);
+    growing_calls_try(cache, cache->pool.handle);
     require_refused(vmm_stats_get(cache, &stats), "vmm_stats_get");
+    require_refused(vmm_pool_stats_get(cache->pool.handle, &stats), "vmm_pool_stats_get");
+    require_refused(vmm_pool_walk(cache->pool.handle, visit_continue, NULL), "vmm_pool_walk");
     require_refused(vmm_stats_reset_peak(cache), "vmm_stats_reset_peak");
     require_refused(vmm_device_memory(cache, &bytes, &bytes), "vmm_device_memory");
     require_refused(vmm_summary_write(cache, stderr), "vmm_summary_write");

@@ -77,6 +77,31 @@ TEST(a_device_may_be_lost_at_each_step_of_a_sleep)
     }
 }
 
+/* What a sleeping pool has saved can still be read, and host memory goes back. */
+TEST(backups_outlive_the_device)
+{
+    struct scene scene;
+    vmm_pool *other;
+    void *block;
+    void *host = NULL;
+    scene_open(&scene);
+    assert_ok(vmm_pool_create(scene.cache, NULL, &other));
+    assert_ok(vmm_alloc_from(other, 3 * MIB, NULL, &block));
+    assert_ok(vmm_pool_sleep(&other, 1, NULL, NULL));
+    assert_ok(vmm_pool_wake(&other, 1, NULL, NULL));
+    assert_ok(vmm_pool_sleep(&scene.pool, 1, NULL, NULL));
+    assert_status(vmm_free(scene.cache, &scene), VMM_ERR_UNKNOWN_POINTER);
+    vmm__sim_fail_at(scene.driver, 1, VMM_ERR_LOST, false);
+    assert_ok(vmm_backup_drop(other)); /* its call to the driver detects the loss */
+    assert_true(vmm__driver_is_lost(scene.driver));
+    assert_non_null(strstr(vmm_last_error(), "vmm_free"));
+    assert_ok(vmm_backup_find(scene.pool, scene.blocks[1], &host));
+    assert_non_null(host);
+    assert_status(vmm_pool_wake(&scene.pool, 1, NULL, NULL), VMM_ERR_LOST);
+    assert_ok(vmm_free(scene.cache, block));
+    scene_close(&scene, true);
+}
+
 /* vmm_destroy() waits for the thread of a ticket. */
 TEST(a_cache_may_end_while_a_ticket_runs)
 {

@@ -87,6 +87,29 @@ static vmm_status wrong_pointers(struct stage *stage, uint64_t value)
     return capture_stop(stage);
 }
 
+/* Only sleep and wake are refused. */
+static vmm_status use_a_pool(struct stage *stage, uint64_t value)
+{
+    vmm_pool *pool;
+    void *block;
+    (void)value;
+    (void)stage_take(stage, 4096, CAPTURED);
+    must_ok(vmm_pool_create(stage->cache, NULL, &pool));
+    must_ok(vmm_pool_push(pool));
+    must_ok(vmm_alloc(stage->cache, 3 * MIB, stage->streams[0], &block));
+    must_ok(vmm_pool_pop(pool));
+    must_ok(vmm_pool_retain(pool));
+    must_ok(vmm_pool_limit_set(pool, 8 * MIB));
+    must_ok(vmm_pool_drop(pool));
+    must_ok(vmm_pool_trim(pool, 0, NULL));
+    must_be(VMM_ERR_INVALID_ARGUMENT, vmm_pool_sleep(&pool, 1, NULL, NULL));
+    must_be(VMM_ERR_INVALID_ARGUMENT, vmm_pool_wake(&pool, 1, NULL, NULL));
+    must_ok(vmm_backup_drop(pool));
+    must_ok(vmm_pool_destroy(pool, 1));
+    must_ok(vmm_free(stage->cache, block));
+    return capture_stop(stage);
+}
+
 /* Another cache on the driver is destroyed, with a block that was allocated in the capture. */
 static vmm_status destroy(struct stage *stage, uint64_t value)
 {
@@ -114,6 +137,7 @@ static const struct negative_case cases[] = {
     DURING_CAPTURE("a use by the captured stream", use_by_a_captured_stream),
     DURING_CAPTURE("memory runs out during a capture", run_out),
     DURING_CAPTURE("a pool is released during a capture", release_a_pool),
+    DURING_CAPTURE("a pool is used during a capture", use_a_pool),
     DURING_CAPTURE("wrong pointers during a capture", wrong_pointers),
     DURING_CAPTURE("a cache is destroyed during a capture", destroy),
 };

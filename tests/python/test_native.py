@@ -31,6 +31,10 @@ for warning in told:
 print('allocator:', c10.fake_allocator_name())
 print('native:', vmmcache.capabilities()['native'])
 """
+TRACK = """
+c10.fake_track.restype = ctypes.c_char_p
+c10.fake_tracked_bytes.restype = ctypes.c_uint64
+"""
 
 
 made = tempfile.TemporaryDirectory()  # of a build that tests share: a compilation takes seconds
@@ -104,8 +108,7 @@ assert vmmcache.memory_allocated(0) == 0
         said = self.program(INSTALL + "print(vmmcache.capabilities()['unsupported'])")
         self.assertIn("native: True", said)
         self.assertNotIn("warning:", said)
-        self.assertIn("caching_allocator_enable", said)
-        self.assertNotIn("NCCL", said)
+        self.assertIn("registration of all memory with NCCL", said)
 
     def automatic(self, **more):
         """The environment of a program that does not call install()."""
@@ -165,6 +168,39 @@ c10.fake_free(weights)
 assert vmmcache.memory_allocated(0) == 0
 """)
 
+    def test_trackers_hear_of_sleep(self):
+        """So that NCCL drops its registration of memory that is unmapped."""
+        self.prepare()
+        self.program(INSTALL + TRACK + """
+c10.fake_init(1)
+assert c10.fake_track() is None
+with vmmcache.region('weights'):
+    weights = c10.fake_alloc(8 << 20)
+other = c10.fake_alloc(4 << 20)
+mapped = c10.fake_tracked_bytes()
+assert mapped == vmmcache.memory_reserved(0) >= 12 << 20
+for tags in ('weights', None):
+    vmmcache.sleep(tags)
+    assert c10.fake_tracked_bytes() == vmmcache.memory_reserved(0) < mapped
+    vmmcache.wake()
+    assert c10.fake_tracked_bytes() == vmmcache.memory_reserved(0) == mapped
+""")
+
+    def test_registration_of_all_memory_is_turned_off(self):
+        self.prepare()
+        for name in ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"):
+            said = self.program(INSTALL + TRACK + f"""
+c10.fake_init(1)
+assert os.environ[{name!r}] == '0' and c10.fake_track() is None
+os.environ[{name!r}] = '1'
+print(c10.fake_track().decode())
+vmmcache.sleep()
+""", **{name: "true"})
+            warning, = [line for line in said.splitlines() if "warning:" in line]
+            self.assertIn(f"{name} has no effect on vmmcache", warning)
+            self.assertIn("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK does not work", said)
+            self.assertNotIn("warning:", self.program(INSTALL, **{name: "0"}))
+
     def test_the_plug_in_can_be_chosen(self):
         said = self.program(LOAD + "vmmcache.install(native=False)\n"
                                    "print(c10.fake_allocator_name(), torch._C.current is not None)")
@@ -206,6 +242,38 @@ class FallbackTest(NativeTest):
     def test_no_compiler(self):
         self.assertIn("there is no C++ compiler (/nowhere/c++)", self.refusal(CXX="/nowhere/c++"))
         self.assertIn("there is no C++ compiler (c++, g++, clang++)", self.refusal(CXX="", PATH="/nowhere"))
+
+    def test_a_malformed_compiler(self):
+        self.assertIn("CXX=c++ ' is malformed: No closing quotation", self.refusal(CXX="c++ '"))
+
+    def test_a_compiler_that_lacks_a_standard(self):
+        """What it said of the first standard says more."""
+        compiler = os.path.join(self.folder, "compiler")
+        with open(compiler, "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\ncase \"$*\" in\n*-std=c++17*) echo 'a.h:1: error: the first one';;\n"
+                       "*) echo \"cc1plus: error: unrecognized command-line option '-std=c++20'\";;\nesac\nexit 1\n")
+        os.chmod(compiler, 0o755)
+        self.assertIn("does not compile against PyTorch 2.11.0+fake: a.h:1: error: the first one", self.refusal(CXX=compiler))
+
+    def test_a_folder_that_cannot_be_read(self):
+        """Whatever the system refuses is a reason for the plug-in."""
+        self.assertIn("its build failed: [Errno", self.program(LOAD + """
+from vmmcache import _build
+def refuse(*given):
+    raise PermissionError(13, 'Permission denied', '/sources')
+_build.source_files = refuse
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter('always')
+    vmmcache.install()
+print(told[0].message)
+from vmmcache.__main__ import main
+main([])
+"""))
+
+    def test_an_unknown_version(self):
+        with open(os.path.join(self.packages, "torch", "__init__.py"), "a", encoding="utf-8") as file:
+            file.write("\n__version__ = 'nightly'\n")
+        self.assertIn("the version of PyTorch 'nightly' is unknown", self.refusal())
 
     def test_demanded_the_class_is_an_error(self):
         self.fails(LOAD + "vmmcache.install(native=True)", "InstallError", "there is no C++ compiler", fake=False,

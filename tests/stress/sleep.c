@@ -27,14 +27,29 @@ static uint64_t reserved_bytes(const struct model_tenant *tenant)
                                                                 : UINT64_MAX;
 }
 
-/* A limit below what is reserved leaves no room for a wake. */
+/* What other pools have been promised and do not have. */
+static uint64_t promised_bytes(const struct stress *stress, const struct model_tenant *tenant)
+{
+    uint64_t promised = 0;
+    for (unsigned i = 0; i < MODEL_TENANTS; i++) {
+        const struct model_tenant *other = &stress->model.tenants[i];
+        if (other == tenant || other->handle == NULL || other->least_bytes == 0)
+            continue;
+        uint64_t reserved = reserved_bytes(other);
+        promised += other->least_bytes > reserved ? other->least_bytes - reserved : 0;
+    }
+    return promised;
+}
+
+/* What is reserved, and promised to others, may leave no room for a wake. */
 static bool has_room(struct stress *stress, const struct model_tenant *tenant)
 {
     vmm_stats stats = VMM_STATS_INIT;
     uint64_t limit = stress->model.limit_bytes;
+    uint64_t most = limit != 0 ? limit : stress->device_bytes;
     if (vmm_stats_get(stress->cache, &stats) != VMM_OK)
         return false;
-    return (limit == 0 || stats.reserved_bytes.current <= limit) &&
+    return (most == 0 || stats.reserved_bytes.current + promised_bytes(stress, tenant) <= most) &&
            (tenant->limit_bytes == 0 || reserved_bytes(tenant) <= tenant->limit_bytes);
 }
 

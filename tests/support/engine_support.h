@@ -151,11 +151,7 @@ static inline void engine_unplace(struct engine *engine, struct heap *heap, uint
 /* Counts the places that are the first or last of their row. */
 static inline unsigned engine_ends(const struct engine *engine)
 {
-    unsigned count = 0;
-    for (uint64_t at = engine->views.ends; at != NO_GRANULE;
-         at = engine->views.places[at].ends_after)
-        count++;
-    return count;
+    return (unsigned)engine->views.end_count;
 }
 
 /* Drains limbo; returns the released bytes. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_TESTS = 64 };
+enum { MOST_TESTS = 128 };
 static struct CMUnitTest tests[MOST_TESTS];
 static int test_lines[MOST_TESTS];
 static size_t test_count;

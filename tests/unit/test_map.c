@@ -49,6 +49,7 @@ TEST(an_empty_map_has_nothing)
     struct map map = { .count = 0 };
     assert_null(vmm__map_find(&map, 0));
     assert_null(vmm__map_find(&map, 512));
+    assert_null(vmm__map_next(&map, NULL));
     vmm__map_clear(&map, drop_count);
     assert_int_equal(vmm__host_outstanding(), 0);
 }
@@ -90,6 +91,19 @@ TEST(records_with_the_same_key_are_all_found)
     for (struct map_node *node = vmm__map_find(&map, 0); node != NULL;
          node = vmm__map_find_next(node))
         assert_ptr_not_equal(node, &same[1].node);
+    vmm__map_clear(&map, NULL);
+}
+
+TEST(a_walk_visits_every_record_once)
+{
+    struct map map = { .count = 0 };
+    int visits[RECORDS] = { 0 };
+    records_add(&map);
+    for (struct map_node *node = vmm__map_next(&map, NULL); node != NULL;
+         node = vmm__map_next(&map, node))
+        visits[VMM_MAP_RECORD(node, struct record, node)->value]++;
+    for (int i = 0; i < RECORDS; i++)
+        assert_int_equal(visits[i], 1);
     vmm__map_clear(&map, NULL);
 }
 

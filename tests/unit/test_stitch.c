@@ -84,7 +84,7 @@ static vmm_status plan_and_stitch(struct scene *scene, uint64_t fail_call, uint6
     struct heap *heap = &scene->lane->large;
     scene_lock(scene, heap);
     vmm__cache_lanes_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
-    assert_ok(vmm__plan_begin(scene->cache, heap, REQUEST * GRANULE, 0, IDLE_FINISHED, out));
+    *out = vmm__plan(scene->cache, heap, REQUEST * GRANULE, 0, IDLE_FINISHED);
     vmm__sim_fail_at(scene->driver, fail_call, failure, for_ever);
     (void)vmm__host_fail_at(fail_alloc);
     vmm_status status = vmm__stitch_transfer(scene->cache, heap, IDLE_FINISHED, out);
@@ -92,7 +92,6 @@ static vmm_status plan_and_stitch(struct scene *scene, uint64_t fail_call, uint6
         status = vmm__stitch(scene->cache, heap, REQUEST * GRANULE, out);
     (void)vmm__host_fail_at(0);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
-    vmm__plan_end(out);
     vmm__cache_lanes_unlock_refilling(scene->cache, heap);
     scene_unlock(scene, heap);
     (void)vmm__limbo_drain(&scene->cache->vm, NULL);
@@ -265,20 +264,18 @@ POLICY_TEST(a_refused_undo_strands_places_that_are_unmapped_later)
 POLICY_TEST(a_chunk_that_is_busy_again_ends_the_stitch)
 {
     struct heap *heap = &scene->lane->large;
-    struct plan plan;
     (void)extent(scene, heap, 12, 3, 3);
     struct heap *other = &scene->other->large;
     struct block *block = block_make_live(other, extent(scene, other, 20, 2, 2), 2 * GRANULE);
     block = vmm__heap_give(other, block, vmm__timeline_now(&scene->other->timeline));
     scene_lock(scene, heap);
     vmm__cache_lanes_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
-    assert_ok(vmm__plan_begin(scene->cache, heap, 5 * GRANULE, 0, IDLE_FINISHED, &plan));
+    struct plan plan = vmm__plan(scene->cache, heap, 5 * GRANULE, 0, IDLE_FINISHED);
     assert_int_equal(plan.count, 2);
     assert_ok(vmm__heap_take_edge(other, block, block->address, 2 * GRANULE, &block));
     (void)block_free_busy(scene, other, block);
     struct state before = state_of(scene);
     assert_status(vmm__stitch_transfer(scene->cache, heap, IDLE_FINISHED, &plan), VMM__NO_FIT);
-    vmm__plan_end(&plan);
     vmm__cache_lanes_unlock_refilling(scene->cache, heap);
     scene_unlock(scene, heap);
     assert_nothing_lost(scene, &before);
@@ -295,12 +292,10 @@ POLICY_TEST(a_row_without_addresses_is_refused)
     (void)extent(scene, heap, 20, 3, 3);
     vmm__arena_take(arena, 24, 40);
     struct state before = state_of(scene);
-    struct plan plan;
     scene_lock(scene, heap);
-    assert_ok(vmm__plan_begin(scene->cache, heap, REQUEST * GRANULE, 0, IDLE_FINISHED, &plan));
+    struct plan plan = vmm__plan(scene->cache, heap, REQUEST * GRANULE, 0, IDLE_FINISHED);
     assert_int_equal(plan.count, 3);
     assert_status(vmm__stitch(scene->cache, heap, REQUEST * GRANULE, &plan), VMM_ERR_ADDRESS_SPACE);
-    vmm__plan_end(&plan);
     scene_unlock(scene, heap);
     assert_nothing_lost(scene, &before);
     vmm__arena_give(arena, 24, 40);

@@ -605,7 +605,34 @@ ENGINE_TEST(finds_links_of_rows_that_do_not_match)
                  "7: an end of a row");
     assert_found(vmm__views_check(heap), engine->views.places[THIRD].is_end, false,
                  "7: an end of a row");
-    assert_found(vmm__views_check(heap), engine->views.ends, NO_GRANULE, "7: the list of ends");
+    assert_found(vmm__views_check(heap), engine->views.end_count, 0, "7: the list of ends");
+    struct view_end *end = &engine->views.ends[0];
+    assert_found(vmm__views_check(heap), end->place, SECOND, "7: the list of ends");
+    assert_found(vmm__views_check(heap), end->heap, NULL, "7: the list of ends");
+    assert_found(vmm__views_check(heap), end->chunk, engine_chunk(engine, SECOND),
+                 "7: the list of ends");
+}
+
+ENGINE_TEST(finds_bits_of_views_that_do_not_match)
+{
+    struct heap *heap = row_create(engine);
+    struct chunk *chunk = engine_chunk(engine, 4);
+    assert_found(vmm__views_check(heap), chunk->view_bits, 0, "9: the bits");
+    assert_found(vmm__views_check(heap), chunk->view_bits, UINT64_MAX, "9: the bits");
+}
+
+ENGINE_TEST(a_chunk_is_in_the_views_of_its_places_only)
+{
+    struct heap *heap = row_create(engine);
+    const struct chunk *chunk = engine_chunk(engine, 4);
+    engine_place(engine, heap, 4, 55, 2);
+    engine_place(engine, heap, 4, 60, 66); /* its bit is that of view 2 */
+    assert_true(vmm__views_have(&engine->views, 1, chunk));
+    assert_true(vmm__views_have(&engine->views, 66, chunk));
+    assert_false(vmm__views_have(&engine->views, 3, chunk));
+    engine_unplace(engine, heap, 55);
+    assert_false(vmm__views_have(&engine->views, 2, chunk));
+    assert_true(vmm__views_have(&engine->views, 66, chunk));
 }
 
 /* Two rows of one heap, side by side, that the places do not join. */

@@ -144,7 +144,7 @@ static void units_settle(struct vmm_cache *cache, const struct part *part)
 static vmm_status commit_locked(struct vmm_cache *cache, const struct part *part)
 {
     vmm_status status = units_create(cache, part);
-    if (status == VMM_OK && cache->clears)
+    if (status == VMM_OK && cache->zeroes)
         status = units_clear(cache, part);
     if (status == VMM_OK)
         units_settle(cache, part);

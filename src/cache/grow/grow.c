@@ -69,14 +69,14 @@ static bool has_views(const struct vmm_cache *cache, const struct heap *heap)
 }
 
 /* Plans a view, and counts the time. */
-static vmm_status view_plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                            uint64_t allowed_bytes, enum idle_when when, struct plan *out)
+static struct plan view_plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                             uint64_t allowed_bytes, enum idle_when when)
 {
     uint64_t start_ns = vmm__clock_ns();
-    vmm_status status = vmm__plan_begin(cache, heap, bytes, allowed_bytes, when, out);
+    struct plan plan = vmm__plan(cache, heap, bytes, allowed_bytes, when);
     cache->view_stats.planning_ns += vmm__clock_ns() - start_ns;
     cache->view_stats.plans++;
-    return status;
+    return plan;
 }
 
 /* Makes a view, if that needs less new memory than the placement. VMM__NO_FIT if not. */
@@ -84,20 +84,16 @@ static vmm_status view_make(struct vmm_cache *cache, const struct demand *demand
                             uint64_t most, enum idle_when when)
 {
     struct heap *heap = demand->heap;
-    struct plan plan;
     unsigned shift = cache->vm.arena.granule_shift;
     vmm__cache_lanes_lock_refilling(cache, demand);
-    vmm_status status =
-        view_plan(cache, heap, demand->bytes, vmm__min(allowed, most) << shift, when, &plan);
-    bool has_plan = status == VMM_OK;
-    if (has_plan)
-        status = plan.new_bytes >> shift < most ? vmm__stitch_transfer(cache, heap, when, &plan)
-                                                : VMM__NO_FIT;
+    struct plan plan =
+        view_plan(cache, heap, demand->bytes, vmm__min(allowed, most) << shift, when);
+    vmm_status status = VMM__NO_FIT;
+    if (plan.new_bytes >> shift < most)
+        status = vmm__stitch_transfer(cache, heap, when, &plan);
     vmm__cache_lanes_unlock_refilling(cache, heap); /* nothing is mapped under other lanes' locks */
     if (status == VMM_OK)
         status = vmm__stitch(cache, heap, demand->bytes, &plan);
-    if (has_plan)
-        vmm__plan_end(&plan);
     return status;
 }
 

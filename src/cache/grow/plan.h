@@ -2,8 +2,9 @@
  * Plans a view for a request that no free block and no run can serve: which end of a row to extend, or which row to
  * begin, with which chunks, and with how much new memory. Changes nothing but heap->pinned_bytes, which it counts.
  *
- * Called by: grow. Locks: the caller holds the grow lock, the heap's lane lock, and the locks of the lanes to search
- * (vmm__cache_lanes_lock_refilling()).
+ * Owns: the table of a cache for the lists of a search, so that a plan needs no host memory.
+ * Called by: grow; api for the table. Locks: the caller holds the grow lock, the heap's lane lock, and the locks of the
+ * lanes to search (vmm__cache_lanes_lock_refilling()).
  */
 #ifndef VMM_CACHE_GROW_PLAN_H
 #define VMM_CACHE_GROW_PLAN_H
@@ -11,12 +12,11 @@
 #include "cache/cache.h"
 #include "cache/reuse/idle_scan.h"
 
-/* A chunk that a view may begin, end or go on with. */
+/* A chunk that a view begins, ends or goes on with. */
 struct candidate {
     struct chunk *chunk;
     struct heap *heap; /* that owns it; another one's chunks are idle and finished */
     uint64_t bytes;    /* free: all, or those at the end that would touch the row */
-    uint64_t sum;      /* of an idle chunk: its bytes and those of all larger ones */
     bool gives_place;  /* it has as many places as are allowed: see evict.h */
 };
 
@@ -29,16 +29,18 @@ struct plan {
     uint64_t new_bytes; /* new memory, in whole granules; it comes first */
     uint64_t cost;
     uint32_t count;
-    uint64_t capacity;
-    struct candidate *chunks;
+    const struct candidate *chunks; /* in the table of the cache, until its next plan */
 };
+
+/* Allocates the table. ERR_HOST_OOM. */
+vmm_status vmm__plan_open(struct vmm_cache *cache);
+void vmm__plan_close(struct vmm_cache *cache);
 
 /*
  * Finds the cheapest plan for a block of `bytes` that needs at most allowed_bytes of new memory; if there is none, the
- * plan that needs the least. VMM__NO_FIT: no plan serves the block. ERR_HOST_OOM. End it with vmm__plan_end().
+ * plan that needs the least.
  */
-vmm_status vmm__plan_begin(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                           uint64_t allowed_bytes, enum idle_when when, struct plan *out);
-void vmm__plan_end(struct plan *plan);
+struct plan vmm__plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                      uint64_t allowed_bytes, enum idle_when when);
 
 #endif

@@ -46,23 +46,25 @@ static uint64_t offsets_assign(struct backup *backup)
     return offset;
 }
 
-/* Memory that the driver refuses to unpin stays, for a later call: nothing else may get it. On a lost device nothing is pinned. */
+/* Memory that the driver refuses to unpin stays, for a later call: nothing else may get it. On a lost device nothing is
+ * pinned. */
 static vmm_status memory_drop(struct backup *backup, struct driver *driver)
 {
-    vmm_status first = VMM_OK;
+    struct error_line line;
+    vmm__error_save(&line);
     while (backup->pinned_bytes > 0) {
         uint64_t start = (backup->pinned_bytes - 1) / SEGMENT_BYTES * SEGMENT_BYTES;
         vmm_status status =
             vmm__driver_unpin(driver, backup->memory + start, backup->pinned_bytes - start);
         if (status != VMM_OK && status != VMM_ERR_LOST)
             return status;
-        first = first == VMM_OK ? status : first;
         backup->pinned_bytes = start;
     }
     vmm__host_table_free(backup->memory, backup->bytes);
     backup->memory = NULL;
     backup->bytes = 0;
-    return first;
+    vmm__error_restore(&line);
+    return VMM_OK;
 }
 
 /* Other threads populate the memory ahead of the driver. */

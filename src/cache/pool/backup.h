@@ -3,7 +3,7 @@
  *
  * Owns: the host memory, and an entry for each block that was live when the pool went to sleep. Invariants:
  *  1. entries are in rising order of address, and their host ranges do not overlap;
- *  2. the host memory is pinned from its start up to pinned_bytes, in segments of SEGMENT_BYTES; a copy lies in one.
+ *  2. the entries lie in the first pinned_bytes of the host memory, which are pinned in segments of SEGMENT_BYTES.
  * May be called by: cache/pool. Locks: the call that puts the pool to sleep, or wakes it, uses the backup alone; others
  * find entries under the grow lock while the pool is asleep, and read `bytes` at any time.
  */
@@ -49,8 +49,7 @@ static inline uint64_t vmm__backup_segment_left(uint64_t offset)
     return SEGMENT_BYTES - offset % SEGMENT_BYTES;
 }
 
-/* Gives the host memory and the entries back. Returns the first error of the driver; memory that it refuses to unpin
- * stays, for a later call. */
+/* Gives the host memory and the entries back. ERR_DRIVER: the driver refuses to unpin it, and it stays for a later call. */
 vmm_status vmm__backup_drop(struct backup *backup, struct driver *driver);
 
 #endif

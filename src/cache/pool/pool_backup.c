@@ -48,20 +48,51 @@ vmm_status vmm__pool_backup_find(struct pool *pool, uint64_t address, void **hos
     return status;
 }
 
-static vmm_status drop_locked(struct pool *pool)
+static vmm_status take_locked(struct pool *pool, struct backup **out)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);
     if (pool->phase != VMM_POOL_AWAKE)
         return vmm__error(VMM_ERR_ASLEEP, "vmm_backup_drop: pool %s needs its backup to wake",
                           pool->name);
-    return pool->backup == NULL ? VMM_OK : vmm__backup_drop(pool->backup, pool->cache->driver);
+    *out = pool->backup;
+    pool->backup = NULL;
+    return VMM_OK;
 }
 
+static void backup_keep(struct vmm_cache *cache, struct backup *backup)
+{
+    backup->next = cache->kept_backups;
+    cache->kept_backups = backup;
+}
+
+/* The driver refused to unpin it. The pool may have slept meanwhile; during an order only the order uses its backup. */
+static void return_locked(struct pool *pool, struct backup *backup)
+{
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    if (pool->phase == VMM_POOL_AWAKE && pool->backup == NULL)
+        pool->backup = backup;
+    else
+        backup_keep(pool->cache, backup);
+}
+
+/* Unpins without the lock, because that takes long. */
 vmm_status vmm__pool_backup_drop(struct pool *pool)
 {
-    vmm__fair_lock(&pool->cache->grow_lock);
-    vmm_status status = drop_locked(pool);
-    vmm__fair_unlock(&pool->cache->grow_lock);
+    struct vmm_cache *cache = pool->cache;
+    struct backup *backup = NULL;
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = take_locked(pool, &backup);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (backup == NULL)
+        return status;
+    status = vmm__backup_drop(backup, cache->driver);
+    if (status == VMM_OK) {
+        vmm__host_free(backup, sizeof *backup);
+        return VMM_OK;
+    }
+    vmm__fair_lock(&cache->grow_lock);
+    return_locked(pool, backup);
+    vmm__fair_unlock(&cache->grow_lock);
     return status;
 }
 
@@ -81,12 +112,10 @@ void vmm__pool_backup_end(struct pool *pool)
     if (backup == NULL)
         return;
     backup_end(pool->cache, backup);
-    if (backup->memory == NULL) {
+    if (backup->memory == NULL)
         vmm__host_free(backup, sizeof *backup);
-    } else {
-        backup->next = pool->cache->kept_backups;
-        pool->cache->kept_backups = backup;
-    }
+    else
+        backup_keep(pool->cache, backup);
 }
 
 void vmm__pool_backups_fini(struct vmm_cache *cache)

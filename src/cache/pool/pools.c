@@ -187,7 +187,7 @@ vmm_pool *vmm__pool_find(struct vmm_cache *cache, vmm_pool_id id)
 
 /* ---- Lanes --------------------------------------------------------------------------------- */
 
-/* Whether a lane is the pool's for a stream; one of a stream that ended is again, once its work has finished. */
+/* Whether a lane serves a stream in a pool. If its own stream has ended, it does once that stream's work has finished. */
 static bool is_of(struct lane *lane, const struct pool *pool, vmm_stream stream)
 {
     return lane->pool == pool && vmm__stream_serves(&pool->cache->lanes, lane, stream);
@@ -247,7 +247,7 @@ static vmm_status lane_make(struct pool *pool, vmm_stream stream, struct lane **
     return VMM_OK;
 }
 
-/* Finds the lane in the list; an ended stream has taken it out of the table. */
+/* Also finds a lane that its stream has taken out of the table when it ended. */
 vmm_status vmm__pool_lane_locked(struct pool *pool, vmm_stream stream, struct lane **out)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);

@@ -26,12 +26,16 @@ static void lanes_mark_locked(struct pool *pool, bool is_asleep)
         vmm__route_slow_path_set(cache);
 }
 
+/* Reserved blocks that were freed meanwhile have kept their memory. */
 static void phase_set_locked(struct pool *pool, vmm_pool_phase phase)
 {
     bool was_awake = pool->phase == VMM_POOL_AWAKE;
+    bool is_awake = phase == VMM_POOL_AWAKE;
     pool->phase = phase;
-    if (was_awake != (phase == VMM_POOL_AWAKE))
-        lanes_mark_locked(pool, phase != VMM_POOL_AWAKE);
+    if (was_awake != is_awake)
+        lanes_mark_locked(pool, !is_awake);
+    if (is_awake && !vmm__pool_is_used(pool))
+        vmm__reserves_end_locked(pool);
 }
 
 static void phases_set(const struct sleep_order *order, uint64_t count, vmm_pool_phase phase)

@@ -3,13 +3,13 @@
  *
  * A pool that sleeps keeps all records: heaps, blocks, views, chunks with their addresses. Only mappings, physical
  * memory and contents go, chunk by chunk, while the contents of the next chunks are copied. Nothing else changes the
- * pool's chunks meanwhile: a pool that is not awake counts as retained, and its lanes serve no request.
+ * pool's chunks meanwhile: a pool that is not awake counts as retained, and its lanes serve no request. An order begins
+ * only if its pools are awake or asleep, and ends for all of them at once.
  *
  * Owns: the phases of pools. Invariants:
- *  1. while a pool is not awake, its lanes are marked is_asleep and are in no table, and it makes no lane;
- *  2. one call at a time changes the phase of a pool: it may begin only if the pool is awake or asleep. An order ends
- *     for all of its pools at once;
- *  3. in a pool that is awake, no chunk is asleep or partly unmapped.
+ *  1. lanes are marked is_asleep exactly while their pool is not awake; then those of other pools than the default one
+ *     are in no table;
+ *  2. in a pool that is awake, no chunk is asleep or partly unmapped.
  * May be called by: cache/pool, api. Locks: the calls take the grow lock, and the lanes' locks inside. They hold none
  * while they wait for work or copies.
  */

@@ -84,8 +84,9 @@ static struct free_memory free_memory_read(struct vmm_cache *cache, const struct
         vmm__lane_lock_beside(lane, held);
         vmm__lane_counters_flush(lane);
         uint64_t pinned_bytes = 0;
-        if (vmm__lane_is_retained(lane))
-            free_memory.retained_bytes += lane->small.free_bytes + lane->large.free_bytes;
+        uint64_t free_bytes = lane->small.free_bytes + lane->large.free_bytes;
+        if (vmm__lane_is_retained(lane)) /* what is free in a sleeping pool has no memory */
+            free_memory.retained_bytes += lane->is_asleep ? 0 : free_bytes;
         else
             pinned_bytes = heap_read(cache, &lane->small, &free_memory) +
                            heap_read(cache, &lane->large, &free_memory);
@@ -142,8 +143,10 @@ static void free_memory_add(struct line *line, const struct vmm_cache *cache,
 {
     const struct vm *memory = &cache->vm;
     bool limited = memory->limit_bytes != 0;
-    line_add(line, "%s live, %s reserved of %s (%s), ",
-             vmm__size_text(vmm__stat_now(&cache->totals.requested_bytes)).text,
+    line_add(line, "%s live, ", vmm__size_text(vmm__stat_now(&cache->totals.requested_bytes)).text);
+    if (memory->asleep_bytes > 0)
+        line_add(line, "%s asleep, ", vmm__size_text(memory->asleep_bytes).text);
+    line_add(line, "%s reserved of %s (%s), ",
              vmm__size_text(vmm__stat_now(&memory->reserved_bytes)).text,
              vmm__size_text(limited ? memory->limit_bytes : memory->driver->total_bytes).text,
              limited ? "limit" : "device");
@@ -219,8 +222,8 @@ static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, cons
     }
     short_bytes = vmm__vm_short_bytes(memory, &pool->account, grow_bytes);
     if (short_bytes > 0) {
-        line_add(line, "; other pools were promised %s of the rest",
-                 vmm__size_text(vmm__min(short_bytes, grow_bytes)).text);
+        line_add(line, "; the rest is %s too small, because other pools were promised some of it",
+                 vmm__size_text(short_bytes).text);
         return short_bytes;
     }
     room.device = vmm__oom_device_bytes(cache);

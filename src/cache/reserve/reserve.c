@@ -9,20 +9,34 @@ enum { USES_KEY = 0 };
 
 /* ---- Find ---------------------------------------------------------------------------------- */
 
-struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address)
+/* The number of blocks that begin at a granule or before it. */
+static uint64_t position_of(const struct reserves *reserves, uint64_t granule)
 {
-    VMM_ASSERT_HELD(&cache->grow_lock);
-    return (struct reserved *)vmm__map_find(&cache->reserves.map, address);
+    uint64_t low = 0;
+    uint64_t high = reserves->count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (reserves->sorted[middle]->first <= granule)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint64_t address)
 {
-    VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t granule = vmm__arena_granule(&cache->vm.arena, address);
-    struct reserved *block = cache->reserves.first;
-    while (block != NULL && granule - block->first >= block->granules)
-        block = block->next;
-    return block;
+    uint64_t position = position_of(&cache->reserves, granule);
+    struct reserved *block = position == 0 ? NULL : cache->reserves.sorted[position - 1];
+    return block != NULL && granule - block->first < block->granules ? block : NULL;
+}
+
+struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    struct reserved *block = vmm__reserved_around_locked(cache, address);
+    return block != NULL && block->address == address && !block->is_freed ? block : NULL;
 }
 
 bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address)
@@ -47,6 +61,39 @@ struct chunk *vmm__reserved_chunk(const struct vmm_cache *cache, uint64_t granul
     return chunk;
 }
 
+/* ---- The sorted array ---------------------------------------------------------------------- */
+
+static void sorted_insert(struct reserves *reserves, struct reserved *block)
+{
+    uint64_t at = position_of(reserves, block->first);
+    for (uint64_t i = reserves->count++; i > at; i--)
+        reserves->sorted[i] = reserves->sorted[i - 1];
+    reserves->sorted[at] = block;
+}
+
+static void sorted_remove(struct reserves *reserves, const struct reserved *block)
+{
+    for (uint64_t i = position_of(reserves, block->first); i < reserves->count; i++)
+        reserves->sorted[i - 1] = reserves->sorted[i];
+    reserves->count--;
+}
+
+static void range_set(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
+                      uint64_t count)
+{
+    block->first = granule;
+    block->granules = count;
+    block->address = vmm__arena_address(&cache->vm.arena, granule);
+}
+
+void vmm__reserved_range_set(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
+                             uint64_t count)
+{
+    sorted_remove(&cache->reserves, block);
+    range_set(cache, block, granule, count);
+    sorted_insert(&cache->reserves, block);
+}
+
 /* ---- Reserve ------------------------------------------------------------------------------- */
 
 vmm_status vmm__reserved_asleep_check(const char *function, const struct pool *pool)
@@ -59,13 +106,16 @@ vmm_status vmm__reserved_asleep_check(const char *function, const struct pool *p
 static vmm_status range_make(struct vmm_cache *cache, struct reserved *block)
 {
     uint64_t granule;
+    struct reserves *reserves = &cache->reserves;
+    if (!vmm__host_array_grow((void **)&reserves->sorted, &reserves->capacity, reserves->count,
+                              sizeof(struct reserved *)))
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_reserve: no host memory to list the block");
     (void)vmm__limbo_drain(&cache->vm, NULL); /* it may have addresses */
     vmm_status status = vmm__arena_find_row(&cache->vm.arena, block->granules, &granule);
     if (status != VMM_OK)
         return status;
     vmm__range_take(&cache->vm, granule, block->granules);
-    block->first = granule;
-    block->node.key = vmm__arena_address(&cache->vm.arena, granule);
+    range_set(cache, block, granule, block->granules);
     return VMM_OK;
 }
 
@@ -73,9 +123,7 @@ static vmm_status range_make(struct vmm_cache *cache, struct reserved *block)
 static void block_add(struct vmm_cache *cache, struct reserved *block)
 {
     struct lane *lane = block->lane;
-    vmm__map_add(&cache->reserves.map, &block->node);
-    block->next = cache->reserves.first;
-    cache->reserves.first = block;
+    sorted_insert(&cache->reserves, block);
     lane->reserved_blocks++;
     vmm__lanes_touch(&cache->lanes, lane);
     vmm__cache_lane_lock_slow(cache, lane);
@@ -105,7 +153,7 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
         status = range_make(cache, block);
     if (status == VMM_OK) {
         block_add(cache, block);
-        *out = (void *)(uintptr_t)block->node.key;
+        *out = (void *)(uintptr_t)block->address;
     }
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK)
@@ -190,10 +238,7 @@ void vmm__reserved_discard(struct vmm_cache *cache, struct reserved *block, uint
 /* Frees the record of a block without memory in use. */
 static void block_close(struct vmm_cache *cache, struct reserved *block)
 {
-    struct reserved **link = &cache->reserves.first;
-    while (*link != block)
-        link = &(*link)->next;
-    *link = block->next;
+    sorted_remove(&cache->reserves, block);
     vmm__range_end(&cache->vm, block->first, block->granules);
     block->lane->reserved_blocks--;
     vmm__heap_drained_push(&block->lane->large);
@@ -219,8 +264,7 @@ static void block_uncount(struct vmm_cache *cache, struct reserved *block)
         if (chunk != NULL && chunk->state == CHUNK_HELD)
             unit_record(cache, block, TRACE_FREE, chunk);
     }
-    vmm__map_remove(&cache->reserves.map, &block->node);
-    vmm__names_drop(&cache->directory.names, block->node.key);
+    vmm__names_drop(&cache->directory.names, block->address);
     block->is_freed = true;
     block->is_pinned = false;
     vmm__cache_lane_lock_slow(cache, lane);
@@ -268,10 +312,10 @@ static void freed_end(struct vmm_cache *cache, struct reserved *block)
 
 void vmm__reserves_leave_locked(struct vmm_cache *cache)
 {
+    const struct reserves *reserves = &cache->reserves;
     VMM_ASSERT_HELD(&cache->grow_lock);
-    struct reserved *next;
-    for (struct reserved *block = cache->reserves.first; block != NULL; block = next) {
-        next = block->next;
+    for (uint64_t i = reserves->count; i-- > 0;) {
+        struct reserved *block = reserves->sorted[i];
         if (block->is_freed && !vmm__lane_is_retained(block->lane))
             freed_end(cache, block);
     }
@@ -279,25 +323,23 @@ void vmm__reserves_leave_locked(struct vmm_cache *cache)
 
 void vmm__reserves_end_locked(const struct pool *pool)
 {
-    struct vmm_cache *cache = pool->cache;
-    struct reserved *next;
-    VMM_ASSERT_HELD(&cache->grow_lock);
-    for (struct reserved *block = cache->reserves.first; block != NULL; block = next) {
-        next = block->next;
+    const struct reserves *reserves = &pool->cache->reserves;
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    for (uint64_t i = reserves->count; i-- > 0;) {
+        struct reserved *block = reserves->sorted[i];
         if (block->is_freed && block->lane->pool == pool)
-            freed_end(cache, block);
+            freed_end(pool->cache, block);
     }
 }
 
 void vmm__reserves_fini(struct reserves *reserves)
 {
-    vmm__map_clear(&reserves->map, NULL);
-    while (reserves->first != NULL) {
-        struct reserved *block = reserves->first;
-        reserves->first = block->next;
+    while (reserves->count > 0) {
+        struct reserved *block = reserves->sorted[--reserves->count];
         vmm__uses_fini(&block->uses);
         vmm__host_free(block, sizeof *block);
     }
+    vmm__host_free(reserves->sorted, reserves->capacity * sizeof(struct reserved *));
 }
 
 /* ---- Names, pins and uses ------------------------------------------------------------------ */

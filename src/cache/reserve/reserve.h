@@ -5,9 +5,9 @@
  * free paths, views and compaction never see it: a call that finds no heap at an address looks here.
  *
  * Owns: the records of reserved blocks. Invariants:
- *  1. a chunk in the range is in use, or in limbo after a decommit; both keep their addresses;
+ *  1. a held chunk that no heap owns is a unit of a block; in limbo after a decommit it keeps its addresses (vm.h, 2);
  *  2. committed_granules counts those in use; the lane's counters have them as one allocation;
- *  3. the map has exactly the blocks that the program has not freed, by address;
+ *  3. `sorted` has all blocks, by address; no two overlap;
  *  4. a freed block stays, with its memory, only while its pool is retained;
  *  5. a lane's reserved_blocks is the number of its blocks here.
  * May be called by: cache, debug, api. Locks: the grow lock guards all of it; changes of memory also take the lane's
@@ -21,10 +21,9 @@
 struct vmm_cache;
 
 struct reserved {
-    struct map_node node;  /* first member; its key is the address */
-    struct reserved *next; /* all of the cache */
     struct lane *lane;
-    uint64_t first; /* granule */
+    uint64_t address;
+    uint64_t first; /* granule there */
     uint64_t granules;
     uint64_t bytes; /* as the program asked for */
     uint64_t committed_granules;
@@ -35,8 +34,9 @@ struct reserved {
 };
 
 struct reserves {
-    struct map map;
-    struct reserved *first;
+    struct reserved **sorted;
+    uint64_t count;
+    uint64_t capacity;
 };
 
 /* Frees the records; the cache ends. */
@@ -73,7 +73,12 @@ vmm_status vmm__reserved_asleep_check(const char *function, const struct pool *p
 
 /* ---- For this module and alloc/commit.c -------------------------------------------------- */
 
+/* The block that starts at an address and is not freed; NULL: none. */
 struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address);
+
+/* Gives a block other granules, and puts it where it then belongs. */
+void vmm__reserved_range_set(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
+                             uint64_t count);
 
 /* Gives each chunk in use of `count` granules a list of waits for the other streams that use the block. ERR_HOST_OOM;
  * then none has one. The caller puts the chunks, or their old mappings, into limbo. */

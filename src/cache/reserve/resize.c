@@ -7,7 +7,7 @@
 static vmm_status resize_refuse(const struct reserved *block, vmm_status status, const char *why)
 {
     return vmm__error(status, "vmm_resize: the block at 0x%llx cannot %s",
-                      (unsigned long long)block->node.key, why);
+                      (unsigned long long)block->address, why);
 }
 
 /* Gives up the granules beyond `count`. */
@@ -85,13 +85,9 @@ static void move_settle(struct vmm_cache *cache, struct reserved *block, const s
     parts_tell(cache, block, parts, VMM_CHANGE_MAP);
     vmm__biased_unlock(&block->lane->lock);
     vmm__range_end(&cache->vm, block->first, block->granules);
-    vmm__map_remove(&cache->reserves.map, &block->node);
-    uint64_t address = vmm__arena_address(&cache->vm.arena, to);
-    vmm__names_move(&cache->directory.names, block->node.key, address);
-    block->first = to;
-    block->granules = count;
-    block->node.key = address;
-    vmm__map_add(&cache->reserves.map, &block->node);
+    uint64_t before = block->address;
+    vmm__reserved_range_set(cache, block, to, count);
+    vmm__names_move(&cache->directory.names, before, block->address);
 }
 
 static vmm_status parts_move(struct vmm_cache *cache, struct reserved *block,
@@ -171,7 +167,7 @@ vmm_status vmm__reserved_resize(struct vmm_cache *cache, uint64_t address, uint6
     vmm_status status = block == NULL ? VMM__NOT_FOUND : resize_locked(cache, block, bytes);
     if (status == VMM_OK) {
         vmm__error_restore(&line);
-        *out = (void *)(uintptr_t)block->node.key;
+        *out = (void *)(uintptr_t)block->address;
     }
     if (status != VMM__NOT_FOUND)
         status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);

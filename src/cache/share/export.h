@@ -7,7 +7,7 @@
  *
  * Owns: cache->exports, and the descriptors of chunks. Invariants:
  *  1. a block of the cache is marked as exported exactly if a share in the map names it;
- *  2. a chunk has descriptor_users exactly if a share in the map uses that descriptor.
+ *  2. a chunk has descriptor_users only while a block over it is exported: they are the shares with its descriptor.
  * May be called by: debug, api. Locks: they take the grow lock and a lane's, except where stated.
  */
 #ifndef VMM_CACHE_SHARE_EXPORT_H

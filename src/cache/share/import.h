@@ -5,10 +5,8 @@
  * vmm_find() and vmm_walk() treat it as any block. The pool is retained: nothing moves its memory, releases it or gives
  * it to another lane. Only vmm__import_release() and vmm__import_poll() put what is free there into limbo.
  *
- * Owns: cache->imports. Invariants:
- *  1. it counts in no sum over all pools; imported_bytes is what its account has reserved;
- *  2. no lane of it has a fast path;
- *  3. cache->has_freed_imports is set if memory was freed since the last release.
+ * Owns: cache->imports, which no sum over all pools counts; imported_bytes is what its account has reserved. Invariant:
+ *  1. imported memory is in lanes of this pool, which have no fast path, and these have no other.
  * May be called by: debug, api. Locks: the grow lock, except where stated.
  */
 #ifndef VMM_CACHE_SHARE_IMPORT_H

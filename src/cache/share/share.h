@@ -2,10 +2,8 @@
  * A share: descriptors that stand for the memory of one block, and what another process needs to know of it. The
  * program holds its handle (vmm_share_export(), vmm_share_receive()).
  *
- * Owns: the descriptors, some together with other shares. Invariants:
- *  1. chunks[0 .. head.count) have descriptors, or NO_DESCRIPTOR while the share is being made;
- *  2. if `cache` is set, the share is in cache->exports, and its block is marked as exported.
- * May be called by: debug, api. Locks: the grow lock of `cache` guards `cache` and `node`. The rest changes only while
+ * Owns: the descriptors, some together with other shares; a chunk has NO_DESCRIPTOR only while its share is made. `cache`
+ * is set exactly for the shares in cache->exports. May be called by: debug, api. Locks: the grow lock of `cache` guards `cache` and `node`. The rest changes only while
  * the share is made; was_sent is atomic.
  */
 #ifndef VMM_CACHE_SHARE_SHARE_H

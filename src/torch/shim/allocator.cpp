@@ -7,10 +7,12 @@
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/util/Exception.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -142,16 +144,67 @@ void block_delete(void *ptr)
         library->log_failure("free", status);
 }
 
+/* ---- Tensors that bypass the library -------------------------------------------------------- */
+
+/* As PyTorch's own allocator does: allocate() then takes memory of cudaMalloc(). The environment decides for good. */
+static const bool is_bypassed = std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr;
+static std::atomic<bool> caches{ true };
+
+static bool bypasses()
+{
+    return is_bypassed || !caches.load(std::memory_order_relaxed);
+}
+
+static void bypass_delete(void *ptr)
+{
+    const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
+    if (C10_UNLIKELY(interpreter != nullptr))
+        (*interpreter)
+            ->trace_gpu_memory_deallocation(c10::DeviceType::CUDA,
+                                            reinterpret_cast<uintptr_t>(ptr));
+    if (cudaFree(ptr) != cudaSuccess)
+        library->log_failure("cudaFree", VMM_ERR_DRIVER);
+}
+
+/* In relaxed mode: CUDA otherwise refuses cudaMalloc() while a graph is captured. */
+static void *bypass_take(size_t bytes)
+{
+    void *ptr = nullptr;
+    c10::cuda::CUDAStreamCaptureModeGuard mode(cudaStreamCaptureModeRelaxed);
+    C10_CUDA_CHECK(cudaMalloc(&ptr, bytes));
+    const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
+    if (C10_UNLIKELY(interpreter != nullptr))
+        (*interpreter)
+            ->trace_gpu_memory_allocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr));
+    return ptr;
+}
+
+void allocator::enable(bool value)
+{
+    caches.store(value);
+}
+
+bool allocator::isEnabled() const
+{
+    return caches.load();
+}
+
+/* ---- PyTorch's calls ------------------------------------------------------------------------ */
+
 c10::DataPtr allocator::allocate(size_t bytes)
 {
     DeviceIndex device = c10::cuda::current_device();
+    if (C10_UNLIKELY(bypasses())) {
+        void *direct = bypass_take(bytes);
+        return { direct, direct, &bypass_delete, cuda_device(device) };
+    }
     void *ptr = block_take(bytes, device, c10::cuda::getCurrentCUDAStream(device).stream());
     return { ptr, ptr, &block_delete, cuda_device(device) };
 }
 
 c10::DeleterFnPtr allocator::raw_deleter() const
 {
-    return &block_delete;
+    return bypasses() ? &bypass_delete : &block_delete;
 }
 
 void *allocator::raw_alloc(size_t bytes)
@@ -291,6 +344,7 @@ void allocator::emptyCache(MempoolId_t id)
     for (int device = 0; id != MempoolId_t{ 0, 0 } && device < device_count(); device++)
         check("empty_cache", library->pool_trim(device, id_of(id)));
     sources_purge();
+    pools_purge();
 }
 
 double allocator::getMemoryFraction(DeviceIndex device)
@@ -317,17 +371,6 @@ void allocator::cacheInfo(DeviceIndex device, size_t *largest_bytes)
     uint64_t bytes = 0;
     check("cacheInfo", library->largest_get(device, &bytes));
     *largest_bytes = static_cast<size_t>(bytes);
-}
-
-void allocator::enable(bool value)
-{
-    TORCH_CHECK_NOT_IMPLEMENTED(value, "vmmcache: caching cannot be turned off while the program "
-                                       "runs; use vmmcache.install(no_caching=True)");
-}
-
-bool allocator::isEnabled() const
-{
-    return true;
 }
 
 std::string allocator::name()

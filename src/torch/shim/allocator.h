@@ -103,6 +103,7 @@ class allocator final : public caching::CUDAAllocator
 
     /* History: history.cpp */
     bool isHistoryEnabled();
+    std::shared_ptr<c10::GatheredContext> getContextForPointer(const void *ptr); /* since 2.12 */
     void recordHistory(bool is_enabled, caching::CreateContextFn gather, size_t entries,
                        caching::RecordContext contexts, bool clears); /* up to 2.9 */
     void recordHistory(bool is_enabled, caching::CreateContextFn gather, size_t entries,
@@ -114,6 +115,8 @@ class allocator final : public caching::CUDAAllocator
     std::string getUserMetadata();
     void attachOutOfMemoryObserver(caching::OutOfMemoryObserver observer) override;
     void attachOomRejectionObserver(caching::vmm_lookup::oom_rejection_observer observer);
+
+    /* Trackers: trackers.cpp */
     void attachAllocatorTraceTracker(caching::AllocatorTraceTracker tracker) override;
 
     /* Reports: report.cpp */
@@ -147,6 +150,46 @@ inline vmm_pool_id id_of(const MempoolId_t &id)
     return vmm_pool_id{ id.first, id.second };
 }
 
+/* What recordings and trackers say when. */
+time_t time_now_us();
+
+/* Trackers: trackers.cpp. */
+
+/* Mapped memory of one of PyTorch's pools, as trackers know it. */
+struct pool_segment {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t stream;
+    int64_t number; /* in order of their beginning */
+    int device;
+    MempoolId_t pool;
+    bool is_shown;  /* a communicator may hold it */
+    bool is_asleep; /* a sleep has unmapped it, or is about to */
+};
+
+/* Whether PyTorch has made the pool, for a graph or as a MemPool. */
+bool is_torch_pool(const MempoolId_t &id);
+
+/* The segments of a device's pools that are awake, by address, for a snapshot of one pool, or of all if the id is zeros. From
+ * now on trackers may rely on them. */
+std::vector<pool_segment> segments_show(int device, const MempoolId_t &id);
+
+/* Whether there is a tracker, so that snapshots must have its segments. */
+bool segments_are_tracked();
+
+/* Notes that a pool has an allocator of its own; whether it has use_on_oom. */
+void pool_source_note(int device, MempoolId_t id);
+void pool_lends_note(int device, MempoolId_t id, bool lends);
+
+/* Ends the segments of pools that are gone. */
+void pools_purge();
+
+/* Whether one of the pool's uses is ours. It ends with the last one of PyTorch. */
+bool pool_is_held(int device, MempoolId_t id);
+
+/* Tells the trackers of an event. */
+void event_trace(const vmm_torch_event &event);
+
 /* Tells the trackers that a block was allocated. */
 void allocation_trace(int device, const void *ptr, size_t bytes, cudaStream_t stream);
 
@@ -178,6 +221,7 @@ caching::TraceEntry trace_entry(const vmm_torch_event &event);
 /* Sets the library's listeners. */
 void history_install();
 void reclaim_install();
+void trackers_install();
 
 } // namespace vmm_shim
 

@@ -2,11 +2,9 @@
  * The recording of history, and all that PyTorch has called when memory changes or runs out.
  *
  * Owns: contexts, what PyTorch gathered of a thread that allocated or freed. The library stores their numbers with events
- * and blocks, and says when it drops one. Owns the annotations, the observers and the trackers too.
+ * and blocks, and says when it drops one. Owns the annotations and the observers too.
  * Locks: `settings_lock` guards the settings of the recording, and is held while the library starts and stops it.
- * `contexts_lock`, `annotations_lock`, `observers_lock`, `trackers_lock` and `metadata_lock` are leaves. Observers are
- * called without locks. Trackers are called with the library's locks and `trackers_lock` held: PyTorch's contract lets
- * them take neither Python's lock nor call the allocator.
+ * `contexts_lock`, `annotations_lock`, `observers_lock` and `metadata_lock` are leaves. Observers are called without locks.
  */
 #include "torch/shim/allocator.h"
 
@@ -225,9 +223,14 @@ bool allocator::isHistoryEnabled()
     return is_recording.load();
 }
 
+std::shared_ptr<c10::GatheredContext> allocator::getContextForPointer(const void *ptr)
+{
+    return context_of(library->stack_find(ptr)).frames;
+}
+
 /* ---- Annotations ---------------------------------------------------------------------------- */
 
-static time_t time_now_us()
+time_t time_now_us()
 {
     return std::chrono::duration_cast<std::chrono::microseconds>(
                std::chrono::system_clock::now().time_since_epoch())
@@ -318,103 +321,6 @@ caching::TraceEntry trace_entry(const vmm_torch_event &event)
     return entry;
 }
 
-/* ---- Trackers ------------------------------------------------------------------------------- */
-
-static std::mutex trackers_lock;
-static auto &trackers = *new std::vector<caching::AllocatorTraceTracker>;
-static std::atomic<bool> has_trackers{ false };
-
-static void trackers_tell(vmm_torch_event event)
-{
-    event.time_us = static_cast<uint64_t>(time_now_us());
-    try {
-        caching::TraceEntry entry = trace_entry(event);
-        std::lock_guard<std::mutex> guard(trackers_lock);
-        for (const caching::AllocatorTraceTracker &tracker : trackers)
-            tracker(entry);
-    } catch (...) { /* the library's locks are held: nothing may leave this function */
-    }
-}
-
-static thread_local uint64_t
-    waiting_address; /* the block that the thread freed last, if other streams use it */
-
-static int word_of(vmm_change_kind kind)
-{
-    switch (kind) {
-    case VMM_CHANGE_MAP:
-        return VMM_TORCH_SEGMENT_MAP;
-    case VMM_CHANGE_UNMAP:
-        return VMM_TORCH_SEGMENT_UNMAP;
-    default:
-        return VMM_TORCH_FREE_COMPLETED;
-    }
-}
-
-static void change_tell(int device, const vmm_change *change)
-{
-    if (change->kind == VMM_CHANGE_WAIT) {
-        waiting_address = change->address;
-        return;
-    }
-    vmm_torch_event event = {};
-    event.action = word_of(change->kind);
-    event.address = change->address;
-    event.bytes = change->bytes;
-    event.stream = reinterpret_cast<uintptr_t>(change->stream);
-    event.pool = change->pool_id;
-    event.device = device;
-    trackers_tell(event);
-}
-
-void allocation_trace(int device, const void *ptr, size_t bytes, cudaStream_t stream)
-{
-    if (!has_trackers.load(std::memory_order_relaxed))
-        return;
-    vmm_torch_event event = {};
-    event.action = VMM_TORCH_ALLOC;
-    event.address = reinterpret_cast<uintptr_t>(ptr);
-    event.bytes = bytes;
-    event.stream = reinterpret_cast<uintptr_t>(stream);
-    event.device = device;
-    trackers_tell(event);
-}
-
-free_trace::free_trace(const void *ptr)
-{
-    vmm_item item = VMM_ITEM_INIT;
-    if (!has_trackers.load(std::memory_order_relaxed) ||
-        library->find(ptr, &item, &event.device) != VMM_OK)
-        return;
-    waiting_address = 0;
-    event.action = VMM_TORCH_FREE_REQUESTED;
-    event.address = item.address;
-    event.bytes = item.requested_bytes;
-    event.stream = reinterpret_cast<uintptr_t>(item.stream);
-    event.pool = item.pool_id;
-    trackers_tell(event);
-    is_told = true;
-}
-
-/* The change of a block that other streams use says when its free is complete. */
-void free_trace::complete()
-{
-    if (!is_told || waiting_address == event.address)
-        return;
-    event.action = VMM_TORCH_FREE_COMPLETED;
-    trackers_tell(event);
-}
-
-void allocator::attachAllocatorTraceTracker(caching::AllocatorTraceTracker tracker)
-{
-    {
-        std::lock_guard<std::mutex> guard(trackers_lock);
-        trackers.push_back(std::move(tracker));
-    }
-    has_trackers.store(true);
-    library->change_watch(change_tell);
-}
-
 /* ---- Running out of memory ------------------------------------------------------------------ */
 
 static std::mutex observers_lock;
@@ -427,8 +333,7 @@ static void oom_trace(int device, uint64_t bytes, uint64_t free_bytes)
     event.address = free_bytes;
     event.bytes = bytes;
     event.device = device;
-    if (has_trackers.load())
-        trackers_tell(event);
+    event_trace(event);
 }
 
 /* The library calls it without locks. An observer's exception must not cross C: the request fails anyway. */

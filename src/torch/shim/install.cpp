@@ -36,6 +36,7 @@ static void install(const vmm_torch_functions *functions)
     library = functions;
     reclaim_install();
     history_install();
+    trackers_install();
     static allocator *installed = new allocator;
     caching::allocator.store(installed);
     c10::SetAllocator(c10::DeviceType::CUDA, installed, priority);

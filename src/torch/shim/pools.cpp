@@ -158,6 +158,7 @@ static void source_set(DeviceIndex device, MempoolId_t id,
     auto source = std::make_unique<pool_source>(pool_source{ device, std::move(segments) });
     vmm_segment_source functions = { segment_take, segment_give, source.get(), segment_bytes };
     check("createOrIncrefPool", library->pool_source(device, id_of(id), &functions));
+    pool_source_note(device, id);
     std::lock_guard<std::mutex> guard(sources_lock);
     sources[{ device, id }] = std::move(source);
 }
@@ -185,17 +186,21 @@ void allocator::releasePool(DeviceIndex device, MempoolId_t id)
     vmm_status status = library->pool_leave(device, id_of(id));
     {
         std::lock_guard<std::mutex> guard(begins);
+        if (status == VMM_OK && getPoolUseCount(device, id) == 0 && pool_is_held(device, id))
+            status = library->pool_leave(device, id_of(id));
         if (library->pool_uses(device, id_of(id)) == 0)
             routes.erase({ device, id });
     }
     sources_purge();
+    pools_purge();
     if (status != VMM_OK)
         library->log_failure("releasePool", status);
 }
 
 int allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id)
 {
-    return static_cast<int>(library->pool_uses(device, id_of(id)));
+    int uses = static_cast<int>(library->pool_uses(device, id_of(id)));
+    return uses > 0 && pool_is_held(device, id) ? uses - 1 : uses;
 }
 
 void allocator::createOrIncrefPool(DeviceIndex device, MempoolId_t id,
@@ -234,6 +239,7 @@ void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool is_shared)
 {
     std::lock_guard<std::mutex> guard(sources_lock);
     check("setUseOnOOM", library->pool_use_on_oom(device, id_of(id), is_shared ? 1 : 0));
+    pool_lends_note(device, id, is_shared);
 }
 
 void allocator::setNoSplit(DeviceIndex device, MempoolId_t id)

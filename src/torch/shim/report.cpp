@@ -247,18 +247,99 @@ caching::SegmentInfo segment_of(const vmm_torch_snapshot &taken, const vmm_torch
     return info;
 }
 
-bool is_wanted(const vmm_torch_segment &segment, const MempoolId_t &id)
+/* Sets a field that only later versions of PyTorch have: NCCL registers segments in this order. */
+template <class Segment>
+auto registration_counter_set(Segment &segment, int64_t number, int)
+    -> decltype(segment.registration_counter, void())
 {
-    return id == MempoolId_t{ 0, 0 } ||
-           id == MempoolId_t{ segment.pool.first, segment.pool.second };
+    segment.registration_counter = static_cast<decltype(segment.registration_counter)>(number);
+}
+template <class Segment> void registration_counter_set(Segment &, int64_t, long)
+{
+}
+
+bool is_wanted(const MempoolId_t &of, const MempoolId_t &id)
+{
+    return id == MempoolId_t{ 0, 0 } || id == of;
+}
+
+void free_block_add(caching::SegmentInfo *info, uint64_t bytes)
+{
+    vmm_torch_block gap = {};
+    gap.bytes = bytes;
+    gap.state = VMM_ITEM_FREE;
+    if (bytes > 0)
+        block_add(info, gap);
+}
+
+/* Adds the blocks of a taken segment that lie in a tracked one, from *end on. The requested bytes count where a block begins.
+ */
+void tracked_blocks_add(caching::SegmentInfo *info, const pool_segment &segment,
+                        const vmm_torch_snapshot &taken, const vmm_torch_segment &from,
+                        uint64_t *end)
+{
+    for (uint64_t i = 0; i < from.block_count; i++) {
+        vmm_torch_block block = taken.blocks[from.first_block + i];
+        uint64_t start = std::max(block.address, *end);
+        uint64_t stop = std::min(block.address + block.bytes, segment.address + segment.bytes);
+        if (start >= stop)
+            continue;
+        block.requested_bytes = start == block.address ? block.requested_bytes : 0;
+        block.bytes = stop - start;
+        free_block_add(info, start - *end);
+        block_add(info, block);
+        *end = stop;
+    }
+}
+
+/* A segment as trackers know it, with what the snapshot has in it. Memory whose blocks lie in a view is free at its home. */
+caching::SegmentInfo tracked_segment(const vmm_torch_snapshot &taken, const pool_segment &segment)
+{
+    caching::SegmentInfo info;
+    uint64_t end = segment.address;
+    info.device = static_cast<DeviceIndex>(segment.device);
+    info.address = segment.address;
+    info.total_size = segment.bytes;
+    info.stream = reinterpret_cast<decltype(info.stream)>(static_cast<uintptr_t>(segment.stream));
+    info.is_expandable = true;
+    info.owner_private_pool_id = segment.pool;
+    for (uint64_t i = 0; i < taken.segment_count; i++) {
+        const vmm_torch_segment &from = taken.segments[i];
+        if (from.address + from.bytes <= segment.address ||
+            from.address >= segment.address + segment.bytes)
+            continue;
+        info.is_large = from.is_small == 0;
+        tracked_blocks_add(&info, segment, taken, from, &end);
+    }
+    free_block_add(&info, segment.address + segment.bytes - end);
+    registration_counter_set(info, segment.number, 0);
+    return info;
+}
+
+void segment_add(caching::SnapshotInfo *snapshot, const vmm_torch_snapshot &taken,
+                 const vmm_torch_segment &segment)
+{
+    caching::SegmentInfo info = segment_of(taken, segment);
+    registration_counter_set(info, static_cast<int64_t>(snapshot->segments.size()), 0);
+    snapshot->segments.push_back(std::move(info));
 }
 
 void device_add(caching::SnapshotInfo *snapshot, int device, const MempoolId_t &id, bool has_traces)
 {
+    bool is_tracked = segments_are_tracked();
     snapshot_ptr taken = snapshot_get(device);
-    for (uint64_t i = 0; i < taken->segment_count; i++)
-        if (is_wanted(taken->segments[i], id))
-            snapshot->segments.push_back(segment_of(*taken, taken->segments[i]));
+    for (uint64_t i = 0; i < taken->segment_count; i++) {
+        const vmm_torch_segment &segment = taken->segments[i];
+        MempoolId_t pool = { segment.pool.first, segment.pool.second };
+        if (is_wanted(pool, id) && !(is_tracked && is_torch_pool(pool)))
+            segment_add(snapshot, *taken, segment);
+    }
+    std::vector<pool_segment> tracked;
+    if (is_tracked)
+        tracked = segments_show(device, id);
+    for (const pool_segment &segment : tracked)
+        if (is_wanted(segment.pool, id))
+            snapshot->segments.push_back(tracked_segment(*taken, segment));
     std::vector<caching::TraceEntry> trace;
     for (uint64_t i = 0; has_traces && i < taken->event_count; i++)
         if (action_is_shown(taken->events[i].action))

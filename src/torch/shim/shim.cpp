@@ -4,3 +4,4 @@
 #include "torch/shim/install.cpp"
 #include "torch/shim/pools.cpp"
 #include "torch/shim/report.cpp"
+#include "torch/shim/trackers.cpp"

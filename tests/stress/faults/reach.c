@@ -97,10 +97,6 @@ REACHED(gather, is_some, bool, vmm__gather, (struct vmm_cache * cache, const str
 REACHED(cross, is_done, vmm_status, vmm__transfer,
         (struct vmm_cache * cache, const struct demand *demand, enum idle_when when), cache, demand,
         when)
-REACHED(plan, is_done, vmm_status, vmm__plan_begin,
-        (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, uint64_t allowed_bytes,
-         enum idle_when when, struct plan *out),
-        cache, heap, bytes, allowed_bytes, when, out)
 REACHED(borrow, is_done, vmm_status, vmm__borrow,
         (struct vmm_cache * cache, struct lane *to, uint64_t bytes, void **out), cache, to, bytes,
         out)
@@ -115,6 +111,17 @@ REACHED(re_back, is_done, vmm_status, vmm__relocate,
         (struct vmm_cache * cache, const struct partly *partly), cache, partly)
 REACHED(pressure, is_some, bool, vmm__pressure_ask,
         (struct vmm_cache * cache, struct lane *held, uint64_t bytes), cache, held, bytes)
+
+struct plan __real_vmm__plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                             uint64_t allowed_bytes, enum idle_when when);
+struct plan __wrap_vmm__plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                             uint64_t allowed_bytes, enum idle_when when);
+struct plan __wrap_vmm__plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                             uint64_t allowed_bytes, enum idle_when when)
+{
+    reach.plan += sweep_counts();
+    return __real_vmm__plan(cache, heap, bytes, allowed_bytes, when);
+}
 
 vmm_status __real_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                               const struct plan *plan);

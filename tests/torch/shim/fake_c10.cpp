@@ -3,6 +3,8 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <cstdlib>
+
 fake_c10 &fake()
 {
     static fake_c10 state = {};
@@ -10,6 +12,20 @@ fake_c10 &fake()
 }
 
 /* ---- CUDA's runtime ------------------------------------------------------------------------- */
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    *out = std::malloc(bytes);
+    fake().blocks++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *ptr)
+{
+    std::free(ptr);
+    fake().blocks--;
+    return cudaSuccess;
+}
 
 static cudaError_t copy_note(const char *function, size_t bytes)
 {
@@ -195,5 +211,32 @@ C10_EXPORT void *fake_alloc(size_t bytes)
 C10_EXPORT void fake_free(void *ptr)
 {
     c10::cuda::CUDACachingAllocator::allocator.load()->raw_delete(ptr);
+}
+
+static uint64_t tracked_bytes;
+
+/* Attaches a tracker that counts mapped bytes. Returns what is wrong; NULL: nothing. */
+C10_EXPORT const char *fake_track()
+{
+    using c10::cuda::CUDACachingAllocator::TraceEntry;
+    static std::string wrong;
+    try {
+        c10::cuda::CUDACachingAllocator::allocator.load()->attachAllocatorTraceTracker(
+            [](const TraceEntry &entry) {
+                if (entry.action_ == TraceEntry::SEGMENT_MAP)
+                    tracked_bytes += entry.size_;
+                if (entry.action_ == TraceEntry::SEGMENT_UNMAP)
+                    tracked_bytes -= entry.size_;
+            });
+    } catch (const std::exception &error) {
+        wrong = error.what();
+        return wrong.c_str();
+    }
+    return nullptr;
+}
+
+C10_EXPORT uint64_t fake_tracked_bytes()
+{
+    return tracked_bytes;
 }
 }

@@ -29,6 +29,7 @@ struct fake_c10 {
     bool has_interpreter;
     fake_profiler profiler;
     fake_copy copy;
+    int blocks; /* of cudaMalloc() */
     fake_gpu_trace trace;
     int peer; /* the last device that CUDA was asked to give access to; -1: none */
     cudaError_t peer_error;

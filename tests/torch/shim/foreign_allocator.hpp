@@ -8,6 +8,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <cstdlib>
+#include <functional>
 #include <stdexcept>
 
 struct foreign_counts {
@@ -17,6 +18,8 @@ struct foreign_counts {
     bool throws = false;
     bool is_relaxed = true; /* all calls so far may be made while a graph is captured */
     bool is_ended = false;  /* the allocator is destroyed */
+    char *arena = nullptr;  /* segments lie here, side by side; nullptr: anywhere */
+    std::function<void(void *)> on_free;
 };
 
 namespace foreign
@@ -47,13 +50,19 @@ class allocator final : public caching::CUDAAllocator
         mode_note();
         counts_->allocs++;
         counts_->last_bytes = bytes;
-        return std::aligned_alloc(512, bytes);
+        if (counts_->arena == nullptr)
+            return std::aligned_alloc(512, bytes);
+        counts_->arena += bytes;
+        return counts_->arena - bytes;
     }
     void raw_delete(void *ptr) override
     {
         mode_note();
         counts_->frees++;
-        std::free(ptr);
+        if (counts_->on_free)
+            counts_->on_free(ptr);
+        if (counts_->arena == nullptr)
+            std::free(ptr);
     }
 
     /* clang-format off */

@@ -2,6 +2,7 @@
 #include "torch/shim/shim_support.hpp"
 
 #include <cstring>
+#include <mutex>
 
 std::function<int(size_t)> on_pressure;
 
@@ -73,6 +74,8 @@ uint64_t live_blocks(int device)
 
 static void log_store(void *, const char *line)
 {
+    static std::mutex lock;
+    std::lock_guard<std::mutex> guard(lock);
     logged() = line;
 }
 

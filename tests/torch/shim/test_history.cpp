@@ -163,6 +163,7 @@ TEST(metadata_of_the_user_is_kept)
 
 TEST(actions_can_be_skipped)
 {
+    shim().emptyCache(); /* ends the waits of blocks of other tests */
     history_record(true, RecordContext::ALL, 1000, true, { "alloc", "free_requested" });
     shim().raw_delete(shim().raw_alloc(MIB));
     caching::SnapshotInfo snapshot = snapshot_of();
@@ -290,6 +291,25 @@ TEST(no_request_is_rejected_early)
     shim().attachOomRejectionObserver([](int64_t, size_t, size_t, size_t) { is_called = true; });
     (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(2 * device_bytes); });
     assert_false(is_called);
+}
+#endif
+
+#if VMM_TEST_TORCH >= 212
+TEST(a_block_has_the_context_of_its_allocation)
+{
+    char *early = static_cast<char *>(shim().raw_alloc(MIB));
+    assert_null(shim().getContextForPointer(early).get());
+    history_record(true, RecordContext::ALL);
+    assert_null(shim().getContextForPointer(early).get());
+    char *block = static_cast<char *>(shim().raw_alloc(5 * MIB));
+    auto context = shim().getContextForPointer(block + 3 * MIB);
+    assert_non_null(context.get());
+    assert_ptr_equal(context.get(), block_at(snapshot_of(), block)->context_when_allocated.get());
+    assert_null(shim().getContextForPointer(nullptr).get());
+    shim().raw_delete(block);
+    assert_null(shim().getContextForPointer(block).get());
+    history_record(false, RecordContext::NEVER);
+    shim().raw_delete(early);
 }
 #endif
 

@@ -10,8 +10,29 @@ TEST(it_is_pytorchs_allocator)
     assert_ptr_equal(c10::GetAllocator(c10::kCUDA), &shim());
     assert_int_equal(fake().priority, 255);
     assert_true(shim().isEnabled());
+}
+
+/* torch.cuda.caching_allocator_enable(False) */
+TEST(tensors_can_bypass_the_library)
+{
+    auto before = std::make_unique<c10::DataPtr>(shim().allocate(MIB));
+    shim().enable(false);
+    assert_false(shim().isEnabled());
+    auto direct = std::make_unique<c10::DataPtr>(shim().allocate(MIB));
+    assert_true(direct->get_deleter() == shim().raw_deleter());
+    assert_int_equal(fake().blocks, 1);
+    assert_int_equal(live_blocks(), 1);
+    shim().recordStream(*direct, c10::cuda::CUDAStream(c10::Stream(stream_of(0x40))));
+    void *raw = shim().raw_alloc(MIB); /* as PyTorch's own allocator, which caches those */
+    assert_int_equal(live_blocks(), 2);
+    shim().raw_delete(raw);
+    before.reset();
+    assert_int_equal(live_blocks(), 0);
     shim().enable(true);
-    assert_true(has(thrown<c10::NotImplementedError>([] { shim().enable(false); }), "no_caching"));
+    direct.reset();
+    assert_int_equal(fake().blocks, 0);
+    assert_true(shim().isEnabled());
+    assert_true(shim().allocate(MIB).get_deleter() == shim().raw_deleter());
 }
 
 TEST(a_data_pointer_owns_its_block)

@@ -36,25 +36,36 @@ class NativeError(VmmError):
 def built(torch) -> str:
     """The path of the shared library of the allocator class, which is compiled if it is not there. Raises
     NativeError."""
-    path, sources = _place(torch)
-    if os.path.exists(path):
-        _demand_trusted(path)
-    else:
-        _make_folder(os.path.dirname(path))
-        with _locked(path + ".lock"):
-            if not os.path.exists(path):  # another process may have made it meanwhile
-                _compile(torch, sources, path)
+    with _refusals():
+        path, sources = _place(torch)
+        if os.path.exists(path):
+            _demand_trusted(path)
+        else:
+            _make_folder(os.path.dirname(path))
+            with _locked(path + ".lock"):
+                if not os.path.exists(path):  # another process may have made it meanwhile
+                    _compile(torch, sources, path)
     return path
 
 
 def is_built(torch) -> bool:
     """Whether install() need not compile. Raises NativeError if it could not."""
-    path, _ = _place(torch)
-    if os.path.exists(path):
-        _demand_trusted(path)
-        return True
-    _compiler(), _cuda_folders(torch)
+    with _refusals():
+        path, _ = _place(torch)
+        if os.path.exists(path):
+            _demand_trusted(path)
+            return True
+        _compiler(), _cuda_folders(torch)
     return False
+
+
+@contextlib.contextmanager
+def _refusals():
+    """What the system refuses is a reason for the plug-in, too."""
+    try:
+        yield
+    except OSError as error:
+        raise NativeError(f"its build failed: {error}") from error
 
 
 def _place(torch) -> tuple:
@@ -70,7 +81,9 @@ def _place(torch) -> tuple:
 
 def _demand_version(torch) -> None:
     found = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    if found is None or tuple(map(int, found.groups())) < EARLIEST:
+    if found is None:
+        raise NativeError(f"the version of PyTorch {str(torch.__version__)!r} is unknown")
+    if tuple(map(int, found.groups())) < EARLIEST:
         raise NativeError(f"PyTorch {torch.__version__} is older than {'.'.join(map(str, EARLIEST))}")
 
 
@@ -153,7 +166,10 @@ def _locked(path: str):
 
 
 def _compiler() -> list:
-    given = shlex.split(os.environ.get("CXX", ""))
+    try:
+        given = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise NativeError(f"CXX={os.environ['CXX']} is malformed: {error}") from error
     for command in ([given] if given else [[name] for name in COMPILERS]):
         if shutil.which(command[0]):
             return command
@@ -199,14 +215,16 @@ def _command(torch, sources: list, standard: str, output: str) -> list:
 
 def _compile(torch, sources: list, path: str) -> None:
     part = f"{path}.{os.getpid()}.part"
-    problem = ""
+    problem = None
     try:
         for standard in STANDARDS:
-            problem = _run(_command(torch, sources, standard, part))
-            if problem is None:
+            latest = _run(_command(torch, sources, standard, part))
+            if latest is None:
                 os.chmod(part, 0o755)
                 os.replace(part, path)
                 return
+            if problem is None or f"-std={standard}" not in latest:  # else the compiler does not know the standard
+                problem = latest
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
@@ -218,8 +236,10 @@ def _run(command: list):
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
                               errors="replace", timeout=COMPILE_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         return str(error)
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not end within {COMPILE_SECONDS} s"
     if done.returncode == 0:
         return None
     lines = done.stdout.splitlines()

@@ -75,7 +75,7 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     settings = {name: value for name, value in locals().items() if name not in ("patch", "plain_graphs", "native")}
     is_first, why_not = _install(settings, patch, plain_graphs, native)
     if is_first:
-        _notices.warn(why_not, _unsupported())
+        _notices.warn(why_not, _unsupported(), _native.end_registration() if _native.is_installed() else [])
 
 
 def install_automatically(**choices) -> None:

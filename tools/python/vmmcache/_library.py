@@ -45,6 +45,8 @@ _FUNCTIONS = {
     "vmm_torch_region_end": (ctypes.c_int, [ctypes.c_int]),
     "vmm_torch_pools_list": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(_layout.TorchPool), size_t,
                                             ctypes.POINTER(size_t)]),
+    "vmm_torch_unmapping": (None, [pointer, pointer, u64, u64]),
+    "vmm_torch_mapped": (None, [pointer, pointer, u64, u64]),
     "vmm_torch_provider": (pointer, []),
     "vmm_trace_start": (ctypes.c_int, [pointer, ctypes.c_char_p, ctypes.POINTER(_layout.TraceOptions)]),
     "vmm_trace_stop": (ctypes.c_int, [pointer]),

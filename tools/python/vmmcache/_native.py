@@ -3,12 +3,16 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 
 from . import _build, _library
 from ._build import NativeError
 
+# With these, PyTorch registers all memory with NCCL.
+_REGISTRATION = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
+
 # Features of PyTorch that the class refuses.
-UNSUPPORTED = ("torch.cuda.caching_allocator_enable(False)",)
+UNSUPPORTED = (f"registration of all memory with NCCL ({_REGISTRATION[0]})",)
 
 _shim = None  # once installed
 
@@ -29,6 +33,14 @@ def install(torch) -> None:
         raise NativeError(f"PyTorch cannot use it: {problem.decode(errors='replace')}")
     atexit.register(library.vmm_torch_history_stop)  # its recorder calls Python, which ends first
     _shim = shim
+
+
+def end_registration() -> list:
+    """Has PyTorch leave out the registration of all memory, as it does with expandable segments: parts of the memory come
+    and go. Returns the variables that asked for it."""
+    found = [name for name in _REGISTRATION if os.environ.get(name, "").lower()[:1] in ("1", "y", "t")]
+    os.environ.update(dict.fromkeys(found, "0"))
+    return found
 
 
 def is_installed() -> bool:

@@ -26,13 +26,16 @@ def unsupported(has_plain_graphs: bool, has_graphs: bool, has_record_stream: boo
     return features
 
 
-def warn(why_not, features: list) -> None:
+def warn(why_not, features: list, ended: list) -> None:
     """Warns the caller of install(). why_not: None with the allocator class; else why PyTorch has the plug-in, or empty if
-    that was asked for. features: what does not work."""
+    that was asked for. features: what does not work. ended: variables of NCCL's registration that were set to 0."""
     for name in _SETTINGS:
         if _has_expandable_segments(os.environ.get(name, "")):
             warnings.warn(f"{name} has expandable_segments:True, which has no effect on vmmcache but changes what "
                           "some frameworks (vLLM, SGLang) do: see docs/pytorch.md#sleep", VmmWarning, stacklevel=3)
+    for name in ended:
+        warnings.warn(f"{name} has no effect on vmmcache, as with expandable segments; register a torch.cuda.MemPool: see "
+                      "docs/pytorch.md#registration-with-nccl", VmmWarning, stacklevel=3)
     if why_not is not None:
         reason = f", because its allocator class cannot be used: {why_not}" if why_not else ""
         warnings.warn(f"vmmcache uses PyTorch's plug-in interface{reason}; these do not work with it: {', '.join(features)}",

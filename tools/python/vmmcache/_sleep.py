@@ -6,16 +6,14 @@ first, and takes back what it has done if one of them fails.
 from __future__ import annotations
 
 import ctypes
-import os
 from contextlib import contextmanager
 
-from . import _cupy, _device, _install, _layout, _library, _native
+from . import _cupy, _device, _install, _layout, _library
 from ._errors import VmmError
 from ._guard import Guard
 
 _PHASES = ("awake", "sleeping", "asleep", "waking")
 _AWAKE = "awake"
-_REGISTRATION = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
 _guard = Guard()  # one sleep or wake at a time
 
 
@@ -55,12 +53,10 @@ def sleep(tags=None, keep=None) -> int:
     wake().
 
     Memory that sleeps already stays as it is. Raises VmmError if the host has too little for the contents (all memory is
-    then awake again, if the device still has room for it), during a capture, with VMM_DEBUG, or if PyTorch registers
-    tensors with NCCL.
+    then awake again, if the device still has room for it), during a capture, or with VMM_DEBUG.
     """
     pools = _chosen(tags)
     _device.demand_no_capture("memory cannot sleep")
-    _demand_no_registration()
     with _guard.lock:
         awake = [pool for pool in pools if pool.phase() == _AWAKE]
         before = _reserved()
@@ -216,13 +212,20 @@ def _groups(pools, keep) -> list:
 
 
 def _move(function: str, pools: list, what: str, discards: bool = False) -> None:
+    library = _library.load()
     options = _layout.SleepOptions(struct_size=ctypes.sizeof(_layout.SleepOptions),
-                                   on_sleep=_layout.ON_SLEEP_DISCARD if discards else _layout.ON_SLEEP_KEEP)
+                                   on_sleep=_layout.ON_SLEEP_DISCARD if discards else _layout.ON_SLEEP_KEEP,
+                                   unmapping=_address(library.vmm_torch_unmapping),
+                                   mapped=_address(library.vmm_torch_mapped))
     handles = (ctypes.c_void_p * len(pools))(*[pool.handle for pool in pools])
-    status = getattr(_library.load(), function)(handles, len(pools), ctypes.byref(options), None)
+    status = getattr(library, function)(handles, len(pools), ctypes.byref(options), None)
     if status == _layout.STATUS_DEVICE_OOM:
         raise _out_of_memory()(f"vmmcache: {what}: {_library.last_error()}")
     _library.check(status, what)
+
+
+def _address(function):
+    return ctypes.cast(function, ctypes.c_void_p).value
 
 
 def _out_of_memory():
@@ -238,13 +241,6 @@ def _restore(pools: list) -> None:
                 _move("vmm_pool_wake", [pool], "")
             except (VmmError, _out_of_memory()):
                 pass
-
-
-def _demand_no_registration() -> None:
-    """NCCL would go on using the physical memory that it was given."""
-    for name in _REGISTRATION:
-        if _native.is_installed() and os.environ.get(name, "0").lower() not in ("", "0", "false", "n", "no", "off"):
-            raise VmmError(f"memory cannot sleep with {name}: PyTorch registers it with NCCL")
 
 
 def _synchronize() -> None:

@@ -38,6 +38,8 @@ enum cudaMemcpyKind { cudaMemcpyDeviceToDevice = 3 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeRelaxed = 2 };
 
 extern "C" {
+C10_EXPORT cudaError_t cudaMalloc(void **out, size_t bytes);
+C10_EXPORT cudaError_t cudaFree(void *ptr);
 C10_EXPORT cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
 C10_EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
                                        cudaMemcpyKind kind, cudaStream_t stream);

@@ -33,6 +33,9 @@ struct SegmentInfo {
     MempoolId_t owner_private_pool_id = { 0, 0 };
     std::vector<BlockInfo> blocks;
     std::shared_ptr<GatheredContext> context_when_allocated;
+#if VMM_TEST_TORCH >= 211
+    int64_t registration_counter = -1;
+#endif
 };
 
 union trace_time_ {
@@ -221,6 +224,12 @@ class CUDAAllocator : public DeviceAllocator
     {
         VMM_TEST_REFUSE(isHistoryEnabled);
     }
+#if VMM_TEST_TORCH >= 212
+    virtual std::shared_ptr<GatheredContext> getContextForPointer(const void *)
+    {
+        return nullptr;
+    }
+#endif
 #if VMM_TEST_TORCH >= 210
     virtual void recordHistory(bool enabled, CreateContextFn recorder, size_t entries,
                                RecordContext when, bool clear,

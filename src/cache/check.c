@@ -1,0 +1,256 @@
+/* Checks the numbered invariants of src/cache, and 1 of lane/pool.h; calls the checks of vm and lanes. */
+#include "base/error.h"
+#include "cache/cache.h"
+#include "cache/pool/backup.h"
+#include "lane/block_ref.h"
+
+static vmm_status broken(const char *what)
+{
+    return vmm__error(VMM_ERR_INTERNAL, "%s", what);
+}
+
+/* The pool after another one: the default pool is the first, then come that of imported memory and those of the list. */
+static const struct pool *pool_after(const struct vmm_cache *cache, const struct pool *pool)
+{
+    if (pool == &cache->pool)
+        return &cache->imports;
+    return pool == &cache->imports ? cache->pools.first : pool->next;
+}
+
+/* ---- Chunks -------------------------------------------------------------------------------- */
+
+/* The pool that a held chunk belongs to: that of its heap, or of its reserved block. NULL: it has neither. */
+static const struct pool *pool_of(const struct vmm_cache *cache, const struct chunk *chunk,
+                                  bool *is_unit)
+{
+    uint64_t address = vmm__chunk_address(&cache->vm, chunk);
+    const struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    *is_unit = heap == NULL;
+    if (heap != NULL)
+        return heap->lane->pool;
+    const struct reserved *block = vmm__reserved_around_locked(cache, address);
+    return block == NULL ? NULL : block->lane->pool;
+}
+
+/* Invariant 1 of lane/pool.h, 2 of sleep.h, 1 of reserve.h. Counts the granules of units. */
+static vmm_status chunk_check(const struct vmm_cache *cache, uint32_t id, uint64_t *committed)
+{
+    bool is_unit;
+    const struct chunk *chunk = &cache->vm.records[id];
+    const struct pool *pool = pool_of(cache, chunk, &is_unit);
+    if (pool == NULL)
+        return vmm__error(VMM_ERR_INTERNAL,
+                          "reserve: invariant 1: chunk %u is neither a heap's nor a unit", id);
+    if (chunk->account != &pool->account)
+        return vmm__error(VMM_ERR_INTERNAL, "pool: invariant 1: chunk %u is of another pool", id);
+    if (pool->phase == VMM_POOL_AWAKE && (chunk->is_asleep || chunk->unmapped > 0))
+        return vmm__error(VMM_ERR_INTERNAL, "sleep: invariant 2: chunk %u sleeps", id);
+    *committed += is_unit ? chunk->granules : 0;
+    return VMM_OK;
+}
+
+static vmm_status chunks_check(const struct vmm_cache *cache, uint64_t *committed)
+{
+    vmm_status status = VMM_OK;
+    for (uint32_t id = 1; id < cache->vm.record_high && status == VMM_OK; id++) {
+        if (cache->vm.records[id].state == CHUNK_HELD)
+            status = chunk_check(cache, id, committed);
+    }
+    return status;
+}
+
+/* ---- Reserved blocks ----------------------------------------------------------------------- */
+
+static vmm_status reserves_check(const struct vmm_cache *cache, uint64_t committed)
+{
+    uint64_t blocks = cache->reserves.count;
+    uint64_t end = 0;
+    for (uint64_t i = 0; i < cache->reserves.count; i++) {
+        const struct reserved *block = cache->reserves.sorted[i];
+        if (block->first < end ||
+            block->address != vmm__arena_address(&cache->vm.arena, block->first))
+            return broken("reserve: invariant 3: blocks are not in order");
+        if (block->is_freed && !vmm__lane_is_retained(block->lane))
+            return broken("reserve: invariant 4: a freed block stays");
+        end = block->first + block->granules;
+        committed -= block->committed_granules;
+    }
+    if (committed != 0)
+        return broken("reserve: invariant 2: blocks miscount their memory");
+    for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next)
+        blocks -= lane->reserved_blocks;
+    return blocks == 0 ? VMM_OK : broken("reserve: invariant 5: lanes miscount");
+}
+
+/* ---- Pools --------------------------------------------------------------------------------- */
+
+/* The routes that lead to a pool. */
+static uint64_t routes_count(const struct vmm_cache *cache, const struct pool *pool)
+{
+    uint64_t count = 0;
+    for (const struct route *route = cache->routes.first; route != NULL; route = route->next)
+        count += route->pool == pool ? 1 : 0;
+    return count;
+}
+
+static vmm_status routes_check(const struct vmm_cache *cache)
+{
+    uint64_t pushes = 0;
+    uint8_t slow = atomic_load_explicit(&cache->slow_path, memory_order_relaxed);
+    for (const struct pool *pool = &cache->pool; pool != NULL; pool = pool_after(cache, pool)) {
+        uint64_t routes = routes_count(cache, pool);
+        if (routes > 1 || routes > pool->routes)
+            return broken("route: invariant 1: a pool miscounts its routes");
+        pushes += pool->routes - routes;
+    }
+    if (pushes != cache->routes.pushes)
+        return broken("route: invariant 1: pools miscount pushes");
+    if ((cache->routes.first != NULL || pushes > 0) && (slow & SLOW_PATH_ONLY) == 0)
+        return broken("route: invariant 2: the fast path is open");
+    return VMM_OK;
+}
+
+/* The backup of a pool that is asleep; at other times an order may use it, without a lock. */
+static vmm_status backup_check(const struct backup *backup)
+{
+    uint64_t address = 0;
+    uint64_t offset = 0;
+    for (uint64_t i = 0; i < backup->count; i++) {
+        const struct backup_entry *entry = &backup->entries[i];
+        if (entry->address < address || entry->offset < offset)
+            return broken("backup: invariant 1: entries overlap");
+        address = entry->address + entry->bytes;
+        offset = entry->offset + entry->bytes;
+    }
+    return offset <= backup->pinned_bytes && backup->pinned_bytes <= backup->bytes
+               ? VMM_OK
+               : broken("backup: invariant 2: contents lie in memory that is not pinned");
+}
+
+static vmm_status pools_check(const struct vmm_cache *cache)
+{
+    vmm_status status = VMM_OK;
+    for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        if (pool->handle == NULL && !pool->is_leaving)
+            return broken("pools: invariant 1: a destroyed pool does not leave");
+    }
+    for (const struct pool *pool = &cache->pool; pool != NULL && status == VMM_OK;
+         pool = pool_after(cache, pool)) {
+        if (pool->phase == VMM_POOL_ASLEEP && pool->backup != NULL)
+            status = backup_check(pool->backup);
+    }
+    return status == VMM_OK ? routes_check(cache) : status;
+}
+
+/* ---- Lanes --------------------------------------------------------------------------------- */
+
+/* Invariant 2 of pools.h, 1 of sleep.h, import.h and streams.h. */
+static vmm_status lane_check(const struct vmm_cache *cache, struct lane *lane)
+{
+    const struct pool *pool = lane->pool;
+    bool is_default = pool == &cache->pool;
+    bool is_awake = pool->phase == VMM_POOL_AWAKE;
+    if (!is_default && !lane->is_pooled)
+        return broken("pools: invariant 2: a lane is not in the list");
+    if (lane->is_asleep == is_awake || (!is_awake && !is_default && lane->is_in_table))
+        return broken("sleep: invariant 1: a lane is of another phase than its pool");
+    if (lane->is_imported != (pool == &cache->imports) ||
+        (lane->is_imported && lane->lock.may_bias))
+        return broken("import: invariant 1: a lane has imported memory and others'");
+    if (!lane->is_pooled && lane->is_detached != vmm__timeline_has_ended(&lane->timeline))
+        return broken("streams: invariant 1: a detached lane has a stream");
+    return vmm__lane_check_locked(lane);
+}
+
+static vmm_status lanes_check(struct vmm_cache *cache, uint64_t *exports)
+{
+    vmm_status status = VMM_OK;
+    for (struct lane *lane = cache->lanes.first; lane != NULL && status == VMM_OK;
+         lane = lane->next) {
+        vmm__lane_lock(lane);
+        status = lane_check(cache, lane);
+        *exports += lane->exports;
+        vmm__lane_unlock(lane);
+    }
+    return status;
+}
+
+/* ---- Exports ------------------------------------------------------------------------------- */
+
+static bool block_is_exported(const struct block *block)
+{
+    const struct block *user = block->state == BLOCK_OCCUPIED ? block->user : block;
+    bool has_objects = user->state == BLOCK_SLAB;
+    return (user->pins & PIN_EXPORT) != 0 ||
+           (has_objects && user->slab->pins[PIN_EXPORT - PIN_PROGRAM] != 0);
+}
+
+/* Whether an exported block lies over a chunk. */
+static bool chunk_is_exported(const struct vmm_cache *cache, const struct chunk *chunk)
+{
+    uint64_t address = vmm__chunk_address(&cache->vm, chunk);
+    uint64_t end = address + vmm__chunk_bytes(&cache->vm, chunk);
+    struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    bool is_exported = false;
+    if (heap == NULL)
+        return false;
+    vmm__lane_lock(heap->lane);
+    for (const struct block *block = vmm__heap_cover(heap, address);
+         block != NULL && block->address < end && !is_exported; block = block->next)
+        is_exported = block_is_exported(block);
+    vmm__lane_unlock(heap->lane);
+    return is_exported;
+}
+
+/* Whether the block that a share names is marked as exported. */
+static bool share_is_marked(const struct vmm_cache *cache, uint64_t address)
+{
+    struct block_ref ref;
+    struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    if (heap == NULL)
+        return false;
+    vmm__lane_lock(heap->lane);
+    bool is_marked = vmm__block_ref_find(heap, address, &ref) && vmm__block_ref_is_exported(&ref);
+    vmm__lane_unlock(heap->lane);
+    return is_marked;
+}
+
+/* Invariants of export.h. `blocks`: those that lanes count as exported. */
+static vmm_status exports_check(const struct vmm_cache *cache, uint64_t blocks)
+{
+    const struct vm *vm = &cache->vm;
+    for (struct map_node *node = vmm__map_next(&cache->exports, NULL); node != NULL;
+         node = vmm__map_next(&cache->exports, node)) {
+        if (!share_is_marked(cache, node->key))
+            return broken("export: invariant 1: the block of a share is not marked");
+        blocks -= vmm__map_find(&cache->exports, node->key) == node ? 1 : 0;
+    }
+    if (blocks != 0)
+        return broken("export: invariant 1: lanes miscount exported blocks");
+    for (uint32_t id = 1; id < vm->record_high; id++) {
+        const struct chunk *chunk = &vm->records[id];
+        bool has_users = chunk->state == CHUNK_HELD && chunk->descriptor_users != NULL;
+        if (has_users && !chunk_is_exported(cache, chunk))
+            return broken("export: invariant 2: a chunk keeps a descriptor");
+    }
+    return VMM_OK;
+}
+
+/* ---- All ----------------------------------------------------------------------------------- */
+
+vmm_status vmm__cache_check_locked(struct vmm_cache *cache)
+{
+    uint64_t committed = 0;
+    uint64_t exports = 0;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    vmm_status status = vmm__vm_check(&cache->vm);
+    if (status == VMM_OK)
+        status = chunks_check(cache, &committed);
+    if (status == VMM_OK)
+        status = reserves_check(cache, committed);
+    if (status == VMM_OK)
+        status = pools_check(cache);
+    if (status == VMM_OK)
+        status = lanes_check(cache, &exports);
+    return status == VMM_OK ? exports_check(cache, exports) : status;
+}

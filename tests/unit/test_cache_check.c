@@ -1,0 +1,158 @@
+/* The checks of src/cache find every broken invariant. */
+#include "support/break_support.h"
+#include "support/sim_support.h"
+
+#include "api/create_on.h"
+#include "base/handle.h"
+#include "cache/cache.h"
+#include "cache/pool/backup.h"
+
+/* A pool with a live block of two granules. */
+struct scene {
+    vmm_cache *cache;
+    vmm_pool *handle;
+    struct pool *pool;
+    struct lane *lane;
+    char *block;
+};
+
+static struct scene scene_make(struct driver *driver, bool is_shareable)
+{
+    struct scene scene;
+    void *block;
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.shareable = is_shareable;
+    assert_ok(vmm__cache_create_on(NULL, driver, &scene.cache));
+    assert_ok(vmm_pool_create(scene.cache, &options, &scene.handle));
+    assert_ok(vmm_alloc_from(scene.handle, 4 * MIB, NULL, &block));
+    scene.block = block;
+    scene.pool = vmm__handle_find(HANDLE_POOL, scene.handle);
+    scene.lane = scene.cache->lanes.first;
+    assert_ok(vmm__cache_check(scene.cache));
+    return scene;
+}
+
+static void scene_end(const struct scene *scene)
+{
+    assert_ok(vmm__cache_check(scene->cache));
+    assert_ok(vmm_destroy(scene->cache));
+}
+
+static struct chunk *chunk_of(const vmm_cache *cache, const void *block)
+{
+    const struct vm *vm = &cache->vm;
+    return vmm__vm_chunk(vm, vmm__arena_granule(&vm->arena, (uintptr_t)block));
+}
+
+/* Two chunks of one size change accounts, so that all sums are right. */
+static void accounts_swap(struct chunk *a, struct chunk *b)
+{
+    struct account *account = a->account;
+    a->account = b->account;
+    b->account = account;
+}
+
+SIM_TEST(a_chunk_of_another_pool_is_found)
+{
+    vmm_cache *cache;
+    vmm_pool *pool;
+    void *blocks[2];
+    assert_ok(vmm__cache_create_on(NULL, driver, &cache));
+    assert_ok(vmm_pool_create(cache, NULL, &pool));
+    assert_ok(vmm_alloc(cache, 2 * MIB, NULL, &blocks[0]));
+    assert_ok(vmm_alloc_from(pool, 2 * MIB, NULL, &blocks[1]));
+    assert_ok(vmm__cache_check(cache));
+    accounts_swap(chunk_of(cache, blocks[0]), chunk_of(cache, blocks[1]));
+    assert_status(vmm__cache_check(cache), VMM_ERR_INTERNAL);
+    assert_non_null(strstr(vmm_last_error(), "is of another pool"));
+    accounts_swap(chunk_of(cache, blocks[0]), chunk_of(cache, blocks[1]));
+    assert_ok(vmm_destroy(cache));
+}
+
+SIM_TEST(finds_pools_and_lanes_that_do_not_match)
+{
+    struct scene scene = scene_make(driver, false);
+    vmm_cache *cache = scene.cache;
+    assert_found(vmm__cache_check(cache), scene.pool->handle, NULL, "pools: invariant 1");
+    assert_found(vmm__cache_check(cache), scene.lane->is_pooled, false, "pools: invariant 2");
+    assert_found(vmm__cache_check(cache), scene.lane->is_imported, true, "import: invariant 1");
+    void *other;
+    assert_ok(vmm_alloc(cache, 4 * MIB, NULL, &other));
+    assert_found(vmm__cache_check(cache), cache->lanes.last->is_detached, true,
+                 "streams: invariant 1");
+    scene_end(&scene);
+}
+
+SIM_TEST(finds_routes_that_do_not_match)
+{
+    struct scene scene = scene_make(driver, false);
+    vmm_cache *cache = scene.cache;
+    assert_found(vmm__cache_check(cache), scene.pool->routes, 1, "route: invariant 1");
+    assert_ok(vmm_pool_route(scene.handle, NULL, NULL));
+    assert_ok(vmm_pool_push(scene.handle));
+    assert_found(vmm__cache_check(cache), scene.pool->routes, 0, "route: invariant 1");
+    assert_found(vmm__cache_check(cache), cache->routes.pushes, 2, "route: invariant 1");
+    assert_found(vmm__cache_check(cache), cache->slow_path, 0, "route: invariant 2");
+    assert_ok(vmm_pool_pop(scene.handle));
+    assert_found(vmm__cache_check(cache), cache->slow_path, 0, "route: invariant 2");
+    scene_end(&scene);
+}
+
+SIM_TEST(finds_a_sleep_that_does_not_match)
+{
+    struct scene scene = scene_make(driver, false);
+    vmm_cache *cache = scene.cache;
+    struct chunk *chunk = chunk_of(cache, scene.block);
+    void *other;
+    assert_ok(vmm_alloc_from(scene.handle, 2 * MIB, NULL, &other));
+    assert_found(vmm__cache_check(cache), scene.lane->is_asleep, true, "sleep: invariant 1");
+    assert_found(vmm__cache_check(cache), chunk->unmapped, 1, "sleep: invariant 2");
+    assert_ok(vmm_pool_sleep(&scene.handle, 1, NULL, NULL));
+    assert_ok(vmm__cache_check(cache));
+    struct backup *backup = scene.pool->backup;
+    assert_found(vmm__cache_check(cache), scene.lane->is_asleep, false, "sleep: invariant 1");
+    assert_found(vmm__cache_check(cache), scene.lane->is_in_table, true, "sleep: invariant 1");
+    assert_found(vmm__cache_check(cache), backup->pinned_bytes, MIB, "backup: invariant 2");
+    assert_found(vmm__cache_check(cache), backup->entries[1].offset, MIB, "backup: invariant 1");
+    assert_found(vmm__cache_check(cache), backup->entries[1].address, 0, "backup: invariant 1");
+    assert_ok(vmm_pool_wake(&scene.handle, 1, NULL, NULL));
+    scene_end(&scene);
+}
+
+SIM_TEST(finds_reserved_blocks_that_do_not_match)
+{
+    struct scene scene = scene_make(driver, false);
+    vmm_cache *cache = scene.cache;
+    void *block;
+    assert_ok(vmm_reserve(scene.handle, 6 * MIB, 0, NULL, &block));
+    assert_ok(vmm_commit(cache, block, 2 * MIB, 2 * MIB));
+    struct reserved *reserved = cache->reserves.sorted[0];
+    assert_ok(vmm__cache_check(cache));
+    assert_found(vmm__cache_check(cache), reserved->granules, 1, "reserve: invariant 1");
+    assert_found(vmm__cache_check(cache), reserved->committed_granules, 2, "reserve: invariant 2");
+    assert_found(vmm__cache_check(cache), reserved->address, 0, "reserve: invariant 3");
+    assert_found(vmm__cache_check(cache), reserved->is_freed, true, "reserve: invariant 4");
+    assert_found(vmm__cache_check(cache), scene.lane->reserved_blocks, 0, "reserve: invariant 5");
+    assert_ok(vmm_pool_retain(scene.handle));
+    assert_ok(vmm_free(cache, block));
+    assert_ok(vmm__cache_check(cache));
+    assert_found(vmm__cache_check(cache), scene.pool->uses, 0, "reserve: invariant 4");
+    assert_ok(vmm_pool_drop(scene.handle));
+    scene_end(&scene);
+}
+
+SIM_TEST(finds_exports_that_do_not_match)
+{
+    struct scene scene = scene_make(driver, true);
+    vmm_cache *cache = scene.cache;
+    struct chunk *chunk = chunk_of(cache, scene.block);
+    _Atomic uint32_t users = 1;
+    vmm_share *handle;
+    assert_found(vmm__cache_check(cache), scene.lane->exports, 1, "export: invariant 1");
+    assert_found(vmm__cache_check(cache), chunk->descriptor_users, &users, "export: invariant 2");
+    assert_ok(vmm_share_export(cache, scene.block, &handle));
+    assert_ok(vmm__cache_check(cache));
+    assert_found(vmm__cache_check(cache), scene.lane->exports, 0, "export: invariant 1");
+    assert_ok(vmm_share_close(handle, 0));
+    scene_end(&scene);
+}
