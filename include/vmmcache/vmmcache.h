@@ -36,8 +36,8 @@
  * locks held. Such a function must not call the same cache: a call does nothing and returns
  * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function, the misuse function, those
  * of a source (vmm_segment_source) and those of a sleep (vmm_sleep_options) are called without locks
- * and may call every function except vmm_destroy(). A request that the pressure function makes does
- * not call it again. If vmm_destroy() detects a misuse, it calls the
+ * and may call every function except vmm_destroy(). A request that one of them makes does not
+ * call the pressure function. If vmm_destroy() detects a misuse, it calls the
  * misuse function during teardown; calls that the function makes on the same cache fail. A callback
  * must return to the library. If it throws an exception, calls longjmp() or ends its thread, locks
  * stay locked and the cache may be left inconsistent: the next call on the cache can hang or crash.
@@ -991,8 +991,8 @@ VMM_API vmm_status vmm_ticket_poll(vmm_ticket *ticket, int *done);
 /*
  * Does:     waits for the work of a ticket, and ends the ticket.
  * Returns:  what the work returned; vmm_last_error() has its line.
- * Threads:  any; one thread waits for a ticket.
- * On failure: ERR_INVALID_ARGUMENT (not a ticket, or called by a function of its sleep or wake).
+ * Threads:  any; one thread waits for a ticket, others may poll it meanwhile.
+ * On failure: ERR_INVALID_ARGUMENT (not a ticket; another thread waits for it; called by a function of its sleep or wake).
  */
 VMM_API vmm_status vmm_ticket_wait(vmm_ticket *ticket);
 
@@ -1569,7 +1569,7 @@ typedef int (*vmm_visitor)(void *context, const vmm_item *item);
 /*
  * Does:     visits all mapped memory and every block in ascending order of addresses, each range of
  *           memory (VMM_ITEM_CHUNK) before the blocks that start in it. A block in a view has a
- *           range of its own, of exactly its size. Ranges do not overlap, and the sizes of those
+ *           range of its own, of exactly its size, or several, if only a part of it is asleep. Ranges do not overlap, and the sizes of those
  *           that are not asleep add up to reserved_bytes and imported_bytes; a chunk may be reported
  *           as several ranges. Memory that the driver refused to map or to take back is one range of
  *           each pool, waiting, at address 0. It visits each block of a slab on its own. A reserved block comes

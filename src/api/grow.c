@@ -177,6 +177,20 @@ static vmm_status copy_begin(const struct debug_call *call, void *ptr, struct co
     return copy_check(call->cache, copy, inner);
 }
 
+/* Submits the copy, unless another thread has put the pool to sleep. */
+static vmm_status contents_copy(vmm_cache *cache, const struct copy *copy, uint64_t bytes)
+{
+    struct lane *lane;
+    uint64_t from = (uint64_t)(uintptr_t)copy->from;
+    vmm_status status = vmm__awake_lane_lock(cache, "vmm_resize", from, &lane);
+    if (status != VMM_OK)
+        return status;
+    status =
+        vmm__driver_copy(cache->driver, (uint64_t)(uintptr_t)copy->to, from, bytes, copy->stream);
+    vmm__biased_unlock(&lane->lock);
+    return status;
+}
+
 /* The new block is unborrowed: the free of a borrowed one could fail, so that a failed copy could not be undone. */
 static vmm_status copy_run(const struct debug_call *call, struct copy *copy)
 {
@@ -190,8 +204,7 @@ static vmm_status copy_run(const struct debug_call *call, struct copy *copy)
     if (status != VMM_OK)
         return status;
     if (bytes > 0)
-        status = vmm__driver_copy(cache->driver, (uint64_t)(uintptr_t)copy->to,
-                                  (uint64_t)(uintptr_t)copy->from, bytes, copy->stream);
+        status = contents_copy(cache, copy, bytes);
     if (status == VMM_OK && copy->name[0] != '\0')
         status = vmm_name(cache, copy->to, copy->name);
     if (status == VMM_OK)

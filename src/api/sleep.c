@@ -37,6 +37,14 @@ static vmm_status support_check(const char *function, const struct vmm_cache *ca
                       cache->has_guard_pages ? "debug mode" : "nvtx");
 }
 
+static bool is_named_before(const struct sleep_order *order, uint64_t number)
+{
+    uint64_t i = 0;
+    while (i < number && order->pools[i] != order->pools[number])
+        i++;
+    return i < number;
+}
+
 /* Finds the pools, all of one cache. */
 static vmm_status pools_find(const char *function, vmm_pool *const *handles,
                              struct sleep_order *order)
@@ -49,6 +57,9 @@ static vmm_status pools_find(const char *function, vmm_pool *const *handles,
         if (order->pools[i]->cache != order->pools[0]->cache)
             return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: the pools belong to several caches",
                               function);
+        if (is_named_before(order, i))
+            return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: pool %s is named twice", function,
+                              order->pools[i]->name);
     }
     order->cache = order->pools[0]->cache;
     vmm_status status = vmm__cache_admit_work(order->cache, function);
@@ -138,13 +149,17 @@ vmm_status vmm_pool_state(vmm_pool *handle, vmm_pool_phase *out)
     return VMM_OK;
 }
 
+static vmm_status ticket_refuse(const vmm_ticket *handle, const char *function, const char *why)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %p %s", function, (const void *)handle, why);
+}
+
 static vmm_status ticket_find(vmm_ticket *handle, const char *function, struct ticket **out)
 {
     *out = vmm__handle_find(HANDLE_TICKET, handle);
     if (*out == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %p is not a ticket, or has ended",
-                          function, (void *)handle);
-    return vmm__cache_admit((*out)->order.cache, function);
+        return ticket_refuse(handle, function, "is not a ticket, or has ended");
+    return vmm__cache_admit((*out)->cache, function);
 }
 
 vmm_status vmm_ticket_poll(vmm_ticket *handle, int *done)
@@ -153,9 +168,13 @@ vmm_status vmm_ticket_poll(vmm_ticket *handle, int *done)
     vmm_status status = ticket_find(handle, "vmm_ticket_poll", &ticket);
     if (status == VMM_OK && done == NULL)
         return vmm__cache_missing("vmm_ticket_poll", "done");
-    if (status == VMM_OK)
-        *done = atomic_load_explicit(&ticket->is_done, memory_order_acquire);
-    return status;
+    if (status != VMM_OK)
+        return status;
+    bool is_done = atomic_load_explicit(&ticket->is_done, memory_order_acquire);
+    if (vmm__handle_find(HANDLE_TICKET, handle) != ticket) /* its record may serve another one */
+        return ticket_refuse(handle, "vmm_ticket_poll", "has ended");
+    *done = is_done;
+    return VMM_OK;
 }
 
 vmm_status vmm_ticket_wait(vmm_ticket *handle)
@@ -164,13 +183,11 @@ vmm_status vmm_ticket_wait(vmm_ticket *handle)
     vmm_status status = ticket_find(handle, "vmm_ticket_wait", &ticket);
     if (status != VMM_OK)
         return status;
-    if (pthread_equal(ticket->thread, pthread_self()) != 0)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_ticket_wait: %p would wait for the function that calls this",
-                          (void *)handle);
+    if (vmm__ticket_is_run_here(ticket))
+        return ticket_refuse(handle, "vmm_ticket_wait",
+                             "would wait for the function that calls this");
     if (!vmm__handle_close(handle))
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_ticket_wait: another thread waits for %p",
-                          (void *)handle);
+        return ticket_refuse(handle, "vmm_ticket_wait", "is waited for by another thread");
     return vmm__ticket_end(ticket);
 }
 

@@ -197,7 +197,42 @@ static void chunk_visit(struct walk *walk, const struct chunk *chunk)
     }
 }
 
-/* Visits the blocks that start in a place of a view, each as a chunk of its own. */
+/* Where the chunks under a range of a view stop to be asleep, or awake, as the first one is. */
+static uint64_t sleep_end(const struct vm *memory, struct range range)
+{
+    const struct arena *arena = &memory->arena;
+    uint64_t at = vmm__arena_granule(arena, range.address);
+    bool is_asleep = vmm__vm_chunk(memory, at)->is_asleep;
+    uint64_t address = range.address;
+    while (address < range.end && vmm__vm_chunk(memory, at)->is_asleep == is_asleep) {
+        const struct chunk *chunk = vmm__vm_chunk(memory, at);
+        at = vmm__chunk_mapping(memory, chunk, at) + chunk->granules;
+        address = vmm__arena_address(arena, at);
+    }
+    return vmm__min(address, range.end);
+}
+
+/* Visits a block in a view, and its memory as a chunk of its own. After a sleep that failed, only a part may be asleep. */
+static void view_block_visit(struct walk *walk, const struct block *block)
+{
+    const struct vm *memory = &walk->cache->vm;
+    struct range range = { .address = block->address, .end = vmm__block_end(block) };
+    while (range.address < range.end && !walk->ended) {
+        uint64_t end = sleep_end(memory, range);
+        bool is_asleep =
+            vmm__vm_chunk(memory, vmm__arena_granule(&memory->arena, range.address))->is_asleep;
+        item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
+                                     .state = is_asleep ? VMM_ITEM_ASLEEP : VMM_ITEM_LIVE,
+                                     .address = range.address,
+                                     .bytes = end - range.address,
+                                     .is_view = 1 });
+        if (range.address == block->address)
+            block_visit(walk, block, &range);
+        range.address = end;
+    }
+}
+
+/* Visits the blocks that start in a place of a view. */
 static void place_visit(struct walk *walk, const struct chunk *chunk, uint64_t granule)
 {
     const struct vm *memory = &walk->cache->vm;
@@ -209,16 +244,8 @@ static void place_visit(struct walk *walk, const struct chunk *chunk, uint64_t g
         walk->heap = heap;
         walk->block = NULL; /* the walk leaves the heap's extents */
         const struct block *block = walk->cache->directory.entries[at].first;
-        for (; block != NULL && !walk->ended; block = block->next) {
-            struct range range = { .address = block->address, .end = vmm__block_end(block) };
-            item_visit(walk,
-                       (vmm_item){ .kind = VMM_ITEM_CHUNK,
-                                   .state = chunk->is_asleep ? VMM_ITEM_ASLEEP : VMM_ITEM_LIVE,
-                                   .address = range.address,
-                                   .bytes = block->node.size,
-                                   .is_view = 1 });
-            block_visit(walk, block, &range);
-        }
+        for (; block != NULL && !walk->ended; block = block->next)
+            view_block_visit(walk, block);
     }
 }
 

@@ -104,7 +104,8 @@ struct vmm_cache {
     struct reserves reserves;
     struct transfers transfers; /* of contents of pools that sleep or wake: see pool/pool_sleep.h */
     struct backup *kept_backups; /* of pools that have ended, still pinned; grow_lock guards them */
-    struct ticket *tickets;      /* linked by next; grow_lock guards the list */
+    struct ticket *tickets;      /* linked by next; grow_lock guards both lists */
+    struct ticket *ended_tickets; /* their records */
     /* The lane that was locked last; NULL: none was, or the totals are shared. */
     _Atomic(struct lane *) active_lane;
     _Atomic uint8_t slow_path; /* not 0: no request takes the fast path: see alloc/alloc.h */

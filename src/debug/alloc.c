@@ -92,6 +92,18 @@ uint64_t vmm__debug_give(struct debug *debug)
     return atomic_load_explicit(&debug->given, memory_order_relaxed);
 }
 
+/* Another thread may have put the pool to sleep. */
+static vmm_status zeros_write(struct debug *debug, const struct record *record, uint64_t bytes)
+{
+    struct lane *lane;
+    vmm_status status = vmm__awake_lane_lock(debug->cache, "alloc", record->inner, &lane);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__driver_clear(debug->cache->driver, record->address, bytes, 0, record->stream);
+    vmm__biased_unlock(&lane->lock);
+    return status;
+}
+
 /* Writes the canaries around the block, and zeros into it. */
 static vmm_status block_prepare(struct debug *debug, struct record *record)
 {
@@ -103,7 +115,7 @@ static vmm_status block_prepare(struct debug *debug, struct record *record)
     uint64_t end = record->inner + record->inner_bytes;
     uint64_t zeros = record->is_watched ? record->bytes : end - record->address;
     if (status == VMM_OK && debug->zero && zeros > 0)
-        status = vmm__driver_clear(debug->cache->driver, record->address, zeros, 0, record->stream);
+        status = zeros_write(debug, record, zeros);
     return status;
 }
 

@@ -80,10 +80,15 @@ uint64_t vmm__vm_limit_bytes(const struct vm *vm)
     return vm->limit_bytes != 0 ? vmm__min(total, vm->limit_bytes) : total;
 }
 
+/* More may be reserved than the limit allows, if the program has lowered it. */
 static uint64_t short_bytes(uint64_t limit, uint64_t reserved, uint64_t bytes)
 {
-    uint64_t room = limit - vmm__min(limit, reserved);
-    return bytes - vmm__min(bytes, room);
+    uint64_t total;
+    if (bytes == 0)
+        return 0;
+    if (!vmm__add_checked(reserved, bytes, &total))
+        return UINT64_MAX;
+    return total - vmm__min(total, limit);
 }
 
 uint64_t vmm__account_short_bytes(const struct account *account, uint64_t bytes)

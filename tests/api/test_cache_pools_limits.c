@@ -48,7 +48,12 @@ CACHE_TEST(a_limit_below_what_is_reserved_refuses_more)
     vmm_pool *pool = pool_make(test, .name = "shrunk");
     void *block = pool_alloc(test, pool, 12 * MIB, 1);
     assert_ok(vmm_pool_limit_set(pool, 4 * MIB));
-    alloc_is_refused(test, pool, 2 * MIB, 1, "pool shrunk");
+    alloc_is_refused(test, pool, 2 * MIB, 1, "the limit of pool shrunk is 10.0 MiB too small");
+    assert_ok(vmm_pool_limit_set(pool, 0));
+    assert_ok(vmm_limit_set(test->cache, 4 * MIB));
+    alloc_is_refused(test, pool, 2 * MIB, 1, "; the limit is 10.0 MiB too small");
+    assert_ok(vmm_limit_set(test->cache, CACHE_LIMIT));
+    assert_ok(vmm_pool_limit_set(pool, 4 * MIB));
     block_free(test, block);
     block_free(test, pool_alloc(test, pool, 3 * MIB, 2));
     assert_ok(vmm_pool_destroy(pool, 0));

@@ -6,6 +6,8 @@
 #include "cache/cache.h"
 #include "driver/sim/sim.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum { LINE_BYTES = 512 };
@@ -43,6 +45,44 @@ CACHE_TEST(what_never_slept_survives_a_wake_that_fails)
             (void)order_fail(test, true, tenant.pool, wake);
         pool_wake(tenant.pool);
         (void)cache_trim(test, SIZE_MAX); /* releases what the driver refused to take */
+        tenant_check(test, &tenant);
+    }
+    assert_true(halves > 10);
+    pool_wake(tenant.pool);
+    tenant_end(test, &tenant);
+}
+
+/* A pool with a block in a view: see blocks_in_views_sleep. */
+static struct tenant tenant_with_view(struct cache_test *test)
+{
+    struct tenant tenant = { .pool = pool_make(test, VMM_ON_SLEEP_KEEP) };
+    for (unsigned i = 0; i < TENANT_BLOCKS; i += 2)
+        tenant_add(test, &tenant, i, 4 * MIB);
+    for (unsigned i = 0; i < TENANT_BLOCKS; i += 4) {
+        block_free(test, tenant.blocks[i]);
+        tenant.blocks[i] = NULL;
+    }
+    tenant_add(test, &tenant, 0, 12 * MIB);
+    assert_true(block_find(test, tenant.blocks[0]).is_view);
+    return tenant;
+}
+
+/* A sleep fails for good halfway: the walk tells what is asleep from what is not, under one block, too. */
+CACHE_TEST(a_walk_of_a_pool_that_is_half_asleep_adds_up)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    struct tenant tenant = tenant_with_view(test);
+    unsigned halves = 0;
+    for (uint64_t call = 1; order_fail(test, false, tenant.pool, call); call++) {
+        struct occupancy_scan scan = cache_scan(test);
+        vmm_stats stats = cache_stats(test);
+        halves += stats.asleep_bytes != 0 && stats.reserved_bytes.current != 0;
+        assert_int_equal(scan.chunk_bytes, stats.reserved_bytes.current);
+        assert_int_equal(scan.asleep_bytes, stats.asleep_bytes);
+        pool_wake(tenant.pool);
+        (void)cache_trim(test, SIZE_MAX); /* releases what the driver refused to take */
+        cache_verify(test);
         tenant_check(test, &tenant);
     }
     assert_true(halves > 10);
@@ -230,6 +270,44 @@ CACHE_TEST(pools_of_one_order_belong_to_it_until_its_end)
     assert_ok(vmm_pool_destroy(meddler.first, 0));
     tenant_check(test, &second);
     tenant_end(test, &second);
+}
+
+struct selfish {
+    vmm_cache *cache;
+    _Atomic(vmm_ticket *) ticket;
+    vmm_status waited;
+    vmm_status destroyed;
+};
+
+static void selfish_run(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    struct selfish *selfish = context;
+    (void)pool;
+    (void)address;
+    (void)bytes;
+    while (atomic_load(&selfish->ticket) == NULL)
+        (void)sched_yield();
+    selfish->waited = vmm_ticket_wait(atomic_load(&selfish->ticket));
+    selfish->destroyed = vmm_destroy(selfish->cache);
+}
+
+/* A function of a sleep runs on the thread of the ticket: it cannot wait for it, nor end the cache. */
+CACHE_TEST(a_function_of_a_sleep_ends_neither_its_ticket_nor_its_cache)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    struct selfish selfish = { .cache = test->cache };
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    vmm_ticket *ticket;
+    options.unmapping = selfish_run;
+    options.context = &selfish;
+    assert_ok(vmm_pool_sleep(&tenant.pool, 1, &options, &ticket));
+    atomic_store(&selfish.ticket, ticket);
+    assert_ok(vmm_ticket_wait(ticket));
+    assert_int_equal(selfish.waited, VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(selfish.destroyed, VMM_ERR_INVALID_ARGUMENT);
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
 }
 
 /* Each call of the driver fails in turn: two pools are both awake afterwards, or what could not wake sleeps. */

@@ -198,6 +198,23 @@ CACHE_TEST(a_wake_waits_for_idle_memory)
     tenant_end(test, &tenant);
 }
 
+/* More is reserved than the limit allows by now, so more than the wake needs must go. */
+CACHE_TEST(a_wake_below_a_lowered_limit_takes_idle_memory)
+{
+    struct tenant tenant = { .pool = pool_make(test, VMM_ON_SLEEP_KEEP) };
+    tenant_add(test, &tenant, 0, 20 * MIB);
+    pool_sleep(tenant.pool);
+    void *live = block_alloc(test, 20 * MIB, 1);
+    block_free(test, block_alloc(test, 60 * MIB, 1));
+    assert_ok(vmm_wait(test->cache));
+    assert_ok(vmm_limit_set(test->cache, 48 * MIB));
+    pool_wake(tenant.pool);
+    assert_ok(vmm_limit_set(test->cache, 0));
+    block_free(test, live);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
 /* A pool may be promised memory that a sleeping one had. */
 CACHE_TEST(a_wake_leaves_what_others_were_promised)
 {
@@ -265,6 +282,48 @@ CACHE_TEST(pressure_puts_a_pool_to_sleep)
     pool_wake(tenant.pool); /* takes the idle memory of the other pool */
     tenant_check(test, &tenant);
     tenant_end(test, &tenant);
+}
+
+/* The same with the pool that asks: it sleeps when the function returns, and serves no request. */
+enum { RELIEF_ALLOC, RELIEF_ALIGNED, RELIEF_COMMIT, RELIEF_RESIZE, RELIEF_REQUESTS };
+
+static vmm_status relief_request(struct cache_test *test, vmm_pool *pool, unsigned request,
+                                 void *block, void *reserved, void **out)
+{
+    switch (request) {
+    case RELIEF_ALLOC:
+        return vmm_alloc_from(pool, 60 * MIB, test->streams[1], out);
+    case RELIEF_ALIGNED:
+        return vmm_alloc_aligned(pool, 60 * MIB, 4 * MIB, test->streams[1], out);
+    case RELIEF_COMMIT:
+        return vmm_commit(test->cache, reserved, 0, 60 * MIB);
+    default:
+        return vmm_resize(test->cache, block, 100 * MIB, out);
+    }
+}
+
+CACHE_TEST(a_pool_that_pressure_puts_to_sleep_serves_no_request)
+{
+    for (unsigned request = 0; request < RELIEF_REQUESTS; request++) {
+        struct relief relief = { .calls = 0 };
+        void *reserved = NULL;
+        void *out = test;
+        cache_restart_with(test, .limit_bytes = 96 * MIB, .pressure = pool_relieve,
+                           .pressure_context = &relief);
+        struct tenant tenant = { .pool = pool_make(test, VMM_ON_SLEEP_KEEP) };
+        relief.pool = tenant.pool;
+        tenant_add(test, &tenant, 0, 60 * MIB);
+        assert_ok(vmm_reserve(tenant.pool, 60 * MIB, 0, test->streams[1], &reserved));
+        assert_status(relief_request(test, tenant.pool, request, tenant.blocks[0], reserved, &out),
+                      VMM_ERR_ASLEEP);
+        assert_int_equal(relief.calls, 1);
+        assert_ptr_equal(out, test);
+        assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+        pool_wake(tenant.pool);
+        tenant_check(test, &tenant);
+        block_free(test, reserved);
+        tenant_end(test, &tenant);
+    }
 }
 
 CACHE_MAIN()

@@ -1,11 +1,13 @@
 /* Pools sleep and wake, on tickets and in calls, while threads use other pools of the cache, free blocks of the sleeping
  * ones, and read reports. Also runs under ThreadSanitizer. */
+#define _GNU_SOURCE
 #include "support/tenant_support.h"
 
 #include "cache/cache.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 
 enum { SLEEPERS = 2, ORDERS = IS_SLOW_BUILD ? 8 : 40, SLOTS = 12, CROWD = 20 };
 
@@ -247,6 +249,147 @@ CACHE_TEST(a_crowd_of_pools_sleeps_at_once)
         block_free(test, blocks[i]);
         assert_ok(vmm_pool_destroy(pools[i], 0));
     }
+    cache_verify_empty(test);
+}
+
+/* ---- Work of the library ----------------------------------------------------------------------- */
+
+/* Before the driver gets the next clear or copy, another thread puts the pool to sleep, if it can. */
+static struct {
+    const struct driver_ops *real;
+    struct driver_ops table;
+    pthread_t thread;
+    vmm_pool *pool;
+    bool is_due;
+    vmm_status status;
+    atomic_bool has_slept;
+} late;
+
+enum { LATE_WAITS = 50, LATE_WAIT_NS = 1000000 };
+
+static void *late_main(void *context)
+{
+    (void)context;
+    late.status = vmm_pool_sleep(&late.pool, 1, NULL, NULL);
+    atomic_store(&late.has_slept, true);
+    return NULL;
+}
+
+static void late_begin(void)
+{
+    if (!late.is_due)
+        return;
+    late.is_due = false;
+    if (pthread_create(&late.thread, NULL, late_main, NULL) != 0)
+        abort();
+    const struct timespec pause = { .tv_nsec = LATE_WAIT_NS };
+    for (unsigned i = 0; i < LATE_WAITS && !atomic_load(&late.has_slept); i++)
+        (void)nanosleep(&pause, NULL);
+}
+
+static vmm_status late_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
+                             vmm_stream stream)
+{
+    late_begin();
+    return late.real->clear(driver, address, bytes, value, stream);
+}
+
+static vmm_status late_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                            vmm_stream stream)
+{
+    late_begin();
+    return late.real->copy(driver, to, from, bytes, stream);
+}
+
+static void late_arm(struct cache_test *test, vmm_pool *pool)
+{
+    late.pool = pool;
+    late.is_due = true;
+    atomic_store(&late.has_slept, false);
+    late.real = test->driver->ops;
+    late.table = *late.real;
+    late.table.clear = late_clear;
+    late.table.copy = late_copy;
+    test->driver->ops = &late.table;
+}
+
+static void late_end(struct cache_test *test)
+{
+    assert_false(late.is_due);
+    assert_int_equal(pthread_join(late.thread, NULL), 0);
+    test->driver->ops = late.real;
+    assert_ok(late.status);
+    pool_wake(late.pool);
+    work_verify(test);
+}
+
+/* A pool goes to sleep between an allocation and the clear of the new block, or the copy of a block that grows. */
+CACHE_TEST(a_sleep_waits_for_clears_and_copies_of_the_library)
+{
+    void *block = NULL;
+    void *longer = NULL;
+    cache_restart_with(test, .zero = VMM_ON);
+    vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    late_arm(test, pool);
+    assert_ok(vmm_alloc_from(pool, 100000, test->streams[1], &block));
+    late_end(test);
+    block_free(test, block);
+    assert_ok(vmm_pool_destroy(pool, 0));
+
+    cache_restart(test, NULL);
+    pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    assert_ok(vmm_alloc_from(pool, 100000, test->streams[1], &block));
+    block_fill(test, block, 100000, 5, 1);
+    late_arm(test, pool);
+    assert_ok(vmm_resize(test->cache, block, 200000, &longer));
+    late_end(test);
+    block_free(test, longer);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
+/* ---- Tickets ----------------------------------------------------------------------------------- */
+
+static _Atomic(vmm_ticket *) polled;
+
+static void *poll_main(void *context)
+{
+    struct worker *worker = context;
+    while (atomic_load(&workers_go_on)) {
+        int done = 7;
+        vmm_status status = vmm_ticket_poll(atomic_load(&polled), &done);
+        bool is_good = status == VMM_OK ? done == 0 || done == 1 : done == 7;
+        trouble_note(worker, is_good && (status == VMM_OK || status == VMM_ERR_INVALID_ARGUMENT),
+                     "a poll failed, or wrote what it should not");
+    }
+    return NULL;
+}
+
+/* A ticket ends while other threads poll it. */
+CACHE_TEST(tickets_end_while_threads_poll_them)
+{
+    enum { POLLERS = 2 };
+    struct worker pollers[POLLERS];
+    vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    void *block;
+    assert_ok(vmm_alloc_from(pool, MIB, test->streams[1], &block));
+    atomic_store(&workers_go_on, true);
+    for (unsigned i = 0; i < POLLERS; i++) {
+        pollers[i] = (struct worker){ .test = test };
+        assert_int_equal(pthread_create(&pollers[i].thread, NULL, poll_main, &pollers[i]), 0);
+    }
+    for (unsigned round = 0; round < 10 * ORDERS; round++) {
+        vmm_ticket *ticket;
+        assert_ok(round % 2 == 0 ? vmm_pool_sleep(&pool, 1, NULL, &ticket)
+                                 : vmm_pool_wake(&pool, 1, NULL, &ticket));
+        atomic_store(&polled, ticket);
+        assert_ok(vmm_ticket_wait(ticket));
+    }
+    atomic_store(&workers_go_on, false);
+    for (unsigned i = 0; i < POLLERS; i++)
+        assert_null(worker_join(&pollers[i]));
+    block_free(test, block);
+    assert_ok(vmm_pool_destroy(pool, 0));
     cache_verify_empty(test);
 }
 

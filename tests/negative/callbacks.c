@@ -59,6 +59,38 @@ static void memory_calls_try(vmm_cache *cache, const struct stage *stage)
     must_refuse(vmm_limit_set(cache, 1));
 }
 
+/* Calls that grow, share, or put to sleep. */
+static void pool_calls_try(vmm_cache *cache, const struct stage *stage)
+{
+    vmm_pool *pool = cache->pool.handle;
+    void *block = stage->blocks[6].address;
+    void *out = &out;
+    vmm_ticket *ticket = (vmm_ticket *)(void *)&ticket;
+    vmm_share *share = (vmm_share *)(void *)&share;
+    vmm_pool_phase phase = VMM_POOL_WAKING;
+    must_refuse(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    must_refuse(vmm_pool_sleep(&pool, 1, NULL, &ticket));
+    must_refuse(vmm_pool_wake(&pool, 1, NULL, &ticket));
+    must(ticket == (vmm_ticket *)(void *)&ticket);
+    must_refuse(vmm_pool_state(pool, &phase));
+    must(phase == VMM_POOL_WAKING);
+    must_refuse(vmm_backup_find(pool, block, &out));
+    must_refuse(vmm_backup_drop(pool));
+    must_refuse(vmm_alloc_aligned(pool, 1, 4096, NULL, &out));
+    must_refuse(vmm_pool_place(pool, block, 1, NULL));
+    must_refuse(vmm_reserve(pool, 1, 0, NULL, &out));
+    must_refuse(vmm_commit(cache, block, 0, 2 * MIB));
+    must_refuse(vmm_decommit(cache, block, 0, 2 * MIB));
+    must_refuse(vmm_resize(cache, block, 9 * MIB, &out));
+    must_refuse(vmm_name(cache, block, "nested"));
+    must_refuse(vmm_share_export(cache, block, &share));
+    must_refuse(vmm_share_import(cache, share, NULL, &out));
+    must(share == (vmm_share *)(void *)&share);
+    must(out == &out);
+    must_refuse(vmm_trace_stop(cache));
+    must_refuse(vmm_trace_note(cache, "nested"));
+}
+
 static void report_calls_try(vmm_cache *cache, const struct stage *stage)
 {
     vmm_stats stats = VMM_STATS_INIT;
@@ -116,6 +148,7 @@ static void nest_call(void)
         other_cache_use(nest.other);
     } else if (nest.calls < NEST_CALLS) {
         memory_calls_try(stage->cache, stage);
+        pool_calls_try(stage->cache, stage);
         report_calls_try(stage->cache, stage);
     }
     nest.calls++;

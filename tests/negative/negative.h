@@ -42,6 +42,7 @@ extern const struct negative_group negative_config;
 extern const struct negative_group negative_environment;
 extern const struct negative_group negative_graph_pools;
 extern const struct negative_group negative_pools;
+extern const struct negative_group negative_handles;
 extern const struct negative_group negative_callbacks;
 extern const struct negative_group negative_captures;
 extern const struct negative_group negative_structs;

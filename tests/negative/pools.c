@@ -61,9 +61,56 @@ static vmm_status call_walk(vmm_pool *pool)
     return vmm_pool_walk(pool, visit_continue, NULL);
 }
 
+static vmm_status call_aligned(vmm_pool *pool)
+{
+    void *out = &out;
+    vmm_status status = vmm_alloc_aligned(pool, 1, 4096, NULL, &out);
+    must(out == &out);
+    return status;
+}
+
+static vmm_status call_reserve(vmm_pool *pool)
+{
+    void *out = &out;
+    vmm_status status = vmm_reserve(pool, 1, 0, NULL, &out);
+    must(out == &out);
+    return status;
+}
+
+static vmm_status call_sleep(vmm_pool *pool)
+{
+    vmm_ticket *ticket = (vmm_ticket *)(void *)&ticket;
+    vmm_status status = vmm_pool_sleep(&pool, 1, NULL, &ticket);
+    must(ticket == (vmm_ticket *)(void *)&ticket);
+    return status;
+}
+
+static vmm_status call_wake(vmm_pool *pool)
+{
+    return vmm_pool_wake(&pool, 1, NULL, NULL);
+}
+
+static vmm_status call_state(vmm_pool *pool)
+{
+    vmm_pool_phase phase = VMM_POOL_WAKING;
+    vmm_status status = vmm_pool_state(pool, &phase);
+    must(phase == VMM_POOL_WAKING);
+    return status;
+}
+
+static vmm_status call_backup_find(vmm_pool *pool)
+{
+    void *host = &host;
+    vmm_status status = vmm_backup_find(pool, &pool, &host);
+    must(host == &host);
+    return status;
+}
+
 static vmm_status (*const calls[])(vmm_pool *pool) = {
-    call_alloc, call_place, call_destroy,  call_route,       call_limit,      call_trim,
-    call_stats, call_walk,  vmm_pool_push, vmm_pool_unroute, vmm_pool_retain, vmm_pool_drop
+    call_alloc,    call_place,       call_destroy,    call_route,       call_limit,
+    call_trim,     call_stats,       call_walk,       call_aligned,     call_reserve,
+    call_sleep,    call_wake,        call_state,      call_backup_find, vmm_backup_drop,
+    vmm_pool_push, vmm_pool_unroute, vmm_pool_retain, vmm_pool_drop
 };
 
 enum { CALLS = sizeof calls / sizeof calls[0] };
@@ -190,6 +237,7 @@ static vmm_status wrong_kind(struct stage *stage, uint64_t kind)
     return options_refuse(stage, &options);
 }
 
+/* Only a sleep may say "as the pool". */
 static vmm_status wrong_on_sleep(struct stage *stage, uint64_t on_sleep)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;

@@ -14,9 +14,9 @@
 enum { MOST_CASES = 400, NAME_BYTES = 96, DEADLOCK_SECONDS = 60, EXIT_SKIPPED = 77 };
 
 static const struct negative_group *const groups[] = {
-    &negative_double_frees, &negative_pointers,    &negative_sizes,    &negative_nulls,
-    &negative_config,       &negative_environment, &negative_captures, &negative_graph_pools,
-    &negative_pools,        &negative_callbacks,   &negative_structs,
+    &negative_double_frees, &negative_pointers,    &negative_sizes,     &negative_nulls,
+    &negative_config,       &negative_environment, &negative_captures,  &negative_graph_pools,
+    &negative_pools,        &negative_handles,     &negative_callbacks, &negative_structs,
 };
 enum { GROUPS = sizeof groups / sizeof groups[0] };
 

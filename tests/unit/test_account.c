@@ -111,7 +111,9 @@ ENGINE_TEST(an_account_has_a_limit)
     assert_status(vmm__vm_map(&engine->memory, account, 8, 2, 2), VMM_ERR_DEVICE_OOM);
     assert_non_null(strstr(vmm_last_error(), "pool engine: limit of 8388608 bytes"));
     account->limit_bytes = GRANULE; /* below what is reserved */
-    assert_int_equal(vmm__account_short_bytes(account, GRANULE), GRANULE);
+    assert_int_equal(vmm__account_short_bytes(account, 0), 0);
+    assert_int_equal(vmm__account_short_bytes(account, GRANULE), 3 * GRANULE);
+    assert_int_equal(vmm__account_short_bytes(account, UINT64_MAX), UINT64_MAX);
     engine_check(engine);
 }
 

@@ -189,6 +189,20 @@ struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t *address)
     return NULL;
 }
 
+vmm_status vmm__awake_lane_lock(struct vmm_cache *cache, const char *function, uint64_t address,
+                                struct lane **out)
+{
+    struct heap *heap = vmm__free_lane_lock(cache, &address);
+    if (heap == NULL)
+        return vmm__block_ref_none(function, NULL, address);
+    vmm_status status = vmm__lane_asleep_check(function, heap->lane);
+    if (status == VMM_OK)
+        *out = heap->lane;
+    else
+        vmm__biased_unlock(&heap->lane->lock);
+    return status;
+}
+
 bool vmm__alloc_is_import(struct vmm_cache *cache, uint64_t address)
 {
     const struct heap *owner = vmm__alloc_heap_of(cache, address);

@@ -106,6 +106,11 @@ static inline struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *a
 /* The same, and locks the heap's lane. NULL: no lane is locked. */
 struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t *address);
 
+/* Locks the lane of a live block, so that its pool cannot go to sleep until the caller has submitted work on the block.
+ * ERR_ASLEEP, ERR_UNKNOWN_POINTER: no lane is locked. */
+vmm_status vmm__awake_lane_lock(struct vmm_cache *cache, const char *function, uint64_t address,
+                                struct lane **out);
+
 /* Whether a live imported block begins at an address. */
 bool vmm__alloc_is_import(struct vmm_cache *cache, uint64_t address);
 

@@ -96,8 +96,12 @@ static vmm_status refill_sourced(struct vmm_cache *cache, const struct request *
     return vmm__lane_take_locked(request->lane, request->bytes, out);
 }
 
+/* While a step of the reclaim held no lock, the pool may have gone to sleep. */
 static vmm_status refill_once(struct vmm_cache *cache, const struct request *request, void **out)
 {
+    vmm_status status = vmm__lane_asleep_check("alloc", request->lane);
+    if (status != VMM_OK)
+        return status;
     vmm__lanes_touch(&cache->lanes, request->lane);
     vmm__lane_counters_flush(request->lane);
     if (request->growth != NULL)
@@ -113,9 +117,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     VMM_ASSERT_HELD(&request->lane->lock);
-    vmm_status status = vmm__lane_asleep_check("alloc", request->lane);
-    if (status == VMM_OK)
-        status = refill_once(cache, request, out);
+    vmm_status status = refill_once(cache, request, out);
     if (!vmm__is_oom(status))
         return status;
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);

@@ -1,6 +1,7 @@
 /* The sleep or the wake of one pool: see pool_sleep.h. */
 #include "cache/pool/pool_sleep.h"
 #include "base/arith.h"
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "cache/reclaim/trim.h"
@@ -250,8 +251,10 @@ static vmm_status chunks_sleep(struct pool_sleep *work, uint64_t from, uint64_t 
 static void mappings_tell(const struct pool_sleep *work, vmm_sleep_fn function)
 {
     const struct vm *vm = &work->cache->vm;
+    struct callback callback;
     if (function == NULL)
         return;
+    vmm__callback_begin(&callback, work->cache, false);
     for (uint64_t i = 0; i < work->chunks.count; i++) {
         const struct chunk *chunk = chunk_of(work, i);
         uint64_t bytes = vmm__chunk_bytes(vm, chunk);
@@ -260,6 +263,7 @@ static void mappings_tell(const struct pool_sleep *work, vmm_sleep_fn function)
         for (uint64_t at = chunk->place; at != NO_GRANULE; at = vm->next_places[at])
             function(context, work->pool->handle, vmm__arena_address(&vm->arena, at), bytes);
     }
+    vmm__callback_end(&callback);
 }
 
 /* ---- One pool ------------------------------------------------------------------------------ */
@@ -488,6 +492,8 @@ static void pool_wake_undo(struct pool_sleep *work)
 {
     uint64_t done;
     struct error_line line;
+    if (work->has_unfinished) /* the driver may refuse once */
+        copies_wait_quietly(work);
     if (work->has_unfinished)
         return;
     vmm__error_save(&line);

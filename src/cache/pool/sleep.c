@@ -65,7 +65,7 @@ static bool is_exported(const struct pool *pool)
 static const char *begin_obstacle(const struct pool *pool, vmm_pool_phase from)
 {
     if (pool->phase != from)
-        return "goes to sleep or wakes in another call, or is named twice";
+        return "goes to sleep or wakes in another call";
     if (vmm__pool_has_source(pool))
         return "has a source, whose memory cannot be unmapped";
     return from == VMM_POOL_AWAKE && is_exported(pool) ? "has exported blocks" : NULL;

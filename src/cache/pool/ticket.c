@@ -7,22 +7,52 @@
 
 #include <string.h>
 
-static void ticket_free(struct ticket *ticket)
+/* The ticket whose order this thread carries out; NULL: none. */
+static _Thread_local const struct ticket *current;
+
+static void pools_free(struct ticket *ticket)
 {
     vmm__host_free(ticket->order.pools, ticket->capacity * sizeof *ticket->order.pools);
-    vmm__host_free(ticket, sizeof *ticket);
+    ticket->order.pools = NULL;
+}
+
+/* Takes the record of a ticket that has ended, or makes one. NULL: no host memory. */
+static struct ticket *record_take(struct vmm_cache *cache)
+{
+    vmm__fair_lock(&cache->grow_lock);
+    struct ticket *ticket = cache->ended_tickets;
+    if (ticket != NULL)
+        cache->ended_tickets = ticket->next;
+    vmm__fair_unlock(&cache->grow_lock);
+    if (ticket != NULL)
+        return ticket;
+    ticket = vmm__host_alloc(1, sizeof *ticket);
+    if (ticket != NULL)
+        ticket->cache = cache;
+    return ticket;
+}
+
+static void record_give(struct ticket *ticket)
+{
+    struct vmm_cache *cache = ticket->cache;
+    pools_free(ticket);
+    vmm__fair_lock(&cache->grow_lock);
+    ticket->next = cache->ended_tickets;
+    cache->ended_tickets = ticket;
+    vmm__fair_unlock(&cache->grow_lock);
 }
 
 static struct ticket *ticket_make(const struct sleep_order *order)
 {
-    struct ticket *ticket = vmm__host_alloc(1, sizeof *ticket);
+    struct ticket *ticket = record_take(order->cache);
     if (ticket == NULL)
         return NULL;
     ticket->order = *order;
     ticket->capacity = order->count + 1;
     ticket->order.pools = vmm__host_alloc(ticket->capacity, sizeof *ticket->order.pools);
+    atomic_store_explicit(&ticket->is_done, false, memory_order_relaxed);
     if (ticket->order.pools == NULL) {
-        vmm__host_free(ticket, sizeof *ticket);
+        record_give(ticket);
         return NULL;
     }
     memcpy(ticket->order.pools, order->pools, order->count * sizeof *order->pools);
@@ -32,6 +62,7 @@ static struct ticket *ticket_make(const struct sleep_order *order)
 static void *ticket_main(void *context)
 {
     struct ticket *ticket = context;
+    current = ticket;
     ticket->status = vmm__sleep_run(&ticket->order);
     vmm__error_save(&ticket->line);
     atomic_store_explicit(&ticket->is_done, true, memory_order_release);
@@ -63,7 +94,7 @@ vmm_status vmm__ticket_open(const struct sleep_order *order, vmm_ticket **out)
         return vmm__error(VMM_ERR_HOST_OOM, "sleep: no host memory for a ticket");
     ticket->handle = vmm__handle_open(HANDLE_TICKET, ticket);
     if (ticket->handle == NULL) {
-        ticket_free(ticket);
+        record_give(ticket);
         return vmm__error(VMM_ERR_HOST_OOM, "sleep: the process has no handle left for a ticket");
     }
     list_enter(order->cache, ticket);
@@ -73,19 +104,33 @@ vmm_status vmm__ticket_open(const struct sleep_order *order, vmm_ticket **out)
     }
     list_leave(order->cache, ticket);
     (void)vmm__handle_close(ticket->handle);
-    ticket_free(ticket);
+    record_give(ticket);
     return vmm__error(VMM_ERR_HOST_OOM, "sleep: could not start a thread");
+}
+
+bool vmm__ticket_is_run_here(const struct ticket *ticket)
+{
+    return current == ticket;
 }
 
 vmm_status vmm__ticket_end(struct ticket *ticket)
 {
     (void)pthread_join(ticket->thread, NULL);
-    list_leave(ticket->order.cache, ticket);
+    list_leave(ticket->cache, ticket);
     vmm_status status = ticket->status;
     if (status != VMM_OK)
         vmm__error_restore(&ticket->line);
-    ticket_free(ticket);
+    record_give(ticket);
     return status;
+}
+
+static void records_free(struct vmm_cache *cache)
+{
+    while (cache->ended_tickets != NULL) {
+        struct ticket *ticket = cache->ended_tickets;
+        cache->ended_tickets = ticket->next;
+        vmm__host_free(ticket, sizeof *ticket);
+    }
 }
 
 void vmm__tickets_end(struct vmm_cache *cache)
@@ -96,5 +141,6 @@ void vmm__tickets_end(struct vmm_cache *cache)
         (void)vmm__handle_close(cache->tickets->handle);
         (void)vmm__ticket_end(cache->tickets);
     }
+    records_free(cache);
     vmm__error_restore(&line);
 }

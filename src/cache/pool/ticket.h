@@ -1,8 +1,11 @@
 /*
  * Tickets: sleeps and wakes that a thread of the library carries out. See vmm_ticket.
  *
- * Owns: the thread of each ticket. Invariant: a ticket is in the list of its cache until a thread waits for it, or the
- * cache ends. May be called by: api. Locks: the grow lock guards the list.
+ * Owns: the thread of each ticket. Invariants:
+ *  1. a ticket is in the list of its cache until a thread waits for it, or the cache ends;
+ *  2. the record of a ticket that has ended serves later ones, and is freed with its cache: a thread that polls may read
+ *     it while another one ends the ticket.
+ * May be called by: api. Locks: the grow lock guards the lists.
  */
 #ifndef VMM_CACHE_POOL_TICKET_H
 #define VMM_CACHE_POOL_TICKET_H
@@ -13,6 +16,7 @@
 #include <pthread.h>
 
 struct ticket {
+    struct vmm_cache *cache; /* the record's, as long as it exists */
     struct ticket *next;
     vmm_ticket *handle;
     struct sleep_order order; /* with a copy of the pools */
@@ -26,10 +30,13 @@ struct ticket {
 /* Carries out an order that has begun, on a thread of its own. ERR_HOST_OOM: the order has not been carried out. */
 vmm_status vmm__ticket_open(const struct sleep_order *order, vmm_ticket **out);
 
-/* Waits for a ticket whose handle the caller has closed, and frees it. Returns what the work returned. */
+/* Waits for a ticket whose handle the caller has closed, and ends it. Returns what the work returned. */
 vmm_status vmm__ticket_end(struct ticket *ticket);
 
-/* Waits for all tickets of a cache, and frees them. */
+/* Whether the calling thread carries out the order of this ticket. */
+bool vmm__ticket_is_run_here(const struct ticket *ticket);
+
+/* Waits for all tickets of a cache, and frees their records. */
 void vmm__tickets_end(struct vmm_cache *cache);
 
 #endif

@@ -215,9 +215,10 @@ static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, cons
     uint64_t reserved = vmm__stat_now(&memory->reserved_bytes);
     struct room room = { .left = most > reserved ? most - reserved : 0 };
     if (grow_bytes > room.left) {
+        short_bytes = grow_bytes - room.left + (reserved - vmm__min(reserved, most));
         line_add(line, "; the %s is %s too small", limited ? "limit" : "device",
-                 vmm__size_text(grow_bytes - room.left).text);
-        return grow_bytes - room.left;
+                 vmm__size_text(short_bytes).text);
+        return short_bytes;
     }
     short_bytes = vmm__vm_short_bytes(memory, &pool->account, grow_bytes);
     if (short_bytes > 0) {

@@ -162,6 +162,12 @@ bool sweep_may_fire(void)
     }
 }
 
+bool sweep_has_clones(void)
+{
+    return sweep_points.mode == MODE_COUNT || sweep_points.mode == MODE_SWEEP ||
+           sweep_points.mode == MODE_CHILD;
+}
+
 bool sweep_goes_on(void)
 {
     return sweep_points.goes_on;

@@ -88,6 +88,9 @@ void sweep_shim(struct driver *driver);
 /* As fork(), but without its handlers: 0 in the child. The process must have no other thread. */
 pid_t sweep_clone(void);
 
+/* Whether the run makes clones, or is one. */
+bool sweep_has_clones(void);
+
 /* ---- For the command --------------------------------------------------------------------------- */
 
 /* The run to come counts points only. Returns about how many children a sweep would have made of it. */

@@ -86,6 +86,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
     int code;
     if (sweep_point(SWEEP_CALL_pthread_create, &code))
         return code;
+    if (sweep_has_clones()) /* they would wait for threads that only their parent has */
+        return EAGAIN;
     return __real_pthread_create(thread, attributes, start, context);
 }
 
