@@ -1082,7 +1082,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_
  * Threads:  any.
  * On failure: ERR_DEVICE_OOM as vmm_alloc_from(), after the same attempts; ERR_UNKNOWN_POINTER (not such a block),
  *           ERR_INVALID_ARGUMENT (not whole units; beyond the block; NULL cache; with vmm_config.zero, the block's stream
- *           has ended), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
+ *           has ended; if a new stream has its handle, that one clears the memory), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
  */
 VMM_API vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes);
 

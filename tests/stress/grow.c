@@ -179,10 +179,26 @@ static struct part part_draw(const struct model_block *block, const struct opera
                           .units = model_units(count) << first };
 }
 
+/* The stream on which the cache clears and copies a block: its own, or if that has ended the one that has its handle now;
+ * MODEL_STREAMS: none. */
+static unsigned stream_of(const struct stress *stress, const struct model_block *block)
+{
+    unsigned stream = 0;
+    if (block->stream != MODEL_STREAMS)
+        return block->stream;
+    while (stream < stress->stream_count && (stress->streams[stream] != block->handle ||
+                                             stress_is_captured(stress, STREAM_BIT(stream))))
+        stream++;
+    return stream == stress->stream_count ? MODEL_STREAMS : stream;
+}
+
 /* New units are zeros, if the cache promises that. */
 static void units_verify(struct stress *stress, const struct model_block *block, uint64_t units)
 {
     struct model_block unit = *block;
+    unsigned cleaner = stream_of(stress, block);
+    if (stress->config.zero != 0 && cleaner != MODEL_STREAMS && cleaner != block->stream)
+        stress_stream_follows(stress, stress_block_keeper(block), cleaner);
     if (block->stream == MODEL_STREAMS || stress_is_captured(stress, STREAM_BIT(block->stream)))
         return;
     unit.requested_bytes = block->unit_bytes;
@@ -362,18 +378,6 @@ static uint64_t copies_of(struct stress *stress)
     if (stress->shared != NULL)
         return 0;
     return stress_stats(stress).allocations.allocated - stress->model.allocations.allocated;
-}
-
-/* The stream that copies a block: its own, or if that has ended the one that has its handle now; MODEL_STREAMS: none. */
-static unsigned stream_of(const struct stress *stress, const struct model_block *block)
-{
-    unsigned stream = 0;
-    if (block->stream != MODEL_STREAMS)
-        return block->stream;
-    while (stream < stress->stream_count && (stress->streams[stream] != block->handle ||
-                                             stress_is_captured(stress, STREAM_BIT(stream))))
-        stream++;
-    return stream == stress->stream_count ? MODEL_STREAMS : stream;
 }
 
 /* Lets the copy come between the work on a block so far and later work. Its own stream does so anyway. */
