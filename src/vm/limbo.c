@@ -63,6 +63,28 @@ void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline 
     atomic_fetch_add_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
 }
 
+void vmm__limbo_prolong(struct chunk *chunk, struct timeline *timeline, uint64_t epoch)
+{
+    struct limbo_wait *wait = NULL;
+    if (chunk->timeline == timeline) {
+        chunk->epoch = epoch;
+        return;
+    }
+    if (chunk->timeline != NULL && (wait = vmm__host_alloc(1, sizeof *wait)) == NULL) {
+        (void)vmm__timeline_wait(timeline, epoch);
+        return;
+    }
+    if (wait != NULL) {
+        *wait = (struct limbo_wait){ .timeline = chunk->timeline,
+                                     .epoch = chunk->epoch,
+                                     .next = chunk->waits };
+        chunk->waits = wait;
+    }
+    chunk->timeline = timeline;
+    chunk->epoch = epoch;
+    vmm__timeline_refer(timeline);
+}
+
 void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk)
 {
     uint64_t bytes = held_bytes(vm, chunk);

@@ -325,6 +325,9 @@ void vmm__limbo_put(struct vm *vm, struct chunk *chunk, struct timeline *timelin
 void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline *timeline,
                             uint64_t epoch, struct limbo_wait *waits);
 
+/* Lets a chunk in limbo wait for later work, too. Without host memory it waits for that work at once. */
+void vmm__limbo_prolong(struct chunk *chunk, struct timeline *timeline, uint64_t epoch);
+
 /* Takes a mapped chunk out of limbo again. */
 void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk);
 

@@ -140,6 +140,28 @@ ENGINE_TEST(limbo_waits_for_its_epoch)
     engine_check(engine);
 }
 
+/* A chunk without work, one with work of the same stream, and one with work of another. */
+ENGINE_TEST(limbo_waits_for_later_work_too)
+{
+    struct timeline *timeline = &engine->lane->timeline;
+    struct timeline *other = &engine->other->timeline;
+    engine_map(engine, 0, 12, 4);
+    limbo_put_all(engine, 0, 4, NULL, 0);
+    limbo_put_all(engine, 4, 4, timeline, 0);
+    engine_make_busy(engine, engine_address(engine, 8), 2 * GRANULE, 2);
+    limbo_put_all(engine, 8, 4, other, vmm__timeline_now(other));
+    for (uint64_t granule = 0; granule < 12; granule += 4) {
+        struct chunk *chunk = vmm__vm_chunk(&engine->memory, granule);
+        engine_make_busy(engine, engine_address(engine, granule + 2), 2 * GRANULE, 1);
+        vmm__limbo_prolong(chunk, timeline, vmm__timeline_now(timeline));
+    }
+    assert_int_equal(engine_drain(engine), 0);
+    assert_int_equal(mismatches(engine->driver), 0);
+    assert_int_equal(engine_drain(engine), 12 * GRANULE);
+    assert_int_equal(engine->driver->stalls, 0);
+    engine_check(engine);
+}
+
 ENGINE_TEST(host_can_wait_for_limbo)
 {
     struct timeline *timeline = &engine->lane->timeline;

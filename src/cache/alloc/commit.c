@@ -113,8 +113,8 @@ static void units_undo(struct vmm_cache *cache, const struct part *part)
         struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (chunk != NULL && chunk->state == CHUNK_HELD && chunk->epoch == EPOCH_NEW)
             vmm__limbo_put(&cache->vm, chunk, timeline, now);
-        else if (chunk != NULL && chunk->state == CHUNK_LIMBO && chunk->timeline == timeline)
-            chunk->epoch = now;
+        else if (chunk != NULL && chunk->state == CHUNK_LIMBO)
+            vmm__limbo_prolong(chunk, timeline, now);
     }
     (void)vmm__limbo_drain(&cache->vm, NULL);
     vmm__error_restore(&line);
