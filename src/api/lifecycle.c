@@ -325,8 +325,8 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__monitor_end(cache);
     vmm__tickets_end(cache);
     vmm__pools_close(cache);
+    vmm__ticker_stop(&cache->ticker); /* its polls check what follows */
     vmm__exports_leave(cache);
-    vmm__ticker_stop(&cache->ticker);
     vmm__routes_end(&cache->routes);
     struct error_line line;
     vmm__error_save(&line);
