@@ -166,11 +166,6 @@ static void *object_publish(struct lane *lane, struct slab *slab, uint64_t bytes
     return address_publish(lane, &lane->small, slab->block, vmm__slab_address(slab, object));
 }
 
-static __attribute__((noinline)) bool must_gather(const struct lane *lane)
-{
-    return lane->refills == 0 && vmm__pool_should_gather(lane->pool, lane);
-}
-
 /* The two functions below are not inlined, so that the fast path needs no stack frame. */
 static __attribute__((noinline)) vmm_status object_open(struct lane *lane, uint32_t class_index,
                                                         uint64_t bytes, void **out)
@@ -185,7 +180,7 @@ static __attribute__((noinline)) vmm_status
 block_take(struct lane *lane, struct heap *heap, uint64_t block_bytes, uint64_t bytes, void **out)
 {
     struct block *block;
-    if (bytes >= lane->gather_bytes && must_gather(lane))
+    if (vmm__lane_should_gather(lane, bytes) && lane->refills == 0)
         return VMM__NO_FIT;
     vmm_status status = vmm__heap_take(heap, block_bytes, &block);
     if (status == VMM__NO_FIT)

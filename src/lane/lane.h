@@ -131,6 +131,12 @@ static inline bool vmm__lane_is_retained(const struct lane *lane)
     return vmm__pool_is_retained(lane->pool);
 }
 
+/* Whether a request gathers before it uses the lane's own memory. The caller holds the lane's lock. */
+static inline bool vmm__lane_should_gather(const struct lane *lane, uint64_t bytes)
+{
+    return bytes >= lane->gather_bytes && vmm__pool_should_gather(lane->pool, lane);
+}
+
 /* ERR_ASLEEP if the pool of a lane, which is locked, is not awake. */
 static inline vmm_status vmm__lane_asleep_check(const char *call, const struct lane *lane)
 {

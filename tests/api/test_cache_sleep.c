@@ -427,43 +427,6 @@ CACHE_TEST(tickets_carry_out_sleep_and_wake)
     assert_status(vmm_ticket_wait(ticket), VMM_ERR_INVALID_ARGUMENT);
 }
 
-struct own_wait {
-    _Atomic(vmm_ticket *) ticket;
-    _Atomic(vmm_status) status;
-};
-
-static void own_wait(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
-{
-    struct own_wait *own = context;
-    vmm_ticket *ticket;
-    (void)pool;
-    (void)address;
-    (void)bytes;
-    do
-        ticket = atomic_load(&own->ticket);
-    while (ticket == NULL);
-    atomic_store(&own->status, vmm_ticket_wait(ticket));
-}
-
-CACHE_TEST(no_ticket_waits_for_itself)
-{
-    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
-    struct own_wait own = { NULL, VMM_OK };
-    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
-    vmm_ticket *ticket;
-    options.unmapping = own_wait;
-    options.context = &own;
-    assert_ok(vmm_pool_sleep(&tenant.pool, 1, &options, &ticket));
-    atomic_store(&own.ticket, ticket);
-    while (atomic_load(&own.status) == VMM_OK) { /* it has not been refused yet */
-    }
-    assert_ok(vmm_ticket_wait(ticket));
-    assert_int_equal(own.status, VMM_ERR_INVALID_ARGUMENT);
-    pool_wake(tenant.pool);
-    tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
-}
-
 struct ranges_told {
     uint64_t unmapped_bytes;
     uint64_t mapped_bytes;

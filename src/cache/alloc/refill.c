@@ -23,8 +23,7 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
 {
     const struct demand *demand = &request->demand;
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
-    if (request->bytes >= request->lane->gather_bytes &&
-        vmm__pool_should_gather(request->lane->pool, request->lane))
+    if (vmm__lane_should_gather(request->lane, request->bytes))
         (void)gather(cache, demand);
     vmm_status status = vmm__lane_take_locked(request->lane, request->bytes, out);
     if (status == VMM__NO_FIT && vmm__split(cache, demand->heap, demand->bytes))

@@ -118,6 +118,15 @@ static void *allocate_in(const MempoolId_t &id, size_t bytes)
     return block;
 }
 
+/* Makes a pool with one block, and registers it. */
+static void *register_in(const MempoolId_t &id, size_t bytes, communicator &ranks)
+{
+    shim().createOrIncrefPool(0, id);
+    void *block = allocate_in(id, bytes);
+    ranks.add(id);
+    return block;
+}
+
 /* ---- Sleep ---------------------------------------------------------------------------------- */
 
 /* As Python's sleep() and wake() call the library. */
@@ -182,9 +191,7 @@ TEST(a_pool_that_sleeps_is_not_registered)
     const MempoolId_t pool = pool_id();
     sleeper sleeper;
     communicator &ranks = first_communicator();
-    shim().createOrIncrefPool(0, pool);
-    void *block = allocate_in(pool, 20 * MIB);
-    ranks.add(pool);
+    void *block = register_in(pool, 20 * MIB, ranks);
     auto before = ranks.registered;
     assert_true(ranks.has(block, 20 * MIB));
     vmm_pool *sleeping = sleeper.of(pool);
@@ -215,9 +222,7 @@ TEST(a_pool_may_end_while_it_sleeps)
     sleeper sleeper;
     const MempoolId_t pool = pool_id();
     communicator &ranks = first_communicator();
-    shim().createOrIncrefPool(0, pool);
-    void *block = allocate_in(pool, 20 * MIB);
-    ranks.add(pool);
+    void *block = register_in(pool, 20 * MIB, ranks);
     vmm_pool *sleeping = sleeper.of(pool);
     assert_ok(sleeper.sleep(&sleeping, 1, &sleeper.options, nullptr));
     shim().releasePool(0, pool);
@@ -236,9 +241,7 @@ TEST(a_communicator_may_come_and_go_while_a_pool_sleeps)
     sleeper sleeper;
     communicator &early = first_communicator();
     communicator &late = communicator_make();
-    shim().createOrIncrefPool(0, pool);
-    void *block = allocate_in(pool, 20 * MIB);
-    early.add(pool);
+    void *block = register_in(pool, 20 * MIB, early);
     vmm_pool *sleeping = sleeper.of(pool);
     assert_ok(sleeper.sleep(&sleeping, 1, &sleeper.options, nullptr));
     late.add(pool);
@@ -293,9 +296,7 @@ TEST(threads_allocate_while_a_pool_sleeps)
     sleeper sleeper;
     const MempoolId_t pool = pool_id();
     communicator &ranks = first_communicator();
-    shim().createOrIncrefPool(0, pool);
-    void *block = allocate_in(pool, 20 * MIB);
-    ranks.add(pool);
+    void *block = register_in(pool, 20 * MIB, ranks);
     auto before = ranks.registered;
     std::vector<std::thread> threads;
     for (unsigned number = 0; number < 2; number++)
@@ -448,9 +449,7 @@ TEST(memory_that_leaves_its_pool_is_not_registered)
 {
     const MempoolId_t pool = pool_id();
     communicator &ranks = first_communicator();
-    shim().createOrIncrefPool(0, pool);
-    void *block = allocate_in(pool, 40 * MIB);
-    ranks.add(pool);
+    void *block = register_in(pool, 40 * MIB, ranks);
     shim().raw_delete(block);
     shim().releasePool(0, pool); /* without deregister_mem_pool() */
     shim().emptyCache();
