@@ -296,18 +296,19 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
 }
 
 /* Refuses a call inside one of the cache's callbacks, which would continue to use the cache. If several threads destroy
- * the same cache, the registry lets one of them succeed. */
+ * the same cache, the registry lets one of them succeed; the others must not read the cache, which that thread frees. */
 static vmm_status destroy_begin(const vmm_cache *cache)
 {
-    if (vmm__callback_is_in(cache, false))
+    if (vmm__callback_is_in(cache, false) || vmm__callback_is_in(cache, true))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_destroy: called inside a callback of this cache");
-    vmm_status status = vmm__cache_admit(cache, "vmm_destroy");
-    if (status == VMM_OK && !vmm__registry_remove(cache))
+    if (!vmm__registry_remove(cache))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_destroy: %p is not a cache: already destroyed?",
-                          (const void *)cache);
-    return status;
+                          "vmm_destroy: %p is not a cache, or was destroyed", (const void *)cache);
+    if (cache->generation == vmm__fork_generation())
+        return VMM_OK;
+    vmm__registry_add(cache);
+    return vmm__fork_refuse("vmm_destroy");
 }
 
 static vmm_status first_of(vmm_status first, vmm_status status)

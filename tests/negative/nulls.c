@@ -183,18 +183,24 @@ static void *cache_destroy(void *context)
     return NULL;
 }
 
-static vmm_status destroy_by_all_at_once(struct stage *stage, uint64_t value)
+static void destroy_race(struct stage *stage, struct race *race)
 {
-    (void)value;
-    struct race race = { .ended = 0 };
     pthread_t threads[THREADS];
-    must_ok(vmm__cache_create_on(NULL, stage->driver, &race.cache));
-    must(pthread_barrier_init(&race.barrier, NULL, THREADS) == 0);
+    race->ended = 0;
+    must_ok(vmm__cache_create_on(NULL, stage->driver, &race->cache));
+    must(pthread_barrier_init(&race->barrier, NULL, THREADS) == 0);
     for (int i = 0; i < THREADS; i++)
-        must(pthread_create(&threads[i], NULL, cache_destroy, &race) == 0);
+        must(pthread_create(&threads[i], NULL, cache_destroy, race) == 0);
     for (int i = 0; i < THREADS; i++)
         must(pthread_join(threads[i], NULL) == 0);
-    must(race.ended == 1 && pthread_barrier_destroy(&race.barrier) == 0);
+    must(race->ended == 1 && pthread_barrier_destroy(&race->barrier) == 0);
+}
+
+static vmm_status destroy_by_all_at_once(struct stage *stage, uint64_t races)
+{
+    struct race race;
+    for (uint64_t i = 0; i < races; i++)
+        destroy_race(stage, &race);
     return vmm_destroy(race.cache);
 }
 
@@ -367,7 +373,7 @@ static const struct negative_case cases[] = {
     DESTROYED("vmm_destroy", DESTROY),
     { "vmm_destroy of another object", NULL, call_with_another_object, DESTROY,
       VMM_ERR_INVALID_ARGUMENT, "is not a cache, or was destroyed", false },
-    { "vmm_destroy by four threads", NULL, destroy_by_all_at_once, 0, VMM_ERR_INVALID_ARGUMENT,
+    { "vmm_destroy by four threads", NULL, destroy_by_all_at_once, 100, VMM_ERR_INVALID_ARGUMENT,
       "is not a cache, or was destroyed", true },
     { "vmm_destroy of 400 caches, one twice", NULL, many_caches, 400, VMM_ERR_INVALID_ARGUMENT,
       "is not a cache, or was destroyed", true },
