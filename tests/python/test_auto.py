@@ -98,6 +98,19 @@ assert vmmcache.is_installed()
             self.assertTrue(said.startswith("vmmcache: "), said)
         self.assertEqual(self.told(TELL, VMMCACHE_AUTOINSTALL="strict").splitlines(), ["early []", "installed True"])
 
+    def test_strict_ends_the_process_also_from_a_thread(self):
+        code = """
+import threading
+print('before')
+thread = threading.Thread(target=lambda: __import__('torch'))
+thread.start()
+thread.join()
+print('ran')
+"""
+        status, said = run_python(code, PYTHONPATH=self.paths(), VMMCACHE_AUTOINSTALL="strict", VMM_LIMIT="8GB")
+        self.assertEqual((status, sorted(line.partition(": ")[0] for line in said.splitlines())),
+                         (1, ["before", "vmmcache"]), said)
+
     def test_strict_stays_when_torch_is_imported_again(self):
         said = self.told("""
 for _ in range(2):

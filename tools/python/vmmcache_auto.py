@@ -45,8 +45,18 @@ def _install():
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         if os.environ.get("VMMCACHE_AUTOINSTALL") == "strict":
-            sys.exit(f"vmmcache: {reason}")
+            _end(f"vmmcache: {reason}")
         print(f"vmmcache: PyTorch keeps its own allocator: {reason}", file=sys.stderr)
+
+
+def _end(line):
+    """Ends the process. In a thread that is not the main one, sys.exit() would end only that, without a word."""
+    import threading
+    if threading.current_thread() is threading.main_thread():
+        sys.exit(line)
+    print(line, file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os._exit(1)
 
 
 if "torch" not in sys.modules:

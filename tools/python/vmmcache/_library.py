@@ -137,6 +137,14 @@ def version() -> str:
     return load().vmm_version().decode()
 
 
+def c_string(what: str, text) -> bytes:
+    """Of a str, or of the bytes of a path. C would cut it at a zero byte."""
+    data = text if isinstance(text, bytes) else text.encode()
+    if b"\0" in data:
+        raise ValueError(f"{what} has a zero byte: {text!r}")
+    return data
+
+
 def last_error() -> str:
     """One line about this thread's last call that failed."""
     return load().vmm_last_error().decode(errors="replace")
