@@ -11,6 +11,8 @@ import vmmcache
 from support import MIB, run_python
 from vmmcache import _dlpack, _library
 
+ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
+
 IS_HOST = os.environ.get("VMM_DRIVER") == "host"
 
 
@@ -210,6 +212,12 @@ class DlpackTest(unittest.TestCase):
         ctypes.memset(managed.tensor.data, 7, 1000)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter)(pointer)
         self.assertEqual(_dlpack._shared, {})
+
+    def test_an_exception_on_its_way_stays(self):
+        """A capsule may end while one is."""
+        with self.assertRaises(ZeroDivisionError):
+            _ = [self.cache.alloc(1000).__dlpack__(), 1 / 0]
+        self.assertEqual(self.live(), 0)
 
     def test_another_stream_is_recorded(self):
         block = self.cache.alloc(1000, stream=16)

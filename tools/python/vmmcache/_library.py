@@ -69,6 +69,8 @@ _FUNCTIONS = {
     "vmm_torch_history_stop": (ctypes.c_int, []),
     "vmm_torch_snapshot_take": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(pointer)]),
     "vmm_torch_snapshot_drop": (None, [pointer]),
+    "vmm_torch_dlpack_delete": (None, [pointer]),
+    "vmm_torch_dlpack_end": (None, [pointer]),
 }
 
 _guard = Guard()
