@@ -42,12 +42,24 @@ class AutoTest(ProgramTest):
     def test_the_loader_of_torch_is_its_own_again(self):
         self.told("""
 import sys, torch
-assert 'exec_module' not in vars(torch.__spec__.loader)
+for loader in (torch.__loader__, torch.__spec__.loader):
+    assert type(loader).__module__ == '_frozen_importlib_external', loader
 assert not any(type(finder).__name__ == '_Watch' for finder in sys.meta_path)
 """)
 
     def test_a_program_without_torch_is_left_alone(self):
         self.assertEqual(self.told("import sys, json\nprint('vmmcache' in sys.modules)"), "False\n")
+
+    def test_a_program_may_look_for_torch_before(self):
+        """transformers and others do, to know whether it is there."""
+        self.assertEqual(self.told("""
+import importlib.util, os
+for _ in range(2):
+    spec = importlib.util.find_spec('torch')
+    assert spec.loader.get_filename('torch') == spec.origin and os.path.exists(spec.origin)
+import torch, vmmcache
+print(vmmcache.is_installed())
+""", VMMCACHE_AUTOINSTALL="strict"), "True\n")
 
     def test_a_failed_import_of_torch_can_be_tried_again(self):
         with tempfile.TemporaryDirectory() as folder:
