@@ -239,6 +239,8 @@ TEST(memory_is_shared)
                         c10::cuda::getCurrentCUDAStream(0)); /* of another allocator: nothing */
     assert_true(has(thrown<c10::NotImplementedError>([&] { (void)shim().shareIpcHandle(address); }),
                     "belongs to another process"));
+    assert_true(
+        has(thrown<c10::Error>([&] { shim().raw_delete(address); }), "memory of another process"));
     opened.reset();
     shim().raw_delete(block);
     assert_true(has(thrown<c10::Error>([&] { (void)shim().getIpcDevPtr(whole.handle); }),
