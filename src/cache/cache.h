@@ -249,12 +249,13 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache);
  * waits. */
 vmm_status vmm__cache_wait(struct vmm_cache *cache);
 
-/* The bytes of the block that serves a request of `bytes`. */
+/* The bytes of the block that serves a request of `bytes`; more than any arena has if they cannot be rounded up. */
 static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uint64_t bytes)
 {
     uint64_t block_bytes = vmm__lane_block_bytes(bytes);
-    return cache->no_caching ? vmm__align_up(block_bytes, cache->vm.arena.granule_bytes)
-                             : block_bytes;
+    if (cache->no_caching)
+        (void)vmm__align_up_checked(block_bytes, cache->vm.arena.granule_bytes, &block_bytes);
+    return block_bytes;
 }
 
 /* The lanes that a request searches for memory of other streams before it grows. A bound, so that the cost does not

@@ -844,6 +844,21 @@ CACHE_TEST(a_bad_alignment_is_refused_with_a_line)
     cache_verify_empty(test);
 }
 
+CACHE_TEST(an_aligned_block_larger_than_the_arena_is_refused_in_each_mode)
+{
+    const vmm_config configs[] = { CONFIG(.no_caching = VMM_ON), CONFIG(.debug = VMM_DEBUG_ON),
+                                   CONFIG(.zero = VMM_ON) };
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        void *out = test;
+        cache_restart(test, &configs[i]);
+        for (size_t bytes = SIZE_MAX; bytes > SIZE_MAX / 2; bytes -= SIZE_MAX / 16)
+            assert_status(vmm_alloc_aligned(pool_of(test), bytes, 4096, NULL, &out),
+                          VMM_ERR_ADDRESS_SPACE);
+        assert_ptr_equal(out, test);
+        cache_verify_empty(test);
+    }
+}
+
 /* ---- Names ---------------------------------------------------------------------------------- */
 
 static void assert_name(struct cache_test *test, void *block, const char *name)
