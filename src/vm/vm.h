@@ -349,9 +349,9 @@ vmm_status vmm__limbo_drain(struct vm *vm, uint64_t *released);
  * for limbo and vmm__vm_fini(). */
 vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk);
 
-/* Makes the host wait for the oldest chunk in limbo whose stream is not capturing, then drains.
- * VMM__NOTHING if there is none. */
-vmm_status vmm__limbo_wait(struct vm *vm, uint64_t *released);
+/* Makes the host wait for the oldest chunk in limbo, of an account or with NULL of all, whose stream is not capturing,
+ * then drains. VMM__NOTHING if there is none. */
+vmm_status vmm__limbo_wait(struct vm *vm, const struct account *account, uint64_t *released);
 
 /*
  * Makes memory of a source a chunk of an account, at granules that the caller took from the arena. ERR_INVALID_ARGUMENT: the

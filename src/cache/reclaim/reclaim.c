@@ -121,7 +121,10 @@ static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
 /* Mostly frees nothing yet, but fills limbo for the steps that wait. */
 static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
 {
-    if (need_of(cache, request).bytes <= cache->vm.limbo_bytes)
+    struct need need = need_of(cache, request);
+    uint64_t limbo_bytes =
+        need.pool == NULL ? cache->vm.limbo_bytes : need.pool->account.limbo_bytes;
+    if (need.bytes <= limbo_bytes)
         return VMM__NOTHING;
     uint64_t released_bytes = 0;
     if (idle_discard(cache, request, IDLE_ANY) > 0)
@@ -158,13 +161,12 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
     bool any = false;
     vmm_status status = VMM_OK;
     const struct pool *only = need_of(cache, request).pool;
-    if (only != NULL && only->account.limbo_bytes == 0)
-        return VMM__NOTHING;
+    const struct account *account = only == NULL ? NULL : &only->account;
     vmm__lane_unlock(request->lane);
     while (status == VMM_OK && released_bytes == 0 && !vmm__source_has_ready(cache) &&
            request->waits < WAITS_MOST) {
         request->waits++;
-        status = vmm__limbo_wait(&cache->vm, &released_bytes);
+        status = vmm__limbo_wait(&cache->vm, account, &released_bytes);
         any = any || status == VMM_OK;
     }
     vmm__lane_lock(request->lane);
@@ -239,11 +241,13 @@ static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request
     return ok_if(released_bytes > 0);
 }
 
-/* The bytes that compaction must free: what the request needs beyond the limit, or beyond what the device has free. */
-static uint64_t shortfall_bytes(struct vmm_cache *cache, const struct request *request)
+/* The bytes that compaction must free: what the request needs beyond a limit, or beyond what the device has free. */
+static uint64_t shortfall_bytes(const struct vmm_cache *cache, const struct need *need)
 {
     uint64_t limit_bytes = cache->vm.limit_bytes;
-    uint64_t grow_bytes = need_of(cache, request).grow_bytes;
+    uint64_t grow_bytes = need->grow_bytes;
+    if (need->pool != NULL)
+        return need->bytes;
     uint64_t total_bytes = vmm__stat_now(&cache->vm.reserved_bytes) + grow_bytes;
     uint64_t device_bytes = vmm__oom_device_bytes(cache);
     uint64_t bytes = grow_bytes - vmm__min(grow_bytes, device_bytes);
@@ -262,13 +266,17 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
     if (!vmm__compact_may(cache))
         return VMM__NOTHING;
     vmm__cache_counters_flush(cache, request->lane);
-    uint64_t bytes = shortfall_bytes(cache, request);
-    uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
-    uint64_t live_bytes = vmm__stat_now(&cache->totals.allocated_bytes);
+    struct need need = need_of(cache, request);
+    const struct pool *only = need.pool;
+    uint64_t bytes = shortfall_bytes(cache, &need);
+    uint64_t reserved_bytes =
+        vmm__stat_now(only == NULL ? &cache->vm.reserved_bytes : &only->account.reserved_bytes);
+    uint64_t live_bytes = vmm__stat_now(only == NULL ? &cache->totals.allocated_bytes
+                                                     : &only->totals.allocated_bytes);
     if (reserved_bytes < live_bytes + bytes || request->waits >= WAITS_MOST)
         return VMM__NOTHING;
     request->waits++;
-    vmm_status status = vmm__compact(cache, request->lane, bytes);
+    vmm_status status = vmm__compact(cache, request->lane, only, bytes);
     bool is_reported = status == VMM_OK || status == VMM_ERR_LOST || cache->vm.remap_pending > 0;
     return is_reported ? status : VMM__NOTHING;
 }

@@ -240,7 +240,7 @@ static vmm_status pinned_trim(struct vmm_cache *cache, uint64_t keep_bytes, uint
     uint64_t before = vmm__stat_now(&cache->vm.reserved_bytes) + *released;
     if (excess_bytes(&cache->vm, keep_bytes) == 0 || !vmm__compact_may(cache))
         return VMM_OK;
-    vmm_status status = vmm__compact(cache, NULL, excess_bytes(&cache->vm, keep_bytes));
+    vmm_status status = vmm__compact(cache, NULL, NULL, excess_bytes(&cache->vm, keep_bytes));
     uint64_t after = vmm__stat_now(&cache->vm.reserved_bytes);
     *released = before - vmm__min(before, after);
     return status == VMM__NOTHING ? VMM_OK : status;
