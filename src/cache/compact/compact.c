@@ -144,7 +144,8 @@ static vmm_status device_settle(struct compaction *compaction, struct lane *held
     struct trim_target target = { .bytes = compaction->wanted_bytes,
                                   .when = IDLE_FINISHED,
                                   .held = held,
-                                  .pool = compaction->pool };
+                                  .pool = compaction->pool,
+                                  .taker = held == NULL ? NULL : held->pool };
     (void)vmm__trim_idle(cache, &target);
     (void)vmm__limbo_drain(&cache->vm, NULL);
     return VMM_OK;

@@ -435,7 +435,9 @@ static void room_make_locked(struct pool_sleep *work)
     uint64_t total_bytes;
     if (vmm__driver_memory_info(cache->driver, &free_bytes, &total_bytes) == VMM_OK)
         short_bytes = vmm__max(short_bytes, asleep_bytes - vmm__min(asleep_bytes, free_bytes));
-    struct trim_target target = { .bytes = short_bytes, .when = IDLE_FINISHED };
+    struct trim_target target = { .bytes = short_bytes,
+                                  .when = IDLE_FINISHED,
+                                  .taker = work->pool };
     if (short_bytes > 0)
         (void)vmm__trim_idle(cache, &target);
     (void)vmm__limbo_drain(&cache->vm, NULL);

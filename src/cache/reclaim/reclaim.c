@@ -71,6 +71,7 @@ static uint64_t idle_discard(struct vmm_cache *cache, const struct request *requ
                                   .held = request->lane,
                                   .bytes = need.bytes,
                                   .pool = need.pool,
+                                  .taker = request->lane->pool,
                                   .keep = need.beside };
     uint64_t put_bytes = vmm__trim_idle(cache, &target);
     if (put_bytes < target.bytes && need.beside != NULL) {
@@ -234,7 +235,8 @@ static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request
     struct trim_target target = { .bytes = UINT64_MAX,
                                   .when = IDLE_ANY,
                                   .held = request->lane,
-                                  .pool = need_of(cache, request).pool };
+                                  .pool = need_of(cache, request).pool,
+                                  .taker = request->lane->pool };
     uint64_t released_bytes = 0;
     if (vmm__trim_idle(cache, &target) > 0)
         (void)vmm__limbo_drain(&cache->vm, &released_bytes);
