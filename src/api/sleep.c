@@ -37,89 +37,90 @@ static vmm_status support_check(const char *function, const struct vmm_cache *ca
                       cache->has_guard_pages ? "debug mode" : "nvtx");
 }
 
-static bool is_named_before(const struct sleep_order *order, uint64_t number)
+static bool is_named_before(const struct sleep_request *request, uint64_t number)
 {
     uint64_t i = 0;
-    while (i < number && order->pools[i] != order->pools[number])
+    while (i < number && request->pools[i] != request->pools[number])
         i++;
     return i < number;
 }
 
 /* Finds the pools, all of one cache. */
 static vmm_status pools_find(const char *function, vmm_pool *const *handles,
-                             struct sleep_order *order)
+                             struct sleep_request *request)
 {
-    for (uint64_t i = 0; i < order->count; i++) {
+    for (uint64_t i = 0; i < request->count; i++) {
         vmm_status status =
-            vmm__api_pool(handles[i], function, handles[i], "pool", &order->pools[i]);
+            vmm__api_pool(handles[i], function, handles[i], "pool", &request->pools[i]);
         if (status != VMM_OK)
             return status;
-        if (order->pools[i]->cache != order->pools[0]->cache)
+        if (request->pools[i]->cache != request->pools[0]->cache)
             return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: the pools belong to several caches",
                               function);
-        if (is_named_before(order, i))
+        if (is_named_before(request, i))
             return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: pool %s is named twice", function,
-                              order->pools[i]->name);
+                              request->pools[i]->name);
     }
-    order->cache = order->pools[0]->cache;
-    vmm_status status = vmm__cache_admit_work(order->cache, function);
-    return status == VMM_OK ? support_check(function, order->cache) : status;
+    request->cache = request->pools[0]->cache;
+    vmm_status status = vmm__cache_admit_work(request->cache, function);
+    return status == VMM_OK ? support_check(function, request->cache) : status;
 }
 
-/* Ends an order that could not be carried out. */
-static vmm_status order_undo(struct sleep_order *order, vmm_status status)
+/* Ends a request that could not be carried out. */
+static vmm_status request_undo(struct sleep_request *request, vmm_status status)
 {
     struct error_line line;
     vmm__error_save(&line);
-    vmm__sleep_cancel(order);
+    vmm__sleep_cancel(request);
     vmm__error_restore(&line);
     return status;
 }
 
-static void order_record(const char *function, const struct sleep_order *order, vmm_status status)
+static void request_record(const char *function, const struct sleep_request *request,
+                           vmm_status status)
 {
-    for (uint64_t i = 0; i < order->count && order->pools[i] != NULL; i++)
-        vmm__record_note(order->cache, "%s: %s%s%s", function, order->pools[i]->name,
+    for (uint64_t i = 0; i < request->count && request->pools[i] != NULL; i++)
+        vmm__record_note(request->cache, "%s: %s%s%s", function, request->pools[i]->name,
                          status == VMM_OK ? "" : ": ",
                          status == VMM_OK ? "" : vmm_status_name(status));
 }
 
-static vmm_status order_run(struct sleep_order *order, vmm_ticket **ticket)
+static vmm_status request_run(struct sleep_request *request, vmm_ticket **ticket)
 {
     struct error_line line;
     vmm__error_save(&line);
-    vmm_status status = vmm__sleep_begin(order);
+    vmm_status status = vmm__sleep_begin(request);
     if (status != VMM_OK)
         return status;
     if (ticket == NULL) {
-        status = vmm__sleep_run(order);
+        status = vmm__sleep_run(request);
     } else {
-        status = vmm__ticket_open(order, ticket);
+        status = vmm__ticket_open(request, ticket);
         if (status != VMM_OK)
-            return order_undo(order, status);
+            return request_undo(request, status);
     }
     if (status == VMM_OK)
         vmm__error_restore(&line);
     return status;
 }
 
-static vmm_status pools_order(const char *function, bool is_wake, vmm_pool *const *handles,
-                              size_t count, const vmm_sleep_options *options, vmm_ticket **ticket)
+static vmm_status pools_request(const char *function, bool is_wake, vmm_pool *const *handles,
+                                size_t count, const vmm_sleep_options *options, vmm_ticket **ticket)
 {
-    struct sleep_order order = { .count = count, .is_wake = is_wake };
+    struct sleep_request request = { .count = count, .is_wake = is_wake };
     if (handles == NULL || count == 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: no pools are given", function);
-    vmm_status status = options_read(function, options, &order.options);
+    vmm_status status = options_read(function, options, &request.options);
     if (status != VMM_OK)
         return status;
     struct pool **pools = vmm__host_alloc(count, sizeof *pools);
     if (pools == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "%s: no host memory for %zu pools", function, count);
-    order.pools = pools;
-    status = pools_find(function, handles, &order);
+    request.pools = pools;
+    status = pools_find(function, handles, &request);
     if (status == VMM_OK) {
-        status = order_run(&order, ticket);
-        order_record(function, &order, status);
+        status = request_run(&request, ticket);
+        request_record(function, &request, status);
     }
     vmm__host_free(pools, count * sizeof *pools);
     return status;
@@ -128,13 +129,13 @@ static vmm_status pools_order(const char *function, bool is_wake, vmm_pool *cons
 vmm_status vmm_pool_sleep(vmm_pool *const *pools, size_t count, const vmm_sleep_options *options,
                           vmm_ticket **ticket)
 {
-    return pools_order("vmm_pool_sleep", false, pools, count, options, ticket);
+    return pools_request("vmm_pool_sleep", false, pools, count, options, ticket);
 }
 
 vmm_status vmm_pool_wake(vmm_pool *const *pools, size_t count, const vmm_sleep_options *options,
                          vmm_ticket **ticket)
 {
-    return pools_order("vmm_pool_wake", true, pools, count, options, ticket);
+    return pools_request("vmm_pool_wake", true, pools, count, options, ticket);
 }
 
 vmm_status vmm_pool_state(vmm_pool *handle, vmm_pool_phase *out)

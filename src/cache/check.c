@@ -110,7 +110,7 @@ static vmm_status routes_check(const struct vmm_cache *cache)
     return VMM_OK;
 }
 
-/* The backup of a pool that is asleep; at other times an order may use it, without a lock. */
+/* The backup of a pool that is asleep; at other times a request may use it, without a lock. */
 static vmm_status backup_check(const struct backup *backup)
 {
     uint64_t address = 0;

@@ -11,7 +11,7 @@
 /* Contents that are copied before their memory is released. Large enough for full speed, small against the pool. */
 #define STAGING_BYTES (UINT64_C(256) << 20)
 
-/* Chunks that sleep or wake while the grow lock is held: about 3 ms of driver time. */
+/* Chunks that are released, sleep or wake while the grow lock is held: about 3 ms of driver time. */
 enum { CHUNKS_AT_ONCE = 64 };
 
 /* Copies that are under way: those of the chunks before `end`. */
@@ -95,29 +95,47 @@ static void places_drop_locked(struct pool_sleep *work, struct chunk *chunk)
     }
 }
 
-/* Gives back what no block uses, unless graphs may use it. The work on it has finished. */
-static void idle_drop_locked(struct pool_sleep *work)
+/* Releases a chunk without a block, or the places that no block uses. Returns whether the chunk has gone. */
+static bool chunk_shrink_locked(struct pool_sleep *work, struct chunk *chunk)
+{
+    struct lane *lane = lane_of(work, chunk);
+    vmm__lane_lock(lane);
+    bool is_dropped = chunk_drop_locked(work, chunk);
+    if (!is_dropped && chunk->places > 0)
+        places_drop_locked(work, chunk);
+    vmm__lane_unlock(lane);
+    return is_dropped;
+}
+
+/* Does so with the listed chunks from `from` up to `end`, unless graphs may use them. Those that stay follow the first
+ * `kept` in the list; returns their number with these. */
+static uint64_t chunks_shrink_locked(struct pool_sleep *work, uint64_t from, uint64_t end,
+                                     uint64_t kept)
 {
     struct error_line line;
     VMM_ASSERT_HELD(&work->cache->grow_lock);
-    if (vmm__pool_is_used(work->pool))
-        return;
+    bool is_used = vmm__pool_is_used(work->pool);
     vmm__error_save(&line);
-    uint64_t kept = 0;
-    for (uint64_t i = 0; i < work->chunks.count; i++) {
-        struct chunk *chunk = chunk_of(work, i);
-        struct lane *lane = lane_of(work, chunk);
-        vmm__lane_lock(lane);
-        bool is_dropped = chunk_drop_locked(work, chunk);
-        if (!is_dropped && chunk->places > 0)
-            places_drop_locked(work, chunk);
-        vmm__lane_unlock(lane);
-        if (!is_dropped)
+    for (uint64_t i = from; i < end; i++) {
+        if (is_used || !chunk_shrink_locked(work, chunk_of(work, i)))
             work->chunks.items[kept++] = work->chunks.items[i];
     }
-    work->chunks.count = kept;
     (void)vmm__limbo_drain(&work->cache->vm, NULL);
     vmm__error_restore(&line);
+    return kept;
+}
+
+/* Gives back what no block uses. The work on it has finished. */
+static void idle_drop(struct pool_sleep *work)
+{
+    uint64_t kept = 0;
+    for (uint64_t from = 0; from < work->chunks.count; from += CHUNKS_AT_ONCE) {
+        uint64_t end = vmm__min(work->chunks.count, from + CHUNKS_AT_ONCE);
+        vmm__fair_lock(&work->cache->grow_lock);
+        kept = chunks_shrink_locked(work, from, end, kept);
+        vmm__fair_unlock(&work->cache->grow_lock);
+    }
+    work->chunks.count = kept;
 }
 
 /* Frees blocks whose waits are over and empty slabs, in all lanes of the pool. */
@@ -308,9 +326,9 @@ static vmm_status sleep_prepare(struct pool_sleep *work)
     vmm__fair_lock(&cache->grow_lock);
     lanes_settle_locked(work);
     vmm_status status = chunks_list_locked(work);
-    if (status == VMM_OK)
-        idle_drop_locked(work);
     vmm__fair_unlock(&cache->grow_lock);
+    if (status == VMM_OK)
+        idle_drop(work);
     if (status == VMM_OK && work->pool->backup != NULL)
         vmm__backup_clear(work->pool->backup);
     if (status != VMM_OK || !keeps(work))
@@ -421,11 +439,13 @@ vmm_status vmm__pool_sleep(struct pool_sleep *work)
 }
 
 /* Idle memory of other pools makes room, up to what the wake needs. */
-static void room_make_locked(struct pool_sleep *work)
+static void room_make(struct pool_sleep *work)
 {
     struct vmm_cache *cache = work->cache;
+    struct error_line line;
     uint64_t asleep_bytes = 0;
-    VMM_ASSERT_HELD(&cache->grow_lock);
+    vmm__error_save(&line);
+    vmm__fair_lock(&cache->grow_lock);
     for (uint64_t i = 0; i < work->chunks.count; i++) {
         const struct chunk *chunk = chunk_of(work, i);
         asleep_bytes += chunk->is_asleep ? vmm__chunk_bytes(&cache->vm, chunk) : 0;
@@ -441,22 +461,22 @@ static void room_make_locked(struct pool_sleep *work)
     if (short_bytes > 0)
         (void)vmm__trim_idle(cache, &target);
     (void)vmm__limbo_drain(&cache->vm, NULL);
+    vmm__fair_unlock(&cache->grow_lock);
+    vmm__error_restore(&line);
 }
 
 static vmm_status wake_prepare(struct pool_sleep *work)
 {
     struct vmm_cache *cache = work->cache;
-    struct error_line line;
     vmm__fair_lock(&cache->grow_lock);
     vmm_status status = chunks_list_locked(work);
-    vmm__error_save(&line);
-    if (status == VMM_OK) {
+    if (status == VMM_OK)
         lanes_settle_locked(work);
-        idle_drop_locked(work);
-        room_make_locked(work);
-        vmm__error_restore(&line);
-    }
     vmm__fair_unlock(&cache->grow_lock);
+    if (status == VMM_OK) {
+        idle_drop(work);
+        room_make(work);
+    }
     bool has_backup = work->pool->backup != NULL && work->pool->backup->count > 0;
     bool clears = !has_backup && cache->zeroes;
     if (status != VMM_OK || (!has_backup && !clears))
@@ -525,7 +545,7 @@ static vmm_status chunks_end_locked(struct pool_sleep *work)
     pool->is_leaving = false;
     vmm_status status = chunks_list_locked(work);
     if (status == VMM_OK)
-        idle_drop_locked(work);
+        work->chunks.count = chunks_shrink_locked(work, 0, work->chunks.count, 0);
     if (status == VMM_OK && work->chunks.count > 0)
         status = vmm__error(VMM_ERR_HOST_OOM, "pool %s: no host memory to release its chunks",
                             pool->name);

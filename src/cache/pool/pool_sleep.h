@@ -1,5 +1,5 @@
 /*
- * The sleep or the wake of one pool: its chunks, their contents and mappings. An order (sleep.h) runs it for each pool.
+ * The sleep or the wake of one pool: its chunks, their contents and mappings. A request (sleep.h) runs it for each pool.
  *
  * Owns: the backups, and the stream of the copies. May be called by: cache/pool, api. Locks: the calls take the grow lock,
  * and the lanes' locks inside, except those that say otherwise. The pool's phase keeps all other calls from its chunks.
@@ -20,14 +20,14 @@ struct chunk_list {
     uint64_t capacity;
 };
 
-/* One pool of an order. */
+/* One pool of a request. */
 struct pool_sleep {
     struct vmm_cache *cache;
     struct pool *pool;
     const vmm_sleep_options *options;
     struct chunk_list chunks;
     struct chunk_copy copy;
-    bool sleeps;         /* what becomes of the pool when the order ends */
+    bool sleeps;         /* what becomes of the pool when the request ends */
     bool has_contents;   /* they are saved, loaded or cleared */
     bool has_unfinished; /* copies may still run, because the driver failed to wait */
 };

@@ -1,4 +1,4 @@
-/* Orders to sleep and to wake, and the phases of pools: see sleep.h. */
+/* Requests to sleep and to wake, and the phases of pools: see sleep.h. */
 #include "cache/pool/sleep.h"
 #include "base/error.h"
 #include "base/hostmem.h"
@@ -38,13 +38,13 @@ static void phase_set_locked(struct pool *pool, vmm_pool_phase phase)
         vmm__reserves_end_locked(pool);
 }
 
-static void phases_set(const struct sleep_order *order, uint64_t count, vmm_pool_phase phase)
+static void phases_set(const struct sleep_request *request, uint64_t count, vmm_pool_phase phase)
 {
     for (uint64_t i = 0; i < count; i++)
-        phase_set_locked(order->pools[i], phase);
+        phase_set_locked(request->pools[i], phase);
 }
 
-/* ---- Orders -------------------------------------------------------------------------------- */
+/* ---- Requests -------------------------------------------------------------------------------- */
 
 /* Whether a pool has blocks that other processes may use. */
 static bool is_exported(const struct pool *pool)
@@ -71,68 +71,69 @@ static const char *begin_obstacle(const struct pool *pool, vmm_pool_phase from)
     return from == VMM_POOL_AWAKE && is_exported(pool) ? "has exported blocks" : NULL;
 }
 
-static vmm_status begin_locked(struct sleep_order *order)
+static vmm_status begin_locked(struct sleep_request *request)
 {
-    const char *function = order->is_wake ? "vmm_pool_wake" : "vmm_pool_sleep";
-    vmm_pool_phase from = order->is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE;
-    vmm_pool_phase to = order->is_wake ? VMM_POOL_AWAKE : VMM_POOL_ASLEEP;
+    const char *function = request->is_wake ? "vmm_pool_wake" : "vmm_pool_sleep";
+    vmm_pool_phase from = request->is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE;
+    vmm_pool_phase to = request->is_wake ? VMM_POOL_AWAKE : VMM_POOL_ASLEEP;
     uint64_t kept = 0;
-    VMM_ASSERT_HELD(&order->cache->grow_lock);
-    vmm_status status = vmm__capture_query(order->cache);
+    VMM_ASSERT_HELD(&request->cache->grow_lock);
+    vmm_status status = vmm__capture_query(request->cache);
     if (status == VMM__PENDING)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: a capture is under way", function);
     if (status != VMM_OK)
         return status;
-    for (uint64_t i = 0; i < order->count; i++) {
-        struct pool *pool = order->pools[i];
+    for (uint64_t i = 0; i < request->count; i++) {
+        struct pool *pool = request->pools[i];
         if (pool->phase == to)
             continue;
         const char *obstacle = begin_obstacle(pool, from);
         if (obstacle != NULL) {
-            phases_set(order, kept, from);
+            phases_set(request, kept, from);
             return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: pool %s %s", function, pool->name,
                               obstacle);
         }
-        phase_set_locked(pool, order->is_wake ? VMM_POOL_WAKING : VMM_POOL_SLEEPING);
-        order->pools[kept++] = pool;
+        phase_set_locked(pool, request->is_wake ? VMM_POOL_WAKING : VMM_POOL_SLEEPING);
+        request->pools[kept++] = pool;
     }
-    order->count = kept;
+    request->count = kept;
     return VMM_OK;
 }
 
-vmm_status vmm__sleep_begin(struct sleep_order *order)
+vmm_status vmm__sleep_begin(struct sleep_request *request)
 {
-    vmm__fair_lock(&order->cache->grow_lock);
-    vmm_status status = begin_locked(order);
-    vmm__fair_unlock(&order->cache->grow_lock);
+    vmm__fair_lock(&request->cache->grow_lock);
+    vmm_status status = begin_locked(request);
+    vmm__fair_unlock(&request->cache->grow_lock);
     return status;
 }
 
-void vmm__sleep_cancel(const struct sleep_order *order)
+void vmm__sleep_cancel(const struct sleep_request *request)
 {
-    vmm__fair_lock(&order->cache->grow_lock);
-    phases_set(order, order->count, order->is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
-    vmm__fair_unlock(&order->cache->grow_lock);
+    vmm__fair_lock(&request->cache->grow_lock);
+    phases_set(request, request->count, request->is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
+    vmm__fair_unlock(&request->cache->grow_lock);
 }
 
-static struct pool_sleep work_of(const struct sleep_order *order, uint64_t number)
+static struct pool_sleep work_of(const struct sleep_request *request, uint64_t number)
 {
-    return (struct pool_sleep){ .cache = order->cache,
-                                .options = &order->options,
-                                .pool = order->pools[number],
-                                .sleeps = order->is_wake,
-                                .copy = { .cache = order->cache } };
+    return (struct pool_sleep){ .cache = request->cache,
+                                .options = &request->options,
+                                .pool = request->pools[number],
+                                .sleeps = request->is_wake,
+                                .copy = { .cache = request->cache } };
 }
 
 /* Waits for work that may use the pools, or memory that a wake needs. */
-static vmm_status work_wait(const struct sleep_order *order)
+static vmm_status work_wait(const struct sleep_request *request)
 {
     bool is_used = false;
-    vmm__fair_lock(&order->cache->grow_lock);
-    for (uint64_t i = 0; i < order->count; i++)
-        is_used = is_used || vmm__pool_is_used(order->pools[i]);
-    vmm__fair_unlock(&order->cache->grow_lock);
-    return is_used ? vmm__driver_device_wait(order->cache->driver) : vmm__cache_wait(order->cache);
+    vmm__fair_lock(&request->cache->grow_lock);
+    for (uint64_t i = 0; i < request->count; i++)
+        is_used = is_used || vmm__pool_is_used(request->pools[i]);
+    vmm__fair_unlock(&request->cache->grow_lock);
+    return is_used ? vmm__driver_device_wait(request->cache->driver)
+                   : vmm__cache_wait(request->cache);
 }
 
 /* Pools that slept before a later one failed wake again. */
@@ -149,23 +150,23 @@ static void sleep_undo(struct pool_sleep *works, uint64_t count)
     vmm__error_restore(&line);
 }
 
-static vmm_status sleep_run(const struct sleep_order *order, struct pool_sleep *works)
+static vmm_status sleep_run(const struct sleep_request *request, struct pool_sleep *works)
 {
-    vmm_status status = work_wait(order);
+    vmm_status status = work_wait(request);
     uint64_t tried = 0;
-    for (; tried < order->count && status == VMM_OK; tried++)
+    for (; tried < request->count && status == VMM_OK; tried++)
         status = vmm__pool_sleep(&works[tried]);
     if (status != VMM_OK)
         sleep_undo(works, tried);
     return status;
 }
 
-static vmm_status wake_run(const struct sleep_order *order, struct pool_sleep *works)
+static vmm_status wake_run(const struct sleep_request *request, struct pool_sleep *works)
 {
-    vmm_status status = work_wait(order);
-    for (uint64_t i = 0; i < order->count && status == VMM_OK; i++)
+    vmm_status status = work_wait(request);
+    for (uint64_t i = 0; i < request->count && status == VMM_OK; i++)
         status = vmm__pool_wake(&works[i]);
-    for (uint64_t i = 0; i < order->count; i++) {
+    for (uint64_t i = 0; i < request->count; i++) {
         works[i].sleeps = status != VMM_OK;
         vmm__pool_wake_end(&works[i]);
     }
@@ -173,29 +174,29 @@ static vmm_status wake_run(const struct sleep_order *order, struct pool_sleep *w
 }
 
 /* Once its phase is set, other calls may use or destroy a pool. */
-static void order_end(const struct sleep_order *order, struct pool_sleep *works)
+static void request_end(const struct sleep_request *request, struct pool_sleep *works)
 {
-    vmm__fair_lock(&order->cache->grow_lock);
-    for (uint64_t i = 0; i < order->count; i++) {
-        phase_set_locked(order->pools[i], works[i].sleeps ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
+    vmm__fair_lock(&request->cache->grow_lock);
+    for (uint64_t i = 0; i < request->count; i++) {
+        phase_set_locked(request->pools[i], works[i].sleeps ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
         vmm__pool_sleep_free(&works[i]);
     }
-    vmm__fair_unlock(&order->cache->grow_lock);
+    vmm__fair_unlock(&request->cache->grow_lock);
 }
 
-vmm_status vmm__sleep_run(const struct sleep_order *order)
+vmm_status vmm__sleep_run(const struct sleep_request *request)
 {
-    struct pool_sleep *works = vmm__host_alloc(order->count + 1, sizeof *works);
+    struct pool_sleep *works = vmm__host_alloc(request->count + 1, sizeof *works);
     if (works == NULL) {
-        vmm__sleep_cancel(order);
+        vmm__sleep_cancel(request);
         return vmm__error(VMM_ERR_HOST_OOM, "sleep: no host memory for the work on %llu pools",
-                          (unsigned long long)order->count);
+                          (unsigned long long)request->count);
     }
-    for (uint64_t i = 0; i < order->count; i++)
-        works[i] = work_of(order, i);
-    vmm_status status = order->is_wake ? wake_run(order, works) : sleep_run(order, works);
-    order_end(order, works);
-    vmm__host_free(works, (order->count + 1) * sizeof *works);
+    for (uint64_t i = 0; i < request->count; i++)
+        works[i] = work_of(request, i);
+    vmm_status status = request->is_wake ? wake_run(request, works) : sleep_run(request, works);
+    request_end(request, works);
+    vmm__host_free(works, (request->count + 1) * sizeof *works);
     return status;
 }
 

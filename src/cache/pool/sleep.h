@@ -3,8 +3,8 @@
  *
  * A pool that sleeps keeps all records: heaps, blocks, views, chunks with their addresses. Only mappings, physical
  * memory and contents go, chunk by chunk, while the contents of the next chunks are copied. Nothing else changes the
- * pool's chunks meanwhile: a pool that is not awake counts as retained, and its lanes serve no request. An order begins
- * only if its pools are awake or asleep, and ends for all of them at once.
+ * pool's chunks meanwhile: a pool that is not awake counts as retained, and its lanes serve no request. A sleep or a
+ * wake begins only if its pools are awake or asleep, and ends for all of them at once.
  *
  * Owns: the phases of pools. Invariants:
  *  1. lanes are marked is_asleep exactly while their pool is not awake; then those of other pools than the default one
@@ -19,7 +19,7 @@
 #include "lane/pool.h"
 
 /* What a sleep or a wake is to do. */
-struct sleep_order {
+struct sleep_request {
     struct vmm_cache *cache;
     struct pool **pools;
     uint64_t count;
@@ -27,14 +27,14 @@ struct sleep_order {
     vmm_sleep_options options;
 };
 
-/* Begins: checks the pools and sets their phases. Those that need nothing leave the order. ERR_INVALID_ARGUMENT. */
-vmm_status vmm__sleep_begin(struct sleep_order *order);
+/* Begins: checks the pools and sets their phases. Those that need nothing leave the request. ERR_INVALID_ARGUMENT. */
+vmm_status vmm__sleep_begin(struct sleep_request *request);
 
-/* Ends an order that began and is not carried out. */
-void vmm__sleep_cancel(const struct sleep_order *order);
+/* Ends a request that began and is not carried out. */
+void vmm__sleep_cancel(const struct sleep_request *request);
 
-/* Carries out an order that began, and sets the phases again. */
-vmm_status vmm__sleep_run(const struct sleep_order *order);
+/* Carries out a request that began, and sets the phases again. */
+vmm_status vmm__sleep_run(const struct sleep_request *request);
 
 /* Wakes a pool without live blocks, which then has no memory, so that it can be destroyed. ERR_HOST_OOM,
  * ERR_INVALID_ARGUMENT (freed blocks wait for streams): it sleeps. */

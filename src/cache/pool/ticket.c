@@ -7,13 +7,13 @@
 
 #include <string.h>
 
-/* The ticket whose order this thread carries out; NULL: none. */
+/* The ticket whose request this thread carries out; NULL: none. */
 static _Thread_local const struct ticket *current;
 
 static void pools_free(struct ticket *ticket)
 {
-    vmm__host_free(ticket->order.pools, ticket->capacity * sizeof *ticket->order.pools);
-    ticket->order.pools = NULL;
+    vmm__host_free(ticket->request.pools, ticket->capacity * sizeof *ticket->request.pools);
+    ticket->request.pools = NULL;
 }
 
 /* Takes the record of a ticket that has ended, or makes one. NULL: no host memory. */
@@ -42,20 +42,20 @@ static void record_give(struct ticket *ticket)
     vmm__fair_unlock(&cache->grow_lock);
 }
 
-static struct ticket *ticket_make(const struct sleep_order *order)
+static struct ticket *ticket_make(const struct sleep_request *request)
 {
-    struct ticket *ticket = record_take(order->cache);
+    struct ticket *ticket = record_take(request->cache);
     if (ticket == NULL)
         return NULL;
-    ticket->order = *order;
-    ticket->capacity = order->count + 1;
-    ticket->order.pools = vmm__host_alloc(ticket->capacity, sizeof *ticket->order.pools);
+    ticket->request = *request;
+    ticket->capacity = request->count + 1;
+    ticket->request.pools = vmm__host_alloc(ticket->capacity, sizeof *ticket->request.pools);
     atomic_store_explicit(&ticket->is_done, false, memory_order_relaxed);
-    if (ticket->order.pools == NULL) {
+    if (ticket->request.pools == NULL) {
         record_give(ticket);
         return NULL;
     }
-    memcpy(ticket->order.pools, order->pools, order->count * sizeof *order->pools);
+    memcpy(ticket->request.pools, request->pools, request->count * sizeof *request->pools);
     return ticket;
 }
 
@@ -63,7 +63,7 @@ static void *ticket_main(void *context)
 {
     struct ticket *ticket = context;
     current = ticket;
-    ticket->status = vmm__sleep_run(&ticket->order);
+    ticket->status = vmm__sleep_run(&ticket->request);
     vmm__error_save(&ticket->line);
     atomic_store_explicit(&ticket->is_done, true, memory_order_release);
     return NULL;
@@ -87,9 +87,9 @@ static void list_leave(struct vmm_cache *cache, const struct ticket *ticket)
     vmm__fair_unlock(&cache->grow_lock);
 }
 
-vmm_status vmm__ticket_open(const struct sleep_order *order, vmm_ticket **out)
+vmm_status vmm__ticket_open(const struct sleep_request *request, vmm_ticket **out)
 {
-    struct ticket *ticket = ticket_make(order);
+    struct ticket *ticket = ticket_make(request);
     if (ticket == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "sleep: no host memory for a ticket");
     ticket->handle = vmm__handle_open(HANDLE_TICKET, ticket);
@@ -97,12 +97,12 @@ vmm_status vmm__ticket_open(const struct sleep_order *order, vmm_ticket **out)
         record_give(ticket);
         return vmm__error(VMM_ERR_HOST_OOM, "sleep: the process has no handle left for a ticket");
     }
-    list_enter(order->cache, ticket);
+    list_enter(request->cache, ticket);
     if (vmm__worker_start(&ticket->thread, ticket_main, ticket) == 0) {
         *out = ticket->handle;
         return VMM_OK;
     }
-    list_leave(order->cache, ticket);
+    list_leave(request->cache, ticket);
     (void)vmm__handle_close(ticket->handle);
     record_give(ticket);
     return vmm__error(VMM_ERR_HOST_OOM, "sleep: could not start a thread");

@@ -19,21 +19,21 @@ struct ticket {
     struct vmm_cache *cache; /* the record's, as long as it exists */
     struct ticket *next;
     vmm_ticket *handle;
-    struct sleep_order order; /* with a copy of the pools */
-    uint64_t capacity;        /* of that copy */
+    struct sleep_request request; /* with a copy of the pools */
+    uint64_t capacity;            /* of that copy */
     pthread_t thread;
     _Atomic bool is_done;
     vmm_status status; /* once it is done */
     struct error_line line;
 };
 
-/* Carries out an order that has begun, on a thread of its own. ERR_HOST_OOM: the order has not been carried out. */
-vmm_status vmm__ticket_open(const struct sleep_order *order, vmm_ticket **out);
+/* Carries out a request that has begun, on a thread of its own. ERR_HOST_OOM: the request has not been carried out. */
+vmm_status vmm__ticket_open(const struct sleep_request *request, vmm_ticket **out);
 
 /* Waits for a ticket whose handle the caller has closed, and ends it. Returns what the work returned. */
 vmm_status vmm__ticket_end(struct ticket *ticket);
 
-/* Whether the calling thread carries out the order of this ticket. */
+/* Whether the calling thread carries out the request of this ticket. */
 bool vmm__ticket_is_run_here(const struct ticket *ticket);
 
 /* Waits for all tickets of a cache, and frees their records. */
