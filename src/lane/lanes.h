@@ -9,11 +9,10 @@
  *
  * Owns: the lanes and the map of closed streams. Invariants:
  *  1. a lane is in at most one list; every lane that has memory is in `stocked`;
- *  2. a lane of the default pool without memory is in `vacant` if its stream finds it, otherwise in
- *     the third list; one of `pooled` without memory is in the fourth list if its stream has ended,
+ *  2. a lane of the default pool without memory is in `vacant`, or if it is detached in the list
+ *     after that; one of `pooled` without memory is in the last list if its stream has ended,
  *     otherwise in none;
- *  3. a lane of the default pool that its stream does not find is in `closed`; each of `pooled` is in
- *     `pooled_streams`.
+ *  3. a detached lane of the default pool is in `closed`; each of `pooled` is in `pooled_streams`.
  * May be called by: lane, cache, api.
  * Locks: finding needs none; the grow lock guards everything else.
  */
@@ -35,7 +34,7 @@ struct lanes {
     struct lane *last;
     struct lane *pooled; /* made for a pool other than the default one; linked by next_pooled */
     uint64_t count;
-    struct lane_list stocked; /* lanes that have memory, in the order in which they got it */
+    struct lane_list stocked; /* lanes that have memory; a refill rotates it */
     struct lane_list vacant;
     struct lane_list spare;
     struct lane_list pooled_spare;

@@ -27,7 +27,7 @@
  *     segment has one chunk, of as many bytes, with one mapping.
  *  8. in the homes of held chunks, exactly the bits of their first granules are set in home_starts: a search of many
  *     chunks reads few bytes there.
- * This module knows nothing of blocks and lanes. Callers: src/cache, src/api.
+ * This module knows nothing of blocks and lanes. Callers: the lane module, src/cache, src/api.
  * Locks: the cache's grow lock guards all of it; the atomic statistics may be read without it.
  */
 #ifndef VMM_VM_VM_H

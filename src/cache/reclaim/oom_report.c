@@ -4,7 +4,6 @@
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "cache/compact/compact.h"
 #include "cache/pool/capture.h"
 #include "cache/reuse/idle_scan.h"
 

@@ -11,7 +11,7 @@
  *   or used again, or with the next vmm_trim();
  * * decay expires memory that was idle for a period (decay.h).
  *
- * May be called by: reclaim, refill, compact, api. Locks: the grow lock; lanes' locks are taken inside.
+ * May be called by: cache, api. Locks: the grow lock; lanes' locks are taken inside.
  */
 #ifndef VMM_CACHE_RECLAIM_TRIM_H
 #define VMM_CACHE_RECLAIM_TRIM_H
