@@ -123,7 +123,7 @@ enum { CLOSED_PROBES = 2, STALE_PROBES = 2 };
 static struct lane *closed_find(struct vmm_cache *cache)
 {
     for (int probe = 0; probe < CLOSED_PROBES; probe++) {
-        struct lane *lane = vmm__lane_list_turn(&cache->lanes.spare);
+        struct lane *lane = vmm__lane_list_turn(&cache->lanes.vacant_detached);
         if (lane != NULL && has_passed(lane))
             return lane;
     }

@@ -42,9 +42,9 @@ struct lane *vmm__lane_list_turn(struct lane_list *list)
 static void list_settle(struct lanes *lanes, struct lane *lane)
 {
     if (!lane->is_pooled)
-        list_move(lane, lane->is_detached ? &lanes->spare : &lanes->vacant);
+        list_move(lane, lane->is_detached ? &lanes->vacant_detached : &lanes->vacant);
     else if (vmm__timeline_has_ended(&lane->timeline))
-        list_move(lane, &lanes->pooled_spare);
+        list_move(lane, &lanes->vacant_pooled);
     else
         list_leave(lane);
 }
@@ -160,7 +160,7 @@ void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane, vmm_stream s
     atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
     lane->by_stream.key = (uint64_t)(uintptr_t)stream;
     vmm__map_add(&lanes->pooled_streams, &lane->by_stream);
-    if (lane->list == &lanes->pooled_spare)
+    if (lane->list == &lanes->vacant_pooled)
         list_leave(lane);
 }
 

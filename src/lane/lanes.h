@@ -9,8 +9,8 @@
  *
  * Owns: the lanes and the map of closed streams. Invariants:
  *  1. a lane is in at most one list; every lane that has memory is in `stocked`;
- *  2. a lane of the default pool without memory is in `vacant`, or if it is detached in the list
- *     after that; one of `pooled` without memory is in the last list if its stream has ended,
+ *  2. a lane of the default pool without memory is in `vacant`, or `vacant_detached` if it is
+ *     detached; one of `pooled` without memory is in `vacant_pooled` if its stream has ended,
  *     otherwise in none;
  *  3. a detached lane of the default pool is in `closed`; each of `pooled` is in `pooled_streams`.
  * May be called by: lane, cache, api.
@@ -36,8 +36,8 @@ struct lanes {
     uint64_t count;
     struct lane_list stocked; /* lanes that have memory; a refill rotates it */
     struct lane_list vacant;
-    struct lane_list spare;
-    struct lane_list pooled_spare;
+    struct lane_list vacant_detached;
+    struct lane_list vacant_pooled;
     struct lane *recent; /* the stocked lane that was refilled last; linked by recent_next */
 };
 
