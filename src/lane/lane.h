@@ -84,8 +84,6 @@ struct lane {
     struct lane_list *list; /* the list that contains it; NULL: none */
     struct lane *list_prev;
     struct lane *list_next;
-    struct lane *recent_prev; /* by last refill */
-    struct lane *recent_next;
     struct timeline timeline;
     _Atomic(struct magazines *) magazines; /* NULL: it never was contended; set once */
     struct biased_lock lock;               /* guards all below */

@@ -49,34 +49,14 @@ static void list_settle(struct lanes *lanes, struct lane *lane)
         list_leave(lane);
 }
 
-static void recent_leave(struct lanes *lanes, struct lane *lane)
-{
-    if (lane->recent_prev != NULL)
-        lane->recent_prev->recent_next = lane->recent_next;
-    else if (lanes->recent == lane)
-        lanes->recent = lane->recent_next;
-    if (lane->recent_next != NULL)
-        lane->recent_next->recent_prev = lane->recent_prev;
-    lane->recent_prev = NULL;
-    lane->recent_next = NULL;
-}
-
 void vmm__lanes_touch(struct lanes *lanes, struct lane *lane)
 {
-    if (lanes->recent == lane)
-        return;
-    recent_leave(lanes, lane);
-    lane->recent_next = lanes->recent;
-    if (lanes->recent != NULL)
-        lanes->recent->recent_prev = lane;
-    lanes->recent = lane;
     if (lane->list != &lanes->stocked)
         list_move(lane, &lanes->stocked);
 }
 
 void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane)
 {
-    recent_leave(lanes, lane);
     list_settle(lanes, lane);
 }
 

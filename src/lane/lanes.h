@@ -38,7 +38,6 @@ struct lanes {
     struct lane_list vacant;
     struct lane_list vacant_detached;
     struct lane_list vacant_pooled;
-    struct lane *recent; /* the stocked lane that was refilled last; linked by recent_next */
 };
 
 /* Closes all lanes. Returns the first driver error. */
@@ -65,7 +64,7 @@ void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane, vmm_stream s
 void vmm__lanes_hide(struct lanes *lanes, struct lane *lane);
 void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream);
 
-/* Makes a lane the most recently refilled one, and stocked. */
+/* Makes a lane stocked: it is about to get memory, or addresses that may get some. */
 void vmm__lanes_touch(struct lanes *lanes, struct lane *lane);
 
 /* Moves a lane that has no memory left out of `stocked`. */
