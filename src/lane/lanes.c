@@ -38,8 +38,7 @@ struct lane *vmm__lane_list_turn(struct lane_list *list)
     return lane;
 }
 
-/* Moves a lane without memory to the list of invariant 2. */
-static void list_settle(struct lanes *lanes, struct lane *lane)
+void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane)
 {
     if (!lane->is_pooled)
         list_move(lane, lane->is_detached ? &lanes->vacant_detached : &lanes->vacant);
@@ -53,11 +52,6 @@ void vmm__lanes_touch(struct lanes *lanes, struct lane *lane)
 {
     if (lane->list != &lanes->stocked)
         list_move(lane, &lanes->stocked);
-}
-
-void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane)
-{
-    list_settle(lanes, lane);
 }
 
 /* ---- The default pool ---------------------------------------------------------------------- */
@@ -80,7 +74,7 @@ void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream)
     atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
     table_enter(lane);
     if (lane->list != &lanes->stocked)
-        list_settle(lanes, lane);
+        vmm__lanes_vacate(lanes, lane);
 }
 
 void vmm__lanes_hide(struct lanes *lanes, struct lane *lane)
@@ -90,7 +84,7 @@ void vmm__lanes_hide(struct lanes *lanes, struct lane *lane)
     lane->by_stream.key = (uint64_t)(uintptr_t)lane->stream;
     vmm__map_add(&lanes->closed, &lane->by_stream);
     if (lane->list != &lanes->stocked)
-        list_settle(lanes, lane);
+        vmm__lanes_vacate(lanes, lane);
 }
 
 /* ---- All ---------------------------------------------------------------------------------- */
@@ -131,7 +125,7 @@ struct lane *vmm__lanes_pooled_next(const struct lane *lane)
 void vmm__lanes_pooled_end(struct lanes *lanes, struct lane *lane)
 {
     if (lane->list != &lanes->stocked)
-        list_settle(lanes, lane);
+        vmm__lanes_vacate(lanes, lane);
 }
 
 void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane, vmm_stream stream)
@@ -148,7 +142,7 @@ void vmm__lanes_add(struct lanes *lanes, struct lane *lane)
 {
     all_add(lanes, lane);
     table_enter(lane);
-    list_settle(lanes, lane);
+    vmm__lanes_vacate(lanes, lane);
 }
 
 vmm_status vmm__lanes_fini(struct lanes *lanes)

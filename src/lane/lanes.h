@@ -67,7 +67,7 @@ void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream);
 /* Makes a lane stocked: it is about to get memory, or addresses that may get some. */
 void vmm__lanes_touch(struct lanes *lanes, struct lane *lane);
 
-/* Moves a lane that has no memory left out of `stocked`. */
+/* Moves a lane without memory to the list that invariant 2 names. */
 void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane);
 
 /* Moves the first lane of a list to its end, and returns it; NULL if the list is empty. */
