@@ -125,16 +125,18 @@ static uint64_t chunks_shrink_locked(struct pool_sleep *work, uint64_t from, uin
     return kept;
 }
 
-/* Gives back what no block uses. The work on it has finished. */
+/* Gives back what no block uses, and what is in limbo. The work on it has finished. */
 static void idle_drop(struct pool_sleep *work)
 {
+    uint64_t from = 0;
     uint64_t kept = 0;
-    for (uint64_t from = 0; from < work->chunks.count; from += CHUNKS_AT_ONCE) {
+    do {
         uint64_t end = vmm__min(work->chunks.count, from + CHUNKS_AT_ONCE);
         vmm__fair_lock(&work->cache->grow_lock);
         kept = chunks_shrink_locked(work, from, end, kept);
         vmm__fair_unlock(&work->cache->grow_lock);
-    }
+        from = end;
+    } while (from < work->chunks.count);
     work->chunks.count = kept;
 }
 
