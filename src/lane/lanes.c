@@ -93,7 +93,6 @@ static void all_add(struct lanes *lanes, struct lane *lane)
 {
     *(lanes->last != NULL ? &lanes->last->next : &lanes->first) = lane;
     lanes->last = lane;
-    lanes->count++;
 }
 
 void vmm__lanes_add_pooled(struct lanes *lanes, struct lane *lane)

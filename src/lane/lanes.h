@@ -8,10 +8,10 @@
  * for memory visit only the stocked lanes.
  *
  * Owns: the lanes and the map of closed streams. Invariants:
- *  1. a lane is in at most one list; every lane that has memory is in `stocked`;
- *  2. a lane of the default pool without memory is in `vacant`, or `vacant_detached` if it is
- *     detached; one of `pooled` without memory is in `vacant_pooled` if its stream has ended,
- *     otherwise in none;
+ *  1. a lane is in at most one list; every lane that has memory is in `stocked`, and leaves it soon
+ *     after its last memory;
+ *  2. another lane of the default pool is in `vacant`, or `vacant_detached` if it is detached;
+ *     another one of `pooled` is in `vacant_pooled` if its stream has ended, otherwise in none;
  *  3. a detached lane of the default pool is in `closed`; each of `pooled` is in `pooled_streams`.
  * May be called by: lane, cache, api.
  * Locks: finding needs none; the grow lock guards everything else.
@@ -33,7 +33,6 @@ struct lanes {
     _Atomic(struct lane *) first; /* all, in order of creation */
     struct lane *last;
     struct lane *pooled; /* made for a pool other than the default one; linked by next_pooled */
-    uint64_t count;
     struct lane_list stocked; /* lanes that have memory; a refill rotates it */
     struct lane_list vacant;
     struct lane_list vacant_detached;
