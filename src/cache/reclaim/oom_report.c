@@ -102,7 +102,7 @@ static struct free_memory free_memory_read(struct vmm_cache *cache, const struct
 /* ---- The line -------------------------------------------------------------------------------- */
 
 struct line {
-    char text[480];
+    char text[ERROR_LINE_BYTES];
     size_t length;
 };
 
