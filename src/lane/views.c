@@ -46,16 +46,6 @@ static uint64_t place_end(const struct views *views, uint64_t granule)
     return granule + chunk_of(views, granule)->granules;
 }
 
-/* The place of a chunk that contains a granule. */
-static uint64_t place_containing(const struct views *views, const struct chunk *chunk,
-                                 uint64_t granule)
-{
-    uint64_t place = chunk->place;
-    while (granule - place >= chunk->granules)
-        place = views->vm->next_places[place];
-    return place;
-}
-
 /* ---- Barriers -------------------------------------------------------------------------------- */
 
 static _Atomic uint64_t *barrier_word(const struct views *views, uint64_t granule)
@@ -151,6 +141,21 @@ static uint64_t run_bytes(const struct run *run)
 static bool run_has_parts(const struct run *run)
 {
     return run->idle_bytes > 0 || (run->tail_bytes > 0 && run->head_bytes > 0);
+}
+
+bool vmm__views_find(const struct heap *heap, uint64_t bytes, struct view_fit *out)
+{
+    const struct views *views = views_of(heap);
+    const struct size_node *node = vmm__size_index_find(heap->runs, bytes);
+    if (node == NULL)
+        return false;
+    struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));
+    uint64_t low = address_of(views, place_end(views, run.barrier)) - run.tail_bytes;
+    bool is_idle = chunk_is_idle(views, chunk_of(views, run.barrier));
+    bool is_low = (run.tail_bytes > 0 && !is_idle) || run.head_bytes == 0;
+    out->address = is_low ? low : low + run_bytes(&run) - bytes;
+    out->is_low = out->address == low;
+    return true;
 }
 
 static void run_enter(struct heap *heap, uint64_t barrier)
@@ -668,7 +673,7 @@ static struct part part_at(const struct views *views, uint64_t address, uint64_t
 {
     uint64_t granule = vmm__arena_granule(&views->vm->arena, address);
     struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
-    uint64_t place = place_containing(views, chunk, granule);
+    uint64_t place = vmm__chunk_mapping(views->vm, chunk, granule);
     uint64_t offset = address - address_of(views, place);
     uint64_t bytes = vmm__min(end - address, vmm__chunk_bytes(views->vm, chunk) - offset);
     return (struct part){ .chunk = chunk, .place = place, .offset = offset, .bytes = bytes };
@@ -729,16 +734,6 @@ static struct block *block_make(struct heap *heap, uint64_t address, uint64_t by
     return block;
 }
 
-/* Where a block starts in a run: at the side of a partly live chunk, so that idle chunks stay idle. */
-static uint64_t run_address(const struct views *views, const struct run *run, uint64_t bytes)
-{
-    uint64_t first = place_end(views, run->barrier);
-    uint64_t low = address_of(views, first) - run->tail_bytes;
-    bool is_idle = chunk_is_idle(views, chunk_of(views, run->barrier));
-    bool is_low = (run->tail_bytes > 0 && !is_idle) || run->head_bytes == 0;
-    return is_low ? low : low + run_bytes(run) - bytes;
-}
-
 static uint64_t parts_count(const struct views *views, uint64_t address, uint64_t bytes)
 {
     uint64_t count = 0;
@@ -747,18 +742,27 @@ static uint64_t parts_count(const struct views *views, uint64_t address, uint64_
     return count;
 }
 
-/* As vmm__views_strand(), for a block at an address of a run: it begins or ends where the run does. */
-static struct chunk *run_strand(const struct heap *heap, const struct run *run, uint64_t address,
-                                uint64_t bytes, uint64_t *cut)
+static vmm_status block_take(struct heap *heap, uint64_t address, uint64_t bytes,
+                             struct block **out)
+{
+    uint64_t parts = parts_count(views_of(heap), address, bytes);
+    vmm_status status = vmm__heap_records_keep(heap, 1 + 2 * parts);
+    if (status == VMM_OK)
+        *out = block_make(heap, address, bytes);
+    return status;
+}
+
+/* As vmm__views_strand(), for a block in a run: it begins or ends where the run does. */
+static struct chunk *fit_strand(const struct heap *heap, const struct view_fit *fit, uint64_t bytes,
+                                uint64_t *cut)
 {
     const struct views *views = views_of(heap);
-    const struct arena *arena = &views->vm->arena;
-    uint64_t first = address_of(views, place_end(views, run->barrier)) - run->tail_bytes;
-    bool is_low = address == first;
-    uint64_t granule = vmm__arena_granule(arena, is_low ? address + bytes - 1 : address);
+    uint64_t inner = fit->is_low ? fit->address + bytes - 1 : fit->address;
+    uint64_t granule = vmm__arena_granule(&views->vm->arena, inner);
     struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
-    uint64_t offset = granule - place_containing(views, chunk, granule) + (is_low ? 1 : 0);
-    uint64_t left = is_low ? chunk->granules - offset : offset;
+    uint64_t offset = granule - vmm__chunk_mapping(views->vm, chunk, granule);
+    offset += fit->is_low ? 1 : 0;
+    uint64_t left = fit->is_low ? chunk->granules - offset : offset;
     if (!chunk_is_idle(views, chunk) || granules_bytes(views, left) < heap->strand_bytes)
         return NULL;
     *cut = chunk->first + offset;
@@ -767,35 +771,26 @@ static struct chunk *run_strand(const struct heap *heap, const struct run *run, 
 
 struct chunk *vmm__views_strand_run(const struct heap *heap, uint64_t bytes, uint64_t *cut)
 {
-    const struct views *views = views_of(heap);
-    const struct size_node *node =
-        heap->view_chunks == 0 ? NULL : vmm__size_index_find(heap->runs, bytes);
-    if (node == NULL)
+    struct view_fit fit;
+    if (heap->view_chunks == 0 || !vmm__views_find(heap, bytes, &fit))
         return NULL;
-    struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));
-    return run_strand(heap, &run, run_address(views, &run, bytes), bytes, cut);
+    return fit_strand(heap, &fit, bytes, cut);
 }
 
 vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out)
 {
-    const struct views *views = views_of(heap);
+    struct view_fit fit;
+    uint64_t cut;
     if (heap->view_chunks == 0)
         return VMM__NO_FIT;
     vmm__heap_settle(heap);
     vmm__views_update(heap);
     heap->runs->search_all = heap->index.search_all;
-    const struct size_node *node = vmm__size_index_find(heap->runs, bytes);
-    if (node == NULL)
+    if (!vmm__views_find(heap, bytes, &fit))
         return VMM__NO_FIT;
-    struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));
-    uint64_t address = run_address(views, &run, bytes);
-    uint64_t cut;
-    if (heap->strand_bytes != UINT64_MAX && run_strand(heap, &run, address, bytes, &cut) != NULL)
+    if (heap->strand_bytes != UINT64_MAX && fit_strand(heap, &fit, bytes, &cut) != NULL)
         return VMM__STRANDS;
-    vmm_status status = vmm__heap_records_keep(heap, 1 + 2 * parts_count(views, address, bytes));
-    if (status == VMM_OK)
-        *out = block_make(heap, address, bytes);
-    return status;
+    return block_take(heap, fit.address, bytes, out);
 }
 
 /* Whether view addresses are in one row of the heap, and the bytes of their chunks are free. */
@@ -818,13 +813,8 @@ static vmm_status range_check(const struct heap *heap, uint64_t address, uint64_
 vmm_status vmm__views_take_at(struct heap *heap, uint64_t address, uint64_t bytes,
                               struct block **out)
 {
-    const struct views *views = views_of(heap);
     vmm_status status = range_check(heap, address, bytes);
-    if (status == VMM_OK)
-        status = vmm__heap_records_keep(heap, 1 + 2 * parts_count(views, address, bytes));
-    if (status == VMM_OK)
-        *out = block_make(heap, address, bytes);
-    return status;
+    return status == VMM_OK ? block_take(heap, address, bytes, out) : status;
 }
 
 /* Removes a block from its places. */
@@ -891,8 +881,8 @@ void vmm__views_chunk_lift(struct heap *heap, struct chunk *chunk)
     struct views *views = views_of(heap);
     if (chunk->places == 0)
         return;
-    vmm__views_update(heap);
-    chunk_leave(heap, chunk);
+    vmm__views_leave(heap, vmm__chunk_address(views->vm, chunk),
+                     vmm__chunk_bytes(views->vm, chunk));
     for (uint64_t at = chunk->place; at != NO_GRANULE; at = views->vm->next_places[at])
         views->places[at].users = 0;
 }
@@ -917,12 +907,13 @@ static void piece_settle(struct heap *heap, struct block *piece)
 
 void vmm__views_chunk_settle(struct heap *heap, struct chunk *chunk)
 {
-    const struct views *views = views_of(heap);
-    uint64_t end = vmm__chunk_address(views->vm, chunk) + vmm__chunk_bytes(views->vm, chunk);
+    const struct vm *vm = views_of(heap)->vm;
+    uint64_t start = vmm__chunk_address(vm, chunk);
+    uint64_t end = start + vmm__chunk_bytes(vm, chunk);
     if (chunk->places == 0)
         return;
-    chunk_enter(heap, chunk);
-    struct block *block = vmm__heap_cover(heap, vmm__chunk_address(views->vm, chunk));
+    vmm__views_enter(heap, start, end - start);
+    struct block *block = vmm__heap_cover(heap, start);
     for (; block != NULL && block->address < end; block = block->next) {
         if (block->state == BLOCK_OCCUPIED)
             piece_settle(heap, block);
