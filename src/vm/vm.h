@@ -93,7 +93,7 @@ struct chunk {
     uint32_t unmapped; /* mappings that are missing while its pool sleeps: see sleep.c */
     bool
         lacks_access; /* the last of these is mapped, and has no access; limbo: its home has none */
-    uint64_t epoch;   /* limbo: on `timeline`; may be unmapped once it has passed */
+    uint64_t epoch; /* limbo: on `timeline`, and released once it has passed; see alloc/commit.c */
     struct timeline *timeline; /* limbo: NULL if no work is in flight */
     struct limbo_wait *waits;  /* limbo: what it waits for after that */
     struct account *account;

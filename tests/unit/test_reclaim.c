@@ -9,17 +9,18 @@ enum {
     VIEW,
     FOLLOW,
     IDLE_FINISHED,
-    SHARE,
+    BORROW,
     IDLE,
     QUARANTINE,
     WAIT_LIMBO,
     WAIT_USES,
-    WAIT_GRAPH_POOLS,
+    WAIT_POOLS,
     WAIT_STALE,
     ALL_IDLE,
     WAIT_ALL,
     PRESSURE,
     COMPACT,
+    LEND,
     RECLAIM_END = 99
 };
 
