@@ -223,6 +223,7 @@ vmm_status vmm__compact_now(struct vmm_cache *cache, uint32_t budget_ms, uint64_
     compaction.budget_ns = (uint64_t)budget_ms * NS_PER_MS;
     compaction.start_ns = budget_ms == 0 ? 0 : vmm__decay_clock_ns(&cache->decay);
     status = compaction_run(&compaction, NULL);
+    vmm__cache_lanes_vacate(cache);
     status = vmm__cache_checked(cache, CHECK_TRIM_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     if (status != VMM_OK)
