@@ -546,3 +546,26 @@ POLICY_TEST(a_pool_without_gain_is_not_compacted_again)
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_device_wait), 1);
     assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE);
 }
+
+/* Stream 2 is stale, and a graph pool is leaving. Neither wait for the device would help the tenant. */
+POLICY_TEST(a_pool_at_its_limit_does_not_wait_for_others)
+{
+    struct tenant tenant = tenant_make(scene, 2 * GRANULE);
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    struct timeline *timeline = &scene->other->timeline;
+    vmm_pool *graph;
+    void *block;
+    void *out;
+    options.kind = VMM_POOL_GRAPH;
+    assert_ok(vmm_pool_create(scene->cache, &options, &graph));
+    assert_ok(vmm_alloc_from(tenant.handle, 2 * GRANULE, STREAM(1), &block));
+    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
+    assert_ok(vmm_pool_destroy(graph, 0));
+    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
+    assert_ok(vmm__driver_stream_destroy(scene->driver, STREAM(2)));
+    assert_status(vmm__timeline_query(timeline, vmm__timeline_now(timeline)), VMM__PENDING);
+    assert_true(vmm__timeline_is_stale(timeline));
+    assert_status(vmm_alloc_from(tenant.handle, GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
+    assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_device_wait), 0);
+    assert_ok(vmm_free(scene->cache, block));
+}

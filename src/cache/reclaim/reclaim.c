@@ -210,6 +210,9 @@ static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *reques
 /* Pools that were destroyed or dropped while a capture forbade waiting for the device. */
 static vmm_status step_wait_pools(struct vmm_cache *cache, struct request *request)
 {
+    const struct pool *only = need_of(cache, request).pool;
+    if (only != NULL && !only->is_leaving)
+        return VMM__NOTHING;
     vmm__lane_unlock(request->lane);
     vmm_status status = vmm__pools_leave_locked(cache);
     vmm__lane_lock(request->lane);
@@ -220,11 +223,12 @@ static vmm_status step_wait_pools(struct vmm_cache *cache, struct request *reque
  * has finished. */
 static vmm_status step_wait_stale(struct vmm_cache *cache, struct request *request)
 {
+    const struct pool *only = need_of(cache, request).pool;
     if (request->waits >= WAITS_MOST)
         return VMM__NOTHING;
     request->waits++;
     vmm__lane_unlock(request->lane);
-    vmm_status status = vmm__streams_wait_stale_locked(cache);
+    vmm_status status = vmm__streams_wait_stale_locked(cache, only);
     vmm__lane_lock(request->lane);
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
 }
