@@ -259,6 +259,15 @@ VMM_API vmm_status vmm_torch_history_stop(void);
 VMM_API vmm_status vmm_torch_snapshot_take(int device, const vmm_torch_snapshot **out);
 VMM_API void vmm_torch_snapshot_drop(const vmm_torch_snapshot *snapshot);
 
+/*
+ * For vmmcache.Cache of the Python package: the deleter of a DLManagedTensor, and the destructor of the capsule that owns one
+ * until a consumer takes it. They call the function that the structure's context points to, with the structure, and keep
+ * an exception of Python that is on its way: ctypes alone loses it. Any thread, with or without Python's lock. Without Python
+ * in the process they do nothing.
+ */
+VMM_API void vmm_torch_dlpack_delete(void *managed);
+VMM_API void vmm_torch_dlpack_end(void *capsule);
+
 #ifdef __cplusplus
 }
 #endif

@@ -75,6 +75,9 @@ static vmm_status note_take(void *ptr, struct block_note *out)
     vmm_status status = vmm__torch_block_find(ptr, &item, &device);
     if (status != VMM_OK || item.address != (uint64_t)(uintptr_t)ptr)
         return misuse_report(device, ptr);
+    if (item.is_imported) /* a second end would close what has its address by then */
+        return vmm__error(VMM_ERR_UNKNOWN_POINTER,
+                          "%p is memory of another process: it ends with its tensor", ptr);
     *out = (struct block_note){ .requested_bytes = item.requested_bytes, .device = device };
     return VMM_OK;
 }

@@ -1,6 +1,7 @@
 /* The recorder: see record.h. */
 #include "torch/record.h"
 #include "base/error.h"
+#include "torch/python.h"
 
 /* A recorded call of a cache, for the changes that the cache reports during the call. */
 struct call {
@@ -25,7 +26,13 @@ static uint64_t stack_get(bool is_free)
 {
     vmm_torch_stack_fn get = atomic_load_explicit(&stack_fn, memory_order_acquire);
     bool is_wanted = !is_free || atomic_load_explicit(&records_free_stacks, memory_order_relaxed);
-    return get != NULL && is_wanted ? get() : 0;
+    if (get == NULL || !is_wanted)
+        return 0;
+    struct python_error error;
+    vmm__python_error_take(&error);
+    uint64_t stack = get();
+    vmm__python_error_restore(&error);
+    return stack;
 }
 
 static void call_enter(struct call *call)

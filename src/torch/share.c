@@ -28,6 +28,10 @@ vmm_status vmm__torch_share(const void *address, void *handle, size_t *handle_by
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "share: the handle needs %zu bytes",
                           sizeof made);
     vmm_status status = vmm__torch_block_find(address, &item, &ordinal);
+    if (status == VMM_OK && item.is_imported)
+        status =
+            vmm__error(VMM_ERR_UNSUPPORTED, "share: the memory belongs to another process, which "
+                                            "alone can share it: send a clone of the tensor");
     if (status == VMM_OK)
         status = vmm__share_server_start(&name);
     if (status == VMM_OK)

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -38,6 +39,20 @@ vmm_status vmm__lines_open(struct lines *lines, const char *path)
     return VMM_OK;
 }
 
+/* Says at the end of the file why no more follows, in place of the last page: without this line the file would look whole. */
+static void failure_write(struct lines *lines)
+{
+    char line[LINE_MOST];
+    if (lines->offset <= LINES_PAGE) /* it has the head */
+        return;
+    uint64_t offset = (lines->offset - 1) / LINES_PAGE * LINES_PAGE;
+    int length = snprintf(line, sizeof line, "#@ note the recording ends here: %s\n",
+                          strerror(lines->failure));
+    if (ftruncate(lines->file, (off_t)offset) == 0 &&
+        pwrite(lines->file, line, (size_t)length, (off_t)offset) == length)
+        lines->offset = offset + (uint64_t)length;
+}
+
 /* Leaves whole lines in the file: what was written ends with one at the boundary of each page. */
 static void write_failed(struct lines *lines, uint64_t written)
 {
@@ -46,6 +61,7 @@ static void write_failed(struct lines *lines, uint64_t written)
     if (whole > lines->offset)
         lines->offset = whole;
     (void)!ftruncate(lines->file, (off_t)lines->offset);
+    failure_write(lines);
 }
 
 void vmm__lines_flush(struct lines *lines)

@@ -523,6 +523,18 @@ CACHE_TEST(wrong_calls_are_refused)
     expect_refused(vmm_trace_stop(test->cache), "is not recorded");
 }
 
+static bool file_ends_with(const char *path, const char *wanted)
+{
+    char text[256] = "";
+    size_t length = strlen(wanted);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, -(long)length, SEEK_END), 0);
+    assert_int_equal(fread(text, 1, length, file), length);
+    (void)fclose(file);
+    return strcmp(text, wanted) == 0;
+}
+
 CACHE_TEST(a_full_disk_fails_no_allocation)
 {
     struct rlimit all;
@@ -538,6 +550,7 @@ CACHE_TEST(a_full_disk_fails_no_allocation)
     expect_refused(status, "not complete");
     struct trace_sum sum = trace_sum_of(path);
     assert_in_range(sum.allocations, 100, 2000);
+    assert_true(file_ends_with(path, "#@ note the recording ends here: File too large\n"));
 }
 
 CACHE_TEST(a_start_without_host_memory_leaves_nothing)

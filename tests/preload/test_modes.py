@@ -74,6 +74,12 @@ class Modes(unittest.TestCase):
             self.assertNotEqual(found[3][3], "0")
             self.assertEqual(found[4:], [["-", found[1][1]], ["-", found[0][1]], ["-", found[3][1]]])
 
+    def test_a_child_of_a_fork_leaves_the_recording_alone(self):
+        """It has no thread that writes, and the file is its parent's."""
+        for mode, served in (("record", 4), ("on", 0)):
+            self.expect(run(PROGRAM, "proc", "fork", VMM_PRELOAD=mode, VMM_TRACE=self.trace), served)
+            self.assertEqual([line[0] for line in operations(self.trace)], ["+"] * 4 + ["-"] * 3)
+
     def test_the_number_of_the_process_in_the_name(self):
         self.expect(run(VMM_PRELOAD="record", VMM_TRACE=self.trace + ".%p"), 4)
         folder, name = os.path.split(self.trace)

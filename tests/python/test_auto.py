@@ -42,12 +42,24 @@ class AutoTest(ProgramTest):
     def test_the_loader_of_torch_is_its_own_again(self):
         self.told("""
 import sys, torch
-assert 'exec_module' not in vars(torch.__spec__.loader)
+for loader in (torch.__loader__, torch.__spec__.loader):
+    assert type(loader).__module__ == '_frozen_importlib_external', loader
 assert not any(type(finder).__name__ == '_Watch' for finder in sys.meta_path)
 """)
 
     def test_a_program_without_torch_is_left_alone(self):
         self.assertEqual(self.told("import sys, json\nprint('vmmcache' in sys.modules)"), "False\n")
+
+    def test_a_program_may_look_for_torch_before(self):
+        """transformers and others do, to know whether it is there."""
+        self.assertEqual(self.told("""
+import importlib.util, os
+for _ in range(2):
+    spec = importlib.util.find_spec('torch')
+    assert spec.loader.get_filename('torch') == spec.origin and os.path.exists(spec.origin)
+import torch, vmmcache
+print(vmmcache.is_installed())
+""", VMMCACHE_AUTOINSTALL="strict"), "True\n")
 
     def test_a_failed_import_of_torch_can_be_tried_again(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -97,6 +109,19 @@ assert vmmcache.is_installed()
             self.assertEqual((status, said.count("\n")), (1, 1), said)
             self.assertTrue(said.startswith("vmmcache: "), said)
         self.assertEqual(self.told(TELL, VMMCACHE_AUTOINSTALL="strict").splitlines(), ["early []", "installed True"])
+
+    def test_strict_ends_the_process_also_from_a_thread(self):
+        code = """
+import threading
+print('before')
+thread = threading.Thread(target=lambda: __import__('torch'))
+thread.start()
+thread.join()
+print('ran')
+"""
+        status, said = run_python(code, PYTHONPATH=self.paths(), VMMCACHE_AUTOINSTALL="strict", VMM_LIMIT="8GB")
+        self.assertEqual((status, sorted(line.partition(": ")[0] for line in said.splitlines())),
+                         (1, ["before", "vmmcache"]), said)
 
     def test_strict_stays_when_torch_is_imported_again(self):
         said = self.told("""

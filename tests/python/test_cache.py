@@ -1,12 +1,17 @@
 """Cache and Block."""
+import contextlib
 import ctypes
 import gc
 import os
+import threading
+import time
 import unittest
 
 import vmmcache
-from support import MIB
+from support import MIB, run_python
 from vmmcache import _dlpack, _library
+
+ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
 
 IS_HOST = os.environ.get("VMM_DRIVER") == "host"
 
@@ -84,6 +89,62 @@ class CacheTest(unittest.TestCase):
         with self.assertRaisesRegex(vmmcache.VmmError, "VMM_ERR_NO_DEVICE"):
             vmmcache.Cache(device=99, driver="cuda", limit="1GiB")
 
+    def test_numbers_that_the_interface_cannot_express_are_refused(self):
+        """ctypes would cut them: a block of 2^64 + 5 bytes would have 5."""
+        class Number:
+            def __index__(self):
+                return 4096
+        self.assertEqual(self.cache.alloc(Number()).nbytes, 4096)
+        for call, kind in ((lambda: self.cache.alloc((1 << 64) + 5), ValueError), (lambda: self.cache.alloc(-1), ValueError),
+                           (lambda: self.cache.alloc(1.5), TypeError), (lambda: self.cache.alloc("1MiB"), TypeError),
+                           (lambda: self.cache.alloc(1, -1), ValueError), (lambda: self.cache.alloc(1, "x"), TypeError),
+                           (lambda: self.cache.trim(-1), ValueError), (lambda: vmmcache.Cache(device=1 << 32), ValueError),
+                           (lambda: vmmcache.Cache(device="cuda:0"), TypeError), (lambda: vmmcache.Cache(zero="on"), TypeError)):
+            with self.assertRaisesRegex(kind, "nbytes|stream|keep|device|zero"):
+                call()
+
+    def test_a_close_beside_other_threads_is_safe(self):
+        def work(cache):
+            with contextlib.suppress(vmmcache.VmmError):
+                while True:
+                    for block in [cache.alloc(4096) for _ in range(9)]:
+                        block.free()
+        for _ in range(20):
+            cache = vmmcache.Cache(limit="64MiB")
+            threads = [threading.Thread(target=work, args=(cache,)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.002)
+            cache.close()
+            for thread in threads:
+                thread.join()
+
+    def test_garbage_in_a_cycle_ends_in_any_order(self):
+        self.assertEqual(run_python("""
+import gc, vmmcache
+class Holder:
+    pass
+for _ in range(10):
+    holder = Holder()
+    holder.itself, holder.cache = holder, vmmcache.Cache()
+    holder.block = holder.cache.alloc(100)
+    del holder
+    gc.collect()
+"""), (0, ""))
+
+    def test_a_child_that_forked_ends_quietly(self):
+        self.assertEqual(run_python("""
+import os, vmmcache
+cache = vmmcache.Cache()
+block = cache.alloc(100)
+child = os.fork()
+if child == 0:
+    del block
+else:
+    assert os.waitpid(child, 0)[1] == 0
+    assert cache.stats()['requested_bytes']['current'] == 100
+"""), (0, ""))
+
     def test_zero_is_a_setting(self):
         with vmmcache.Cache(zero=True) as cache:
             block = cache.alloc(1000)
@@ -138,6 +199,26 @@ class DlpackTest(unittest.TestCase):
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter)(pointer)
         self.assertEqual(self.live(), 0)
 
+    def test_a_consumer_may_outlive_a_free_and_the_cache(self):
+        capsule = self.cache.alloc(1000).__dlpack__()
+        pointer, managed = self.managed(capsule)
+        with self.cache.alloc(1000) as block:
+            other = block.__dlpack__()
+        self.assertIsNone(block.address)
+        self.assertEqual(self.live(), 2000)
+        del other
+        self.assertEqual(self.live(), 1000)
+        self.cache.close()
+        ctypes.memset(managed.tensor.data, 7, 1000)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter)(pointer)
+        self.assertEqual(_dlpack._shared, {})
+
+    def test_an_exception_on_its_way_stays(self):
+        """A capsule may end while one is."""
+        with self.assertRaises(ZeroDivisionError):
+            _ = [self.cache.alloc(1000).__dlpack__(), 1 / 0]
+        self.assertEqual(self.live(), 0)
+
     def test_another_stream_is_recorded(self):
         block = self.cache.alloc(1000, stream=16)
         block.__dlpack__(stream=32)
@@ -153,7 +234,6 @@ class DlpackTest(unittest.TestCase):
             block.__dlpack__()
 
     def test_an_exit_with_a_consumer_is_quiet(self):
-        from support import run_python
         status, said = run_python("""
 import ctypes, vmmcache
 capsule = vmmcache.Cache().alloc(1000).__dlpack__()

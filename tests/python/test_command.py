@@ -3,6 +3,8 @@ import contextlib
 import io
 import os
 import pickle
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -36,6 +38,15 @@ class ReportTest(unittest.TestCase):
         status, said = run_python(RUN, fake=True, VMMCACHE_LIBRARY="/nowhere/none.so")
         self.assertEqual(status, 1)
         self.assertIn("/nowhere/none.so is missing", said)
+
+
+    def test_an_output_that_is_closed_early_is_told(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run([sys.executable, "-B", "-m", "vmmcache"], text=True, check=False, stdout=writer,
+                              stderr=subprocess.PIPE, timeout=60)
+        os.close(writer)
+        self.assertEqual((done.returncode, done.stderr), (1, "python -m vmmcache: the output could not be written\n"))
 
 
 class SnapshotFileTest(LibraryTest):

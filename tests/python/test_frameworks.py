@@ -136,6 +136,7 @@ for tag in ('kv_cache', 'weights', 'cuda_graph'):
 os.environ['VMMCACHE_MEMORY_SAVER'] = '0'
 with torch_memory_saver.configure_subprocess():
     started = {**os.environ}
+    del os.environ['VMMCACHE_AUTOINSTALL']
 assert started['VMMCACHE_AUTOINSTALL'] == started['VMMCACHE_MEMORY_SAVER'] == '1'
 assert 'VMMCACHE_AUTOINSTALL' not in os.environ and os.environ['VMMCACHE_MEMORY_SAVER'] == '0'
 started['PYTHONPATH'] = os.path.dirname(vmmcache.__file__) + '/startup:' + started['PYTHONPATH']

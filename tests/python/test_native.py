@@ -1,16 +1,20 @@
 """The allocator class: compiled at its first use and installed into a fake PyTorch, or the reason why not."""
+import fcntl
 import glob
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import native_tree
 import vmmcache
 from support import ProgramTest, run_python
+from vmmcache import _build
 
 STARTUP = os.path.join(os.path.dirname(os.path.abspath(vmmcache.__file__)), "startup")
 LOAD = """
@@ -355,11 +359,50 @@ main([])
             pass
         self.assertIn("the folder of builds cannot be made", self.refusal())
 
-    def test_a_build_that_is_broken(self):
+    def test_a_build_that_is_broken_is_compiled_anew(self):
+        """To load a file that was cut ends the process with SIGBUS."""
         self.prepare()
-        with open(self.builds()[0], "wb") as file:
-            file.write(b"not a library")
-        self.assertIn("its build cannot be loaded", self.refusal())
+        build, whole, compiler = self.builds()[0], os.path.join(self.folder, "whole"), os.path.join(self.folder, "compiler")
+        shutil.copy(build, whole)
+        with open(compiler, "w", encoding="ascii") as file:
+            file.write(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ncp {whole} "$2"\n')
+        os.chmod(compiler, 0o755)
+        with open(whole, "rb") as file:
+            data = file.read()
+        killed = build + ".1.part"
+        half = len(data) // 2
+        for broken in (b"", b"not a library", data[:half], data[:half] + bytes(len(data) - half)):
+            for path in (build, killed):
+                with open(path, "wb") as file:
+                    file.write(broken)
+            self.assertIn("native: True", self.program(INSTALL, CXX=compiler))
+            self.assertEqual(self.leftovers(), [])
+        with open(build, "wb") as file:
+            file.write(data[:half])
+        self.assertIn("there is no C++ compiler", self.refusal(CXX="/nowhere/c++"))
+
+    def test_a_linker_that_fails(self):
+        """The compiler's last line says only that."""
+        compiler = os.path.join(self.folder, "compiler")
+        with open(compiler, "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\necho 'In file included from /errors/a.h'\n"
+                       "echo 'ld: cannot find -lc10_cuda: No such file'\n"
+                       "echo 'collect2: error: ld returned 1 exit status'\nexit 1\n")
+        os.chmod(compiler, 0o755)
+        self.assertIn(": ld: cannot find -lc10_cuda: No such file;", self.refusal(CXX=compiler))
+
+    def test_a_child_that_forked_does_not_keep_the_lock(self):
+        path = os.path.join(self.folder, "lock")
+        with _build._locked(path):
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+        try:
+            with open(path, "wb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 if __name__ == "__main__":

@@ -259,11 +259,47 @@ assert torch.cuda.memory_stats()['reserved_bytes.all.current'] == vmmcache.memor
 raises(TypeError, 'a tag is a str', vmmcache.region(7).__enter__)
 raises(TypeError, 'a tag is a str', vmmcache.sleep, [7])
 raises(vmmcache.VmmError, "region('none')", vmmcache.sleep, 'none')
+raises(ValueError, 'zero byte', vmmcache.region('a\\0b').__enter__)
 raises(vmmcache.VmmError, '1 to 63 bytes', vmmcache.region('x' * 64).__enter__)
 raises(vmmcache.VmmError, '1 to 63 bytes', vmmcache.region('').__enter__)
 assert vmmcache.sleep() == 0 and vmmcache.wake() == 0 and vmmcache.sleep_state() == {}
 """)
         self.fails("import vmmcache\nwith vmmcache.region('x'): pass", "no effect before vmmcache.install()")
+
+    def test_a_tag_that_is_not_known_discards_nothing(self):
+        self.does("""
+with vmmcache.region('weights'):
+    weights = tensor(value=3)
+for keep in ('wieghts', ['weights', 'cache']):
+    raises(vmmcache.VmmError, 'nothing was allocated in a region(', vmmcache.sleep, 'weights', keep=keep)
+    assert asleep()['weights'] is False and holds(weights, 3)
+raises(TypeError, 'a tag is a str', vmmcache.sleep, 'weights', keep=[7])
+""")
+
+    def test_a_signal_handler_may_come_at_any_time(self):
+        """It may interrupt the thread that holds the lock of sleep() and wake()."""
+        self.does("""
+import faulthandler, signal, time
+faulthandler.dump_traceback_later(20, exit=True)
+tensors = [tensor(64)]
+told = set()
+def handle(*_):
+    for call in (vmmcache.sleep, vmmcache.wake):
+        try:
+            call()
+        except vmmcache.VmmError as error:
+            told.add(str(error))
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0013)
+end = time.monotonic() + 20
+while not told and time.monotonic() < end:
+    vmmcache.sleep()
+    vmmcache.wake()
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert told == {'a signal handler or callback cannot call sleep() or wake() within one of them'}, told
+vmmcache.wake()
+assert asleep() == {None: False}
+""")
 
     def test_debug_mode_is_refused_with_everything_awake(self):
         self.does("""
@@ -302,6 +338,8 @@ assert released == before - vmmcache.memory_reserved() >= 16 * MIB, (before, rel
 assert torch._C.synchronized > synchronized
 assert all(holds(one, number * 2) for number, one in enumerate(blocks))
 assert vmmcache.compact(budget_ms=1) == 0
+for budget, kind in ((-1, ValueError), (1 << 32, ValueError), (0.5, TypeError)):  # 2^32 would be 0, no bound
+    raises(kind, 'budget_ms', vmmcache.compact, budget_ms=budget)
 """, VMM_FOOTPRINT="any")
 
 

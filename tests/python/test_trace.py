@@ -64,6 +64,9 @@ class TraceTest(LibraryTest):
             with self.assertRaisesRegex(VmmError, "recorded already"):
                 with vmmcache.trace(self.path):
                     self.fail("the statement ran")
+        with self.assertRaisesRegex(ValueError, "zero byte"):
+            with vmmcache.trace(self.path + "\0.gz"):
+                self.fail("the statement ran")
 
 
 if __name__ == "__main__":

@@ -180,6 +180,11 @@ class RefusedTest(ProcessTest):
         pid = self.start(VMM_MONITOR=self.folder)
         self.assertIn("--fragtest replays requests", self.refused(pid, "--seconds", "0.1", "--fragtest", sys.executable))
 
+    def test_a_program_that_is_not_vmmtop(self):
+        for program in ("/bin/true", "/bin/echo"):
+            with self.assertRaisesRegex(ReportError, f"{program} is not vmmtop"):
+                report_process.read(os.getpid(), 0.1, program)
+
     def test_a_missing_vmmtop(self):
         with self.assertRaisesRegex(ReportError, "need vmmtop"):
             report_process.read(self.start(), 0.1, self.path("missing"))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import unittest
 from contextlib import redirect_stderr
+from unittest import mock
 
 import scenes
 from support import MIB, NOTES, FileTest
@@ -182,7 +183,7 @@ class RefusalTest(FileTest):
         snapshot = scenes.training()
         whole = pickle.dumps(snapshot, 4)
         for data, *expected in (
-                ("{", "not JSON"), ("{}", "no segments"), ('{"segments": 3}', "segments"), ('{"segments": []}', "device 0"),
+                ("{", "not JSON"), ('{"segments": ' + "[" * 99999, "not JSON"), ("{}", "no segments"), ('{"segments": 3}', "segments"), ('{"segments": []}', "device 0"),
                 ('{"segments": [{"device": 0}]}', "segments: no total_size"),
                 (whole[:-40], "not a snapshot"), (pickle.dumps([1], 4), "no segments"),
                 (pickle.dumps(os.getcwd, 4), "which no snapshot needs"),
@@ -222,7 +223,17 @@ class RefusalTest(FileTest):
         said = io.StringIO()
         with redirect_stderr(said):
             self.assertEqual(report.main([path, "-o", self.path("no/page.html")]), 2)
-        self.assertIn("no/page.html", said.getvalue())
+        self.assertIn(f"{self.path('no/page.html')}: No such file", said.getvalue())
+        for option in ("-o", "--perfetto"):
+            with redirect_stderr(io.StringIO()) as said:
+                self.assertEqual(report.main([path, option, "/dev/full"]), 2)
+            self.assertEqual(said.getvalue(), "vmmcache-report: /dev/full: No space left on device\n")
+
+    def test_an_interruption(self):
+        path = self.write("+ 1 100 0\n")
+        with mock.patch.object(report_pack, "page", side_effect=KeyboardInterrupt):
+            self.assertEqual(self.run_report(path), (130, "vmmcache-report: interrupted\n"))
+        self.assertFalse(os.path.exists(self.path("page.html")))
 
     def test_a_wrong_fragtest(self):
         path = self.write("+ 1 100 0\n")

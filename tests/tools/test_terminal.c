@@ -160,6 +160,9 @@ TEST(test_files_are_replaced_whole)
     assert_int_equal(stat("/dev/null", &status), 0);
     assert_true(S_ISCHR(status.st_mode));
     command_expect("--driver sim --workload steady --quiet --json /dev/full 2>/dev/null", 2);
+    command_expect("--help 2>/dev/null >/dev/full", 2);
+    command_expect("--version 2>/dev/null >/dev/full", 2);
+    command_expect("--workload list 2>/dev/null >/dev/full", 2);
     command_refuse("--driver sim --workload steady --json /tmp",
                    "cannot write /tmp: Is a directory");
 }

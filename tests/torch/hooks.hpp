@@ -41,6 +41,8 @@ struct hooks {
     decltype(&vmm_stats_get) stats_get;
     decltype(&vmm_last_error) last_error;
     decltype(&vmm_walk) walk;
+    decltype(&vmm_torch_dlpack_delete) dlpack_delete;
+    decltype(&vmm_torch_dlpack_end) dlpack_end;
 };
 
 template <class Function> inline Function *hook_find(void *library, const char *name)
@@ -83,6 +85,8 @@ inline hooks hooks_open(const char *path)
     HOOK_FIND(stats_get, vmm_stats_get);
     HOOK_FIND(last_error, vmm_last_error);
     HOOK_FIND(walk, vmm_walk);
+    HOOK_FIND(dlpack_delete, vmm_torch_dlpack_delete);
+    HOOK_FIND(dlpack_end, vmm_torch_dlpack_end);
 #undef HOOK_FIND
     return found;
 }

@@ -33,6 +33,82 @@ static int pressure_forward(void *, vmm_pool *, size_t bytes)
     return on_pressure ? on_pressure(bytes) : 0;
 }
 
+/* ---- As much of Python as the library uses: an exception is a number ------------------------- */
+
+static uintptr_t python_error; /* the calling thread's */
+static bool is_python_thread;
+static int python_locks;
+static bool is_consumed;
+
+static void *number_pointer(uintptr_t number)
+{
+    return reinterpret_cast<void *>(number);
+}
+
+#define PYTHON extern "C" __attribute__((visibility("default")))
+
+PYTHON int PyGILState_Check()
+{
+    return is_python_thread;
+}
+
+PYTHON void *PyGILState_GetThisThreadState()
+{
+    return number_pointer(is_python_thread);
+}
+
+PYTHON int PyGILState_Ensure()
+{
+    bool before = is_python_thread;
+    is_python_thread = true;
+    python_locks++;
+    return before;
+}
+
+PYTHON void PyGILState_Release(int before)
+{
+    is_python_thread = before != 0;
+    python_locks--;
+}
+
+PYTHON void PyErr_Fetch(void **kind, void **value, void **trace)
+{
+    assert_true(is_python_thread);
+    *kind = number_pointer(python_error);
+    *value = *trace = nullptr;
+    python_error = 0;
+}
+
+PYTHON void PyErr_Restore(void *kind, void *, void *)
+{
+    python_error = reinterpret_cast<uintptr_t>(kind);
+}
+
+PYTHON int PyCapsule_IsValid(void *, const char *name)
+{
+    return !is_consumed && std::strcmp(name, "dltensor") == 0;
+}
+
+PYTHON void *PyCapsule_GetPointer(void *capsule, const char *)
+{
+    return capsule;
+}
+
+/* A function of Python, which ctypes calls. */
+static int python_calls;
+
+static void python_call()
+{
+    assert_int_equal(python_error, 0);
+    python_calls++;
+}
+
+static uint64_t python_stack()
+{
+    python_call();
+    return 1;
+}
+
 static bool has(const std::string &text, const char *part)
 {
     if (text.find(part) == std::string::npos)
@@ -294,6 +370,34 @@ TEST(settings_are_fixed_after_first_use)
 }
 
 /* The pressure function may use the hooks, on any thread, also while calls are recorded one at a time. */
+TEST(an_exception_of_python_stays_on_its_way)
+{
+    struct {
+        unsigned char tensor[48];
+        void (*context)(void *);
+        void (*deleter)(void *);
+    } managed = { {}, [](void *) { python_call(); }, nullptr };
+    python_calls = 0;
+    for (bool is_python : { true, false }) {
+        is_python_thread = is_python;
+        assert_ok(plugin.history_start(10, python_stack, 1));
+        void *block = plugin.alloc(MIB, 0, nullptr);
+        python_error = is_python ? 7 : 0;
+        plugin.free(block, MIB, 0, nullptr);
+        plugin.dlpack_delete(&managed);
+        plugin.dlpack_end(&managed);
+        is_consumed = true;
+        plugin.dlpack_end(&managed);
+        is_consumed = false;
+        assert_int_equal(python_error, is_python ? 7 : 0);
+        assert_ok(plugin.history_stop());
+        python_error = 0;
+    }
+    is_python_thread = false;
+    assert_int_equal(python_calls, 2 * 4);
+    assert_int_equal(python_locks, 0);
+}
+
 TEST(pressure_function_may_free)
 {
     void *block = plugin.alloc(device_bytes / 2, 0, stream_of(0));

@@ -1,8 +1,9 @@
 """vmmtop as scripts use it: --json and --once, stale files, exit statuses."""
 import os
+import subprocess
 import unittest
 
-from support import MIB, TopTest
+from support import MIB, TOP, TopTest
 
 
 class Program(TopTest):
@@ -83,6 +84,10 @@ class Program(TopTest):
     def test_help_and_wrong_usage(self):
         self.assertTrue(self.top("--help").startswith("usage: vmmtop"))
         self.assertTrue(self.top("--version").startswith("vmmtop, libvmmcache "))
+        for option in ("--help", "--version"):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([TOP, option], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual((done.returncode, done.stderr), (2, "vmmtop: the output could not be written\n"))
         self.assertIn("vmmtop: unknown option", self.top("--fast", code=2))
         self.assertIn("cannot read the folder", self.top("--once", "--dir", "/nowhere", code=2))
         self.assertIn("--prometheus takes", self.top("--prometheus", "9400", code=2))

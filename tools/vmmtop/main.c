@@ -70,6 +70,11 @@ static bool scan_twice(struct processes *processes, unsigned period_ms)
     return is_read;
 }
 
+static int text_end(void)
+{
+    return fflush(stdout) == 0 ? 0 : fail("the output could not be written", "");
+}
+
 static int options_run(const struct vmmtop_options *options, struct processes *processes)
 {
     bool is_screen = options->mode == MODE_SCREEN && isatty(STDOUT_FILENO);
@@ -85,9 +90,8 @@ static int options_run(const struct vmmtop_options *options, struct processes *p
         export_json(stdout, processes);
     else
         processes_print(processes);
-    if (fflush(stdout) != 0)
-        return fail("the output could not be written", "");
-    return scan_status(processes);
+    int code = text_end();
+    return code == 0 ? scan_status(processes) : code;
 }
 
 int main(int argc, char **argv)
@@ -99,11 +103,11 @@ int main(int argc, char **argv)
         return fail(error.text, "");
     if (options.mode == MODE_HELP) {
         vmmtop_help_write(stdout);
-        return 0;
+        return text_end();
     }
     if (options.mode == MODE_VERSION) {
         (void)printf("vmmtop, libvmmcache %s\n", vmm_version());
-        return 0;
+        return text_end();
     }
     struct processes processes = { .folder = options.folder, .only = options.pid };
     int code = options_run(&options, &processes);

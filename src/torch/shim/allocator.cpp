@@ -260,7 +260,8 @@ cudaError_t allocator::memcpyAsync(void *to, int to_device, const void *from, in
  * the devices of the settings. */
 void allocator::enablePeerAccess(DeviceIndex device, DeviceIndex owner)
 {
-    TORCH_CHECK((library->peers_get(owner) >> device & 1) != 0, "vmmcache: device ",
+    bool is_device = device >= 0 && device < device_count();
+    TORCH_CHECK(is_device && (library->peers_get(owner) >> device & 1) != 0, "vmmcache: device ",
                 static_cast<int>(device), " may not access memory of device ",
                 static_cast<int>(owner), ": name both in vmmcache.install(peers=...)");
     c10::cuda::CUDAGuard guard(device);
@@ -380,16 +381,24 @@ std::string allocator::name()
 
 /* ---- Memory that PyTorch holds -------------------------------------------------------------- */
 
+/* Whether it freed anything. One that throws does not keep others from their turn. */
+static bool callback_run(const std::string &key)
+{
+    try {
+        return c10::FreeCudaMemoryCallbacksRegistry()->Create(key)->Execute();
+    } catch (...) {
+        return false;
+    }
+}
+
 /* Runs what PyTorch has registered to free memory, such as blocks that other processes no longer use. */
 static int reclaim()
 {
     bool is_freed = false;
     try {
-        auto *callbacks = c10::FreeCudaMemoryCallbacksRegistry();
-        for (const std::string &key : callbacks->Keys())
-            is_freed = callbacks->Create(key)->Execute() || is_freed;
-    } catch (...) {
-        return 0;
+        for (const std::string &key : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
+            is_freed = callback_run(key) || is_freed;
+    } catch (...) { /* no host memory: nothing may leave this function */
     }
     return is_freed ? 1 : 0;
 }

@@ -336,20 +336,24 @@ static void oom_trace(int device, uint64_t bytes, uint64_t free_bytes)
     event_trace(event);
 }
 
-/* The library calls it without locks. An observer's exception must not cross C: the request fails anyway. */
+/* The library calls it without locks. An observer's exception must not cross C, nor keep others from hearing: the request
+ * fails anyway. */
 static void oom_tell(int device, uint64_t bytes, uint64_t most_bytes, uint64_t free_bytes)
 {
     oom_trace(device, bytes, free_bytes);
-    try {
-        std::vector<caching::OutOfMemoryObserver> told;
-        {
-            std::lock_guard<std::mutex> guard(observers_lock);
-            told = observers;
-        }
-        for (const caching::OutOfMemoryObserver &observer : told)
+    for (size_t i = 0;; i++) {
+        try {
+            caching::OutOfMemoryObserver observer;
+            {
+                std::lock_guard<std::mutex> guard(observers_lock);
+                if (i >= observers.size())
+                    return;
+                observer = observers[i];
+            }
             observer(device, bytes, most_bytes, free_bytes);
-    } catch (...) {
-        library->log_failure("out-of-memory observer", VMM_ERR_DEVICE_OOM);
+        } catch (...) {
+            library->log_failure("out-of-memory observer", VMM_ERR_DEVICE_OOM);
+        }
     }
 }
 

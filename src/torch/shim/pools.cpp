@@ -264,6 +264,7 @@ struct pool_block {
 using pool_blocks = std::map<void *, pool_block>;
 
 struct pool_state : caching::AllocatorState {
+    DeviceIndex device;
     MempoolId_t id;
     pool_blocks blocks;
 };
@@ -311,6 +312,7 @@ std::shared_ptr<caching::AllocatorState> allocator::getCheckpointState(DeviceInd
                                                                        MempoolId_t id)
 {
     auto state = std::make_shared<pool_state>();
+    state->device = device;
     state->id = id;
     state->blocks = blocks_read("getCheckpointState", device, id, false);
     return state;
@@ -350,6 +352,9 @@ allocator::setCheckpointPoolState(DeviceIndex device,
     auto wanted = std::dynamic_pointer_cast<pool_state>(state);
     TORCH_CHECK(wanted != nullptr, "vmmcache: setCheckpointPoolState: the state is of another "
                                    "allocator");
+    TORCH_CHECK(wanted->device == device,
+                "vmmcache: setCheckpointPoolState: the state is of device ",
+                static_cast<int>(wanted->device), ", not ", static_cast<int>(device));
     pool_blocks present = blocks_read("setCheckpointPoolState", device, wanted->id, false);
     blocks_free(present, wanted->blocks);
     blocks_place(device, wanted->id, wanted->blocks, present);

@@ -120,8 +120,11 @@ TEST(out_of_memory_is_pytorchs_error)
     assert_int_equal(observed[2], device_bytes);
     shim().attachOutOfMemoryObserver(
         [](int64_t, size_t, size_t, size_t) { throw std::runtime_error("observer"); });
+    static int called;
+    shim().attachOutOfMemoryObserver([](int64_t, size_t, size_t, size_t) { called++; });
     text = thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(20 * device_bytes); });
     assert_true(has(text, "CUDA out of memory. Tried to allocate 5.0 GiB. GPU 0"));
+    assert_int_equal(called, 1); /* whatever the one before it throws */
 }
 
 struct hoard final : c10::FreeMemoryCallback {
@@ -140,6 +143,9 @@ TEST(pytorch_frees_memory_before_a_request_fails)
 {
     auto &entries = c10::FreeCudaMemoryCallbacksRegistry()->entries;
     entries["hoard"] = [] { return std::make_unique<hoard>(); };
+    entries["other"] = []() -> std::unique_ptr<c10::FreeMemoryCallback> {
+        throw std::runtime_error("callback");
+    };
     hoard::block = shim().raw_alloc(200 * MIB);
     bool is_asked = false;
     on_pressure = [&is_asked](size_t) {
@@ -203,7 +209,10 @@ TEST(peers_are_those_of_the_settings)
     shim().enablePeerAccess(1, 0);
     assert_int_equal(fake().peer, 0);
     fake().peer_error = cudaSuccess;
-    assert_true(has(thrown<c10::Error>([] { shim().enablePeerAccess(5, 0); }), "peers="));
+    constexpr c10::DeviceIndex wrong[] = { 5, -1, 64 };
+    for (c10::DeviceIndex device : wrong)
+        assert_true(
+            has(thrown<c10::Error>([device] { shim().enablePeerAccess(device, 0); }), "peers="));
     assert_int_equal(fake().device, 0);
 }
 
@@ -228,6 +237,10 @@ TEST(memory_is_shared)
         address, address, [](void *) {}, c10::Device(c10::DeviceType::CUDA, 0));
     shim().recordStream(other,
                         c10::cuda::getCurrentCUDAStream(0)); /* of another allocator: nothing */
+    assert_true(has(thrown<c10::NotImplementedError>([&] { (void)shim().shareIpcHandle(address); }),
+                    "belongs to another process"));
+    assert_true(
+        has(thrown<c10::Error>([&] { shim().raw_delete(address); }), "memory of another process"));
     opened.reset();
     shim().raw_delete(block);
     assert_true(has(thrown<c10::Error>([&] { (void)shim().getIpcDevPtr(whole.handle); }),

@@ -458,6 +458,20 @@ TEST(a_state_of_another_allocator_is_refused)
                     "of another allocator"));
 }
 
+TEST(a_state_of_another_device_is_refused_before_anything_changes)
+{
+    shim().createOrIncrefPool(1, graph);
+    auto state = shim().getCheckpointState(1, graph);
+    shim().createOrIncrefPool(0, graph);
+    void *block = pool_alloc(MIB);
+    assert_true(has(thrown<c10::Error>([&] { (void)shim().setCheckpointPoolState(0, state); }),
+                    "the state is of device 1, not 0"));
+    assert_true(shim().checkPoolLiveAllocations(0, graph, { block }));
+    shim().raw_delete(block);
+    shim().releasePool(0, graph);
+    shim().releasePool(1, graph);
+}
+
 TEST(a_snapshot_shows_one_pool)
 {
     shim().beginAllocateToPool(0, other_graph, nullptr);

@@ -192,6 +192,12 @@ static int options_run(const struct options *options)
     return code;
 }
 
+/* Of what fragtest says about itself. */
+static int text_end(void)
+{
+    return fflush(stdout) == 0 ? 0 : fail("the output could not be written");
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
@@ -201,13 +207,13 @@ int main(int argc, char **argv)
     switch (options_parse(argc, argv, &options, &error)) {
     case OPTIONS_HELP:
         help_write(stdout, style_of(stdout).width);
-        return 0;
+        return text_end();
     case OPTIONS_VERSION:
         help_version(stdout);
-        return 0;
+        return text_end();
     case OPTIONS_WORKLOADS:
         help_workloads(stdout, style_of(stdout).width);
-        return 0;
+        return text_end();
     case OPTIONS_BAD:
         return fail(error.text);
     case OPTIONS_RUN:

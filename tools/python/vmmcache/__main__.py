@@ -124,5 +124,17 @@ def _describe(snapshot: dict) -> None:
               "memory")
 
 
+def _command() -> int:
+    """main() for a shell, which may close the output early."""
+    try:
+        status = main()
+        print(end="", flush=True)
+        return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter writes the rest at its end
+        print("python -m vmmcache: the output could not be written", file=sys.stderr)
+        return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_command())

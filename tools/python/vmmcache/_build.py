@@ -1,7 +1,8 @@
 """Compiles the allocator class (src/torch/shim) against the PyTorch of this process.
 
 A build lies in a folder of the user and is named by what it depends on: PyTorch, its C++ ABI, the C library, our sources. One
-process compiles, others wait for it; a build appears under its name as a whole.
+process compiles, others wait for it; a build appears under its name as a whole. It ends with its digest: what a disk that
+was full or lost its power left would end the process when it is loaded, and is compiled anew.
 """
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ CACHE = "VMMCACHE_CACHE"
 STANDARDS = ("c++17", "c++20")  # PyTorch's headers need the second one since 2.12
 COMPILERS = ("c++", "g++", "clang++")
 COMPILE_SECONDS = 900
+_DIGEST_BYTES = 32
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _CHECKOUT = os.path.join(_PACKAGE, "..", "..", "..")
@@ -38,12 +40,10 @@ def built(torch) -> str:
     NativeError."""
     with _refusals():
         path, sources = _place(torch)
-        if os.path.exists(path):
-            _demand_trusted(path)
-        else:
+        if not _is_there(path):
             _make_folder(os.path.dirname(path))
             with _locked(path + ".lock"):
-                if not os.path.exists(path):  # another process may have made it meanwhile
+                if not _is_there(path):  # another process may have made it meanwhile
                     _compile(torch, sources, path)
     return path
 
@@ -52,8 +52,7 @@ def is_built(torch) -> bool:
     """Whether install() need not compile. Raises NativeError if it could not."""
     with _refusals():
         path, _ = _place(torch)
-        if os.path.exists(path):
-            _demand_trusted(path)
+        if _is_there(path):
             return True
         _compiler(), _cuda_folders(torch)
     return False
@@ -139,6 +138,23 @@ def _make_folder(folder: str) -> None:
     _demand_owner(folder, (os.getuid(),))
 
 
+def _is_there(path: str) -> bool:
+    """Whether there is a whole build."""
+    if not os.path.exists(path):
+        return False
+    _demand_trusted(path)
+    with open(path, "rb") as file:
+        data = file.read()
+    return hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]
+
+
+def _seal(path: str) -> None:
+    with open(path, "r+b") as file:
+        file.write(hashlib.sha256(file.read()).digest())
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _demand_trusted(path: str) -> None:
     """Refuses a build that other users than this one and root could have put there: it is loaded into this process."""
     for name in (os.path.dirname(path), path):
@@ -159,7 +175,10 @@ def _locked(path: str):
         raise NativeError(f"the folder of builds cannot be written ({error}); {CACHE} names another one") from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a child that forked meanwhile may hold the file open
 
 
 # ---- The compiler
@@ -214,12 +233,15 @@ def _command(torch, sources: list, standard: str, output: str) -> list:
 
 
 def _compile(torch, sources: list, path: str) -> None:
+    for left in glob.glob(glob.escape(path) + ".*.part"):  # by a process that was killed: we hold the lock
+        os.unlink(left)
     part = f"{path}.{os.getpid()}.part"
     problem = None
     try:
         for standard in STANDARDS:
             latest = _run(_command(torch, sources, standard, part))
             if latest is None:
+                _seal(part)
                 os.chmod(part, 0o755)
                 os.replace(part, path)
                 return
@@ -235,13 +257,21 @@ def _run(command: list):
     """None, or the first error."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-                              errors="replace", timeout=COMPILE_SECONDS)
+                              errors="replace", timeout=COMPILE_SECONDS, env={**os.environ, "LC_ALL": "C"})
     except OSError as error:
         return str(error)
     except subprocess.TimeoutExpired:
         return f"{command[0]} did not end within {COMPILE_SECONDS} s"
     if done.returncode == 0:
         return None
-    lines = done.stdout.splitlines()
-    return next((line.strip() for line in lines if "error" in line), lines[-1] if lines else
-                f"{command[0]} ended with status {done.returncode}")
+    return _first_error(done.stdout.splitlines()) or f"{command[0]} ended with status {done.returncode}"
+
+
+def _first_error(lines: list) -> str:
+    """The line with the first error, else the last line. Where a compiler says only that its linker failed, the line before
+    says why."""
+    if not lines:
+        return ""
+    found = next((number for number, line in enumerate(lines) if "error:" in line), len(lines) - 1)
+    is_sum = "ld returned" in lines[found] or "linker command failed" in lines[found]
+    return lines[found - 1 if is_sum and found > 0 else found].strip()

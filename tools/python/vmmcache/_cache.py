@@ -10,23 +10,63 @@ was made of it, is left.
 from __future__ import annotations
 
 import ctypes
+import os
 
 from . import _config, _dlpack, _layout, _library, _sizes
 from ._errors import VmmError
 
 _PER_THREAD = 2  # the handle of the thread's own default stream
+_MOST_ORDINAL = 0x7FFFFFFF
 _DRIVERS = {None: 0, "cuda": _layout.DRIVER_CUDA, "host": _layout.DRIVER_HOST, "sim": _layout.DRIVER_SIM}
 
 
 def handle(stream) -> int:
     """The number of a stream: of CuPy, PyTorch or Numba, a number, or None."""
-    if stream is None:
-        return 0
+    number = stream
     for name in ("ptr", "cuda_stream", "handle"):
-        if hasattr(stream, name):
-            stream = getattr(stream, name)
-            stream = getattr(stream, "value", stream)
-    return int(stream or 0)
+        if hasattr(number, name):
+            number = getattr(number, name)
+            number = getattr(number, "value", number)
+    if number is None:
+        return 0
+    if not hasattr(number, "__int__"):
+        raise TypeError(f"a stream must be one of CuPy, PyTorch or Numba, or a number, not {stream!r}")
+    return _sizes.count("stream", int(number))
+
+
+class _Held:
+    """What the library made, and how it ends: with the last reference. So it lasts while a call of any thread, or a
+    consumer of DLPack, uses it. A child that forked leaves what its parent made alone."""
+
+    def __init__(self, address: int, end):
+        self.address = self._as_parameter_ = address  # None: it has ended, in a cycle of garbage that has not yet
+        self._end, self._process, self.errors = end, os.getpid(), None
+
+    def __del__(self):
+        address, self.address = self.address, None
+        if self._process != os.getpid():
+            return
+        try:
+            self._end(address)
+        except VmmError as error:
+            if self.errors is None:
+                raise
+            self.errors.append(error)
+
+
+def _let_go(owner, name: str) -> None:
+    """Drops a reference to something that is held, and raises the error of its end, if it ends now."""
+    held = getattr(owner, name)
+    setattr(owner, name, None)
+    if held is not None:
+        errors = held.errors = []
+        del held
+        if errors:
+            raise errors[0]
+
+
+def _destroy(pointer: int) -> None:
+    _library.check(_library.load().vmm_destroy(pointer), "the cache was destroyed")
 
 
 class Cache:
@@ -38,15 +78,16 @@ class Cache:
 
     def __init__(self, device: int = 0, driver=None, zero=None, **settings):
         self._library = _library.load()
-        self._pointer = None
+        self._held = None
         if driver not in _DRIVERS:
             raise ValueError(f"driver={driver!r} is not one of 'cuda', 'host' and 'sim'")
         config, share = _config.translated(**settings)
-        config.device, config.driver = device, _DRIVERS[driver]
-        config.zero = {None: 0, True: _layout.ON, False: _layout.OFF}[zero]
+        config.device, config.driver = _config.number("device", device, _MOST_ORDINAL), _DRIVERS[driver]
+        config.zero = _config.switch("zero", zero)
         found = ctypes.c_void_p()
         _library.check(self._library.vmm_create(ctypes.byref(config), ctypes.byref(found)), "no cache was made")
-        self._pointer, self._config, self.device = found.value, config, device
+        self._held = _Held(found.value, _destroy)
+        self._config, self.device = config, config.device
         self._driver = _library.driver_of(config)
         if share:
             self.set_limit(share)
@@ -57,30 +98,32 @@ class Cache:
     def __exit__(self, *_):
         self.close()
 
-    def __del__(self):
-        if getattr(self, "_pointer", None):
-            self.close()
-
     def close(self) -> None:
-        """Waits for the device and destroys the cache with all of its blocks."""
-        pointer, self._pointer = self._pointer, None
-        if pointer:
-            _library.check(self._library.vmm_destroy(pointer), "the cache was destroyed")
+        """Waits for the device and destroys the cache with all of its blocks. A call of another thread ends first, and so
+        does the use of a block by a consumer of DLPack."""
+        _let_go(self, "_held")
 
-    def _opened(self) -> int:
-        if not self._pointer:
+    def _opened(self) -> _Held:
+        held = self._held
+        if not (held and held.address):
             raise VmmError("the cache is closed")
-        return self._pointer
+        return held
 
     def alloc(self, nbytes: int, stream=None) -> Block:
         """A block for use on a stream. Raises MemoryError if memory runs out."""
         address = ctypes.c_void_p()
-        number = handle(stream)
+        number, nbytes = handle(stream), _sizes.count("nbytes", nbytes)
         status = self._library.vmm_alloc(self._opened(), nbytes, number, ctypes.byref(address))
         if status in _layout.NO_MEMORY:
             raise MemoryError(_library.last_error())
         _library.check(status, "no block was allocated")
         return Block(self, address.value, nbytes, number)
+
+    def _free(self, address: int) -> None:
+        """A closed cache has no blocks."""
+        held = self._held
+        if held and held.address:
+            _library.check(self._library.vmm_free(held, address), "the block was not freed")
 
     def stats(self) -> dict:
         """All statistics, as numbers, and as {'current', 'peak', 'allocated', 'freed'} where there are these."""
@@ -94,7 +137,7 @@ class Cache:
     def trim(self, keep: int = 0) -> int:
         """Releases idle memory until at most so many bytes stay; returns how many were released."""
         released = ctypes.c_size_t()
-        _library.check(self._library.vmm_trim(self._opened(), keep, ctypes.byref(released)), "the trim failed")
+        _library.check(self._library.vmm_trim(self._opened(), _sizes.count("keep", keep), ctypes.byref(released)), "the trim failed")
         return released.value
 
     def wait(self) -> None:
@@ -124,7 +167,8 @@ class Block:
     """Bytes of a cache. Other packages take it as an array of bytes, without a copy."""
 
     def __init__(self, cache: Cache, address: int, nbytes: int, stream: int):
-        self.cache, self.address, self.nbytes, self.stream = cache, address, nbytes, stream
+        self.cache, self.nbytes, self.stream = cache, nbytes, stream
+        self._held = _Held(address, cache._free)
 
     def __enter__(self):
         return self
@@ -132,34 +176,35 @@ class Block:
     def __exit__(self, *_):
         self.free()
 
-    def __del__(self):
-        if getattr(self, "address", None):
-            self.free()
-
     def __len__(self):
         return self.nbytes
 
+    @property
+    def address(self):
+        """None: it is freed."""
+        held = self._held
+        return held and held.address
+
     def free(self) -> None:
-        """Frees the block in the order of its stream. Freeing it again does nothing."""
-        address, self.address = self.address, None
-        if address and self.cache._pointer:
-            _library.check(self.cache._library.vmm_free(self.cache._pointer, address), "the block was not freed")
+        """Frees the block in the order of its stream, once no consumer of DLPack uses it. Freeing it again does nothing."""
+        _let_go(self, "_held")
 
     def record_stream(self, stream) -> None:
         """Declares that work on another stream uses the block."""
         _library.check(self.cache._library.vmm_record_stream(self.cache._opened(), self._live(), handle(stream)),
                        "the stream was not recorded")
 
-    def _live(self) -> int:
-        if not self.address or not self.cache._pointer:
+    def _live(self) -> _Held:
+        held = self._held
+        if not (held and held.address and self.cache._held):
             raise VmmError("the block is freed")
-        return self.address
+        return held
 
     @property
     def __cuda_array_interface__(self) -> dict:
         if self.cache._driver != _layout.DRIVER_CUDA:
             raise AttributeError("the block is not on a GPU")
-        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self._live(), False), "version": 3,
+        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self._live().address, False), "version": 3,
                 "strides": None, "stream": self.stream or 1}
 
     def __dlpack_device__(self) -> tuple:
@@ -176,9 +221,9 @@ class Block:
             raise BufferError("the block can only be shared where it is")
         if stream == _PER_THREAD:
             raise BufferError("the per-thread default stream is not supported")
-        address = self._live()
-        user = self.stream if stream == -1 else (stream or 0)
+        held = self._live(), self.cache._opened()
+        user = self.stream if stream == -1 else handle(stream)
         if user not in (self.stream, self.stream or 1):
             self.record_stream(user)
             self.cache.wait()
-        return _dlpack.capsule(self, address, self.nbytes, self.__dlpack_device__())
+        return _dlpack.capsule(held, held[0].address, self.nbytes, self.__dlpack_device__())

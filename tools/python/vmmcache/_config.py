@@ -59,12 +59,12 @@ def translated(limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     config.footprint_permille = _footprint(footprint)
     config.reuse = _choice("reuse", reuse, _layout.REUSE)
     config.compaction = _choice("compaction", compaction, _layout.COMPACTION)
-    config.decay_ms = _number("decay_ms", decay_ms, 0xFFFFFFFF)
+    config.decay_ms = number("decay_ms", decay_ms, 0xFFFFFFFF)
     config.decay_keep_bytes = _size("decay_keep", decay_keep)
-    config.decay_thread = _switch("decay_thread", decay_thread)
-    config.no_caching = _switch("no_caching", no_caching)
+    config.decay_thread = switch("decay_thread", decay_thread)
+    config.no_caching = switch("no_caching", no_caching)
     config.peer_devices = _peers(peers)
-    config.shareable = _switch("ipc", ipc)
+    config.shareable = switch("ipc", ipc)
     if pressure is not None:
         config.pressure = _pressure(pressure)
     return config, share or 0.0
@@ -82,10 +82,10 @@ def _footprint(value) -> int:
         return _layout.FOOTPRINT_ANY
     if isinstance(value, (float, str)):
         raise TypeError(f"footprint must be a whole number of thousandths (10 is 1 %) or 'any', not {value!r}")
-    return _number("footprint", value, 1000)
+    return number("footprint", value, 1000)
 
 
-def _number(name: str, value, most: int) -> int:
+def number(name: str, value, most: int) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int):
@@ -95,7 +95,7 @@ def _number(name: str, value, most: int) -> int:
     return value
 
 
-def _switch(name: str, value) -> int:
+def switch(name: str, value) -> int:
     if value not in (None, False, True):
         raise TypeError(f"{name} must be True or False, not {value!r}")
     if value is None:
@@ -119,7 +119,7 @@ def _peers(peers) -> int:
         raise TypeError(f"peers must be 'auto', a list of device ordinals or None, not {peers!r}")
     mask = 0
     for device in peers or ():
-        mask |= 1 << _number("peers", device, 63)
+        mask |= 1 << number("peers", device, 63)
     return mask
 
 

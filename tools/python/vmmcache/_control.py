@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 
-from . import _device, _library, _sizes
+from . import _config, _device, _library, _sizes
 from ._errors import VmmError
 
 
@@ -21,7 +21,7 @@ def compact(device=None, budget_ms: int = 0) -> int:
     budget_ms: after so many milliseconds it begins no further copy; 0: no limit. Raises VmmError during a capture, with
     VMM_DEBUG, or if the driver fails.
     """
-    number = _device.index(device)
+    number, budget_ms = _device.index(device), _config.number("budget_ms", budget_ms, 0xFFFFFFFF)
     library, released = _library.load(), ctypes.c_uint64()
     cache = library.vmm_torch_cache(number)
     _device.demand_no_capture("memory cannot be compacted")

@@ -1,12 +1,15 @@
 """DLPack: the capsules by which packages share arrays (https://dmlc.github.io/dlpack).
 
 A capsule owns a structure that describes the bytes. Its consumer calls the structure's deleter when it needs them no
-longer; if there is no consumer, the capsule's end calls it.
+longer; if there is no consumer, the capsule's end calls it. Both come at any time, also while an exception is on its way, so
+they are functions of the library, which call _delete().
 """
 from __future__ import annotations
 
 import atexit
 import ctypes
+
+from . import _library
 
 CPU, CUDA = 1, 2  # DLDeviceType
 _UNSIGNED, _BITS = 1, 8  # DLDataType
@@ -26,7 +29,7 @@ class Managed(ctypes.Structure):
     _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
-_shared: dict = {}  # by the address of the structure: (structure, shape, block)
+_shared: dict = {}  # by the address of the structure: (structure, shape, what holds the bytes)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -34,26 +37,23 @@ def _delete(address):
     _shared.pop(address, None)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _end(capsule):
-    """The name of a capsule that was consumed is another one."""
-    if ctypes.pythonapi.PyCapsule_IsValid(ctypes.c_void_p(capsule), _NAME):
-        _delete(ctypes.pythonapi.PyCapsule_GetPointer(ctypes.c_void_p(capsule), _NAME))
-
-
 ctypes.pythonapi.PyCapsule_New.restype = ctypes.py_object
 ctypes.pythonapi.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
 
 
-def capsule(block, address: int, nbytes: int, device: tuple):
-    """A capsule of bytes; it keeps the block."""
+def capsule(held, address: int, nbytes: int, device: tuple):
+    """A capsule of bytes; it keeps what holds them."""
+    library = _library.load()
     shape = (ctypes.c_int64 * 1)(nbytes)
-    managed = Managed(deleter=ctypes.cast(_delete, ctypes.c_void_p).value)
+    managed = Managed(context=_address(_delete), deleter=_address(library.vmm_torch_dlpack_delete))
     managed.tensor = _Tensor(data=address, device_type=device[0], device_id=device[1], ndim=1, code=_UNSIGNED,
                              bits=_BITS, lanes=1, shape=ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)))
-    _shared[ctypes.addressof(managed)] = managed, shape, block
-    return ctypes.pythonapi.PyCapsule_New(ctypes.addressof(managed), _NAME, ctypes.cast(_end, ctypes.c_void_p))
+    _shared[ctypes.addressof(managed)] = managed, shape, held
+    return ctypes.pythonapi.PyCapsule_New(ctypes.addressof(managed), _NAME, _address(library.vmm_torch_dlpack_end))
+
+
+def _address(function):
+    return ctypes.cast(function, ctypes.c_void_p).value
 
 
 @atexit.register

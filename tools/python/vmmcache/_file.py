@@ -6,7 +6,16 @@ import threading
 
 
 def write(path, data: bytes) -> None:
-    """Puts a file with this content there. Until all of it is written, whatever was there stays."""
+    """Puts a file with this content there. Until all of it is written, whatever was there stays. Raises OSError, with the path
+    that was given."""
+    try:
+        _replace(path, data)
+    except OSError as error:
+        error.filename, error.filename2 = path, None
+        raise
+
+
+def _replace(path, data: bytes) -> None:
     if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device cannot be replaced
         _write(path, "wb", data)
         return

@@ -1,4 +1,5 @@
-"""Locks that are free in a child process, even if a thread of its parent held them at the fork."""
+"""Locks that are free in a child process, even if a thread of its parent held them at the fork, and in a signal handler,
+even if it interrupts the thread that holds them."""
 from __future__ import annotations
 
 import os
@@ -14,4 +15,4 @@ class Guard:
         os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()

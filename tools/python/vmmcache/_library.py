@@ -69,6 +69,8 @@ _FUNCTIONS = {
     "vmm_torch_history_stop": (ctypes.c_int, []),
     "vmm_torch_snapshot_take": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(pointer)]),
     "vmm_torch_snapshot_drop": (None, [pointer]),
+    "vmm_torch_dlpack_delete": (None, [pointer]),
+    "vmm_torch_dlpack_end": (None, [pointer]),
 }
 
 _guard = Guard()
@@ -135,6 +137,14 @@ def is_loaded() -> bool:
 def version() -> str:
     """The version of the library."""
     return load().vmm_version().decode()
+
+
+def c_string(what: str, text) -> bytes:
+    """Of a str, or of the bytes of a path. C would cut it at a zero byte."""
+    data = text if isinstance(text, bytes) else text.encode()
+    if b"\0" in data:
+        raise ValueError(f"{what} has a zero byte: {text!r}")
+    return data
 
 
 def last_error() -> str:

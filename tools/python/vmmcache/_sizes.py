@@ -1,6 +1,7 @@
 """Sizes as people write them: 8 GiB, '80%', 0.8."""
 from __future__ import annotations
 
+import operator
 import re
 
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
@@ -30,6 +31,17 @@ def parse(limit) -> tuple:
     if match.group(2) == "%":
         return None, _share(float(match.group(1)) / 100, limit)
     return _bytes(float(match.group(1)) * _UNITS[match.group(2).upper()], limit), None
+
+
+def count(name: str, value) -> int:
+    """A whole number, of Python or NumPy, that the interface can express: ctypes would cut it to 64 bits."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
+    if not 0 <= number <= _MOST:
+        raise ValueError(f"{name}={number} is outside 0 to 2^64 - 1")
+    return number
 
 
 def _bytes(count, written) -> int:

@@ -14,7 +14,8 @@ from ._guard import Guard
 
 _PHASES = ("awake", "sleeping", "asleep", "waking")
 _AWAKE = "awake"
-_guard = Guard()  # one sleep or wake at a time
+_guard = Guard()
+_is_moving = False
 
 
 @contextmanager
@@ -32,12 +33,26 @@ def region(tag: str = "default", keep: bool = True, device=None):
     if not _install.is_installed() and not _cupy.is_installed():
         raise VmmError("a region has no effect before vmmcache.install()")
     _device.demand_no_capture("a region cannot begin")
-    status = library.vmm_torch_region_begin(number, tag.encode(), int(not keep))
+    status = library.vmm_torch_region_begin(number, _library.c_string("a tag", tag), int(not keep))
     _library.check(status, f"region({tag!r}) was not begun")
     try:
         yield
     finally:
         _library.check(library.vmm_torch_region_end(number), "the region was not ended")
+
+
+@contextmanager
+def _alone():
+    """One sleep or wake at a time. A signal handler may interrupt the thread that holds the lock."""
+    global _is_moving
+    with _guard.lock:
+        if _is_moving:
+            raise VmmError("a signal handler or callback cannot call sleep() or wake() within one of them")
+        _is_moving = True
+        try:
+            yield
+        finally:
+            _is_moving = False
 
 
 def sleep(tags=None, keep=None) -> int:
@@ -47,7 +62,8 @@ def sleep(tags=None, keep=None) -> int:
     stands for memory without a tag. Tensors keep their addresses and must not be used before wake().
 
     keep: True: save the contents in host memory; False: discard them; a tag or a list of tags: save theirs and discard
-    those of other tags; None: as region() says. Contents without a tag are always saved.
+    those of other tags; None: as region() says. Contents without a tag are always saved. A tag that is not known is an
+    error, not a reason to discard.
 
     The call waits for the work of all devices, and releases idle memory too; the program must not submit work until
     wake().
@@ -56,8 +72,10 @@ def sleep(tags=None, keep=None) -> int:
     then awake again, if the device still has room for it), during a capture, or with VMM_DEBUG.
     """
     pools = _chosen(tags)
+    if keep not in (None, True, False):
+        _chosen(keep)
     _device.demand_no_capture("memory cannot sleep")
-    with _guard.lock:
+    with _alone():
         awake = [pool for pool in pools if pool.phase() == _AWAKE]
         before = _reserved()
         _synchronize()
@@ -80,7 +98,7 @@ def wake(tags=None) -> int:
     device has too little memory: on each device all of it wakes or nothing, and the call can be repeated.
     """
     pools = _chosen(tags)
-    with _guard.lock:
+    with _alone():
         before = _reserved()
         asleep = [pool for pool in pools if pool.phase() != _AWAKE]
         for device in sorted({pool.device for pool in asleep}):

@@ -17,7 +17,7 @@ def trace(path, stacks: bool = False, device=None):
     """
     library, cache = _library.load(), _control.opened(_device.index(device))
     options = _layout.TraceOptions(ctypes.sizeof(_layout.TraceOptions), int(stacks))
-    status = library.vmm_trace_start(cache, os.fsencode(path), ctypes.byref(options))
+    status = library.vmm_trace_start(cache, _library.c_string("the path", os.fsencode(path)), ctypes.byref(options))
     _library.check(status, f"the recording to {os.fspath(path)} was not started")
     try:
         yield
@@ -30,4 +30,4 @@ def trace_note(text: str, device=None) -> None:
     """Marks this moment in the recording, such as a step. Without a recording it does nothing."""
     library, cache = _library.load(), _library.load().vmm_torch_cache(_device.index(device))
     if cache is not None:
-        _library.check(library.vmm_trace_note(cache, text.encode()), "the note was not recorded")
+        _library.check(library.vmm_trace_note(cache, _library.c_string("a note", text)), "the note was not recorded")

@@ -15,12 +15,13 @@ from . import _file, report_pack, report_perfetto, report_process, report_snapsh
 from .report_recording import Recording, ReportError
 
 BAD_INPUT = 2
+INTERRUPTED = 130  # as a shell has it
 _GZIP, _PICKLE, _JSON = b"\x1f\x8b", b"\x80", b"{"
 _ENDINGS = (".gz", ".trace", ".txt", ".pickle", ".pkl", ".json")
 
 
 def main(arguments=None) -> int:
-    """The command vmmcache-report. Returns its exit status: 0, or 2 after one line on stderr."""
+    """The command vmmcache-report. Returns its exit status: 0, or 2 or 130 after one line on stderr."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if not options.output and not options.perfetto:
@@ -33,6 +34,9 @@ def main(arguments=None) -> int:
         return _refuse(f"{error.filename or options.input}: {error.strerror or error}")
     except MemoryError:
         return _refuse(f"{options.input}: out of host memory")
+    except KeyboardInterrupt:
+        _refuse("interrupted")
+        return INTERRUPTED
     return 0
 
 

@@ -142,12 +142,19 @@ class _Sampler:
         for tries_left in range(_TRIES - 1, -1, -1):
             done = subprocess.run(self.command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
-                return json.loads(done.stdout)["processes"][0]
+                return self._process(done.stdout)
             if done.returncode != _ABSENT:
                 raise ReportError(f"{self.command[0]} failed: {done.stderr.strip()}")
             if tries_left:
                 time.sleep(_PAUSE_SECONDS)
         return None
+
+    def _process(self, said: str) -> dict:
+        try:
+            found = json.loads(said)["processes"][0]
+            return {name: found[name] for name in ("caches", "sequence")}
+        except (ValueError, LookupError, TypeError) as error:
+            raise ReportError(f"{self.command[0]} is not vmmtop: it printed no JSON of a process") from error
 
     def _cache(self, caches: list):
         """The cache of the device that has the most memory at first; later the same again."""

@@ -26,7 +26,7 @@ def load_pickle(path: str) -> dict:
 def load_json(data: bytes, path: str) -> dict:
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReportError(f"{path}: not JSON: {error}") from error
     if not isinstance(found, dict) or "segments" not in found:
         raise ReportError(f"{path}: not a snapshot: it has no segments")

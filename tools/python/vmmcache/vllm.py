@@ -44,7 +44,8 @@ class CuMemAllocator:
     def sleep(self, offload_tags=None) -> None:
         """Takes the memory of all its tags, and saves the contents of these. None: of the default tag."""
         gc.collect()
-        _sleep.sleep(self._known(), keep=_tuple(self.default_tag if offload_tags is None else offload_tags))
+        saved = _tuple(self.default_tag if offload_tags is None else offload_tags)
+        _sleep.sleep(self._known(), keep=_sleep.known(saved))
 
     def discard(self, tags) -> None:
         """Takes the memory of these tags, without saving."""
@@ -73,7 +74,7 @@ def _backend(base):
 
         def suspend(self, level: int = 1) -> None:
             gc.collect()
-            _sleep.sleep(keep=(_WEIGHTS,) if level == 1 else ())
+            _sleep.sleep(keep=_sleep.known((_WEIGHTS,)) if level == 1 else ())
             self._state = "SUSPENDED"
 
         def resume(self, tags=None) -> None:
