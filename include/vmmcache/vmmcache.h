@@ -1216,9 +1216,9 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_export(vmm_cache *cache, void *ptr, v
 
 /*
  * Does:     sends a share to another process, any number of times. A received share can be sent on.
- *           Waits until the socket has taken all of it.
- * Takes:    socket: a connected Unix socket of the type SOCK_STREAM or SOCK_SEQPACKET, in blocking
- *           mode, which stays the caller's. The program may use it for other data before and after.
+ *           Waits until the socket has taken all of it, also if the socket is in non-blocking mode.
+ * Takes:    socket: a connected Unix socket of the type SOCK_STREAM or SOCK_SEQPACKET, which stays the
+ *           caller's. The program may use it for other data before and after.
  * Returns:  VMM_OK; the other side may not have received it yet.
  * Threads:  any; one at a time on a socket.
  * On failure: ERR_DRIVER (the socket; the line has the cause): a part may have been sent, so close
@@ -1227,7 +1227,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_export(vmm_cache *cache, void *ptr, v
 VMM_API vmm_status vmm_share_send(vmm_share *share, int socket);
 
 /*
- * Does:     receives what vmm_share_send() sends. Waits for it.
+ * Does:     receives what vmm_share_send() sends. Waits for it, also if the socket is in non-blocking
+ *           mode. A time limit of the socket (SO_RCVTIMEO) holds in blocking mode.
  * Takes:    socket: as vmm_share_send().
  * Returns:  VMM_OK and the share in *out.
  * Owns:     the caller, until vmm_share_close().
@@ -1262,7 +1263,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_import(vmm_cache *cache, vmm_share *s
 /*
  * Does:     closes a share. Memory that was imported from it stays. After the last share of an
  *           exported block, the block may move and, if it was freed, be used again.
- * Takes:    force: 0 refuses the share of an export that vmm_share_send() was called for, because
+ * Takes:    force: 0 refuses the share of an export if vmm_share_send() has sent any byte of it, because
  *           the exporter cannot know whether importers still use the block. Any other value says that
  *           they do not, or that they may see other contents. For a share that was received, or
  *           whose cache was destroyed, it has no meaning.

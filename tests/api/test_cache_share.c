@@ -522,6 +522,21 @@ CACHE_TEST(a_share_that_was_sent_is_closed_by_force)
     block_free(test, block);
 }
 
+/* Nothing has left the process, so no importer exists. */
+CACHE_TEST(a_share_whose_send_failed_at_once_was_not_sent)
+{
+    int sockets[2];
+    vmm_share *share;
+    void *block = block_shared(test, 1, &share);
+    assert_status(vmm_share_send(share, -1), VMM_ERR_DRIVER);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    (void)close(sockets[1]);
+    assert_status(vmm_share_send(share, sockets[0]), VMM_ERR_DRIVER);
+    (void)close(sockets[0]);
+    assert_ok(vmm_share_close(share, 0));
+    block_free(test, block);
+}
+
 CACHE_TEST(a_device_that_cannot_share_refuses_the_pool)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;

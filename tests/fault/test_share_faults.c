@@ -2,7 +2,7 @@
  * Sharing when calls fail: each call of the driver and each allocation of host memory fails once, or from then on; each
  * call on the socket fails with each code, is interrupted, or moves few bytes only.
  *
- * The linker leads the library's calls of sendmsg(), recvmsg() and getrandom() to the functions __wrap_ below.
+ * The linker leads the library's calls of sendmsg(), recvmsg(), poll() and getrandom() to the functions __wrap_ below.
  */
 #define _GNU_SOURCE
 #include "support/folder_support.h"
@@ -12,6 +12,8 @@
 #include "base/hostmem.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,10 +22,11 @@ enum { STEP_BYTES = 8 };
 /* ---- Calls of the system ------------------------------------------------------------------- */
 
 static struct {
-    int call;     /* its number, from 1; 0: none fails */
-    int code;     /* EINTR fails once, and the call is repeated */
-    int calls;    /* so far */
-    bool is_slow; /* each call moves STEP_BYTES */
+    int call;      /* its number, from 1; 0: none fails */
+    int code;      /* EINTR fails once, and the call is repeated */
+    int calls;     /* so far */
+    bool is_slow;  /* each call moves STEP_BYTES */
+    int poll_code; /* of the next poll(); 0: it works */
 } fault;
 
 static bool is_failing(void)
@@ -69,6 +72,16 @@ ssize_t __wrap_recvmsg(int socket, struct msghdr *header, int flags)
 ssize_t __wrap_getrandom(void *buffer, size_t bytes, unsigned flags)
 {
     return is_failing() ? -1 : __real_getrandom(buffer, bytes, flags);
+}
+
+int __real_poll(struct pollfd *descriptors, nfds_t count, int timeout);
+int __wrap_poll(struct pollfd *descriptors, nfds_t count, int timeout);
+
+int __wrap_poll(struct pollfd *descriptors, nfds_t count, int timeout)
+{
+    errno = fault.poll_code;
+    fault.poll_code = 0;
+    return errno != 0 ? -1 : __real_poll(descriptors, count, timeout);
 }
 
 /* ---- Steps --------------------------------------------------------------------------------- */
@@ -213,6 +226,27 @@ SIM_TEST(an_interrupted_call_is_repeated)
         fault.call = 0;
         assert_int_equal(fault.calls, 4);
         scene_close(&scene);
+    }
+}
+
+/* In non-blocking mode a call that finds the socket busy is repeated when it is ready. */
+SIM_TEST(a_wait_for_the_socket_is_interrupted_or_fails)
+{
+    static const int codes[] = { 0, EINTR, ENOMEM };
+    for (int call = 2; call <= 3; call++) {
+        for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+            struct scene scene = scene_open(driver);
+            for (int side = 0; side < 2; side++)
+                assert_int_equal(fcntl(scene.sockets[side], F_SETFL, O_NONBLOCK), 0);
+            fault.call = call;
+            fault.code = EAGAIN;
+            fault.calls = 0;
+            fault.poll_code = codes[i];
+            assert_status(block_pass(&scene), codes[i] == ENOMEM ? VMM_ERR_DRIVER : VMM_OK);
+            fault.call = 0;
+            assert_int_equal(fault.poll_code, 0);
+            scene_close(&scene);
+        }
     }
 }
 

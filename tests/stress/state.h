@@ -65,6 +65,7 @@ struct stress_graph {
 struct stress_share {
     vmm_share *handle; /* NULL: there is none */
     bool was_sent;
+    bool was_tried; /* to send */
     uint64_t requested_bytes;
     uint64_t block_bytes;
     bool

@@ -8,10 +8,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 enum { CHUNK_BYTES = 2 << 20 };
@@ -145,6 +147,50 @@ MESSAGE_TEST(other_data_may_surround_a_share)
     assert_string_equal(text, "after");
     vmm__share_close(received);
     vmm__share_close(share);
+}
+
+/* ---- Sockets that do not block ----------------------------------------------------------------- */
+
+static void *share_send_slowly(void *argument)
+{
+    const struct scene *scene = argument;
+    struct share *share = share_make(200);
+    (void)usleep(20000); /* the receiver waits */
+    assert_ok(vmm__message_send(share, scene->sockets[0]));
+    vmm__share_close(share);
+    return NULL;
+}
+
+/* Both sides wait: the receiver for the first byte, the sender for room. */
+MESSAGE_TEST(sockets_in_non_blocking_mode_wait)
+{
+    static const int types[] = { SOCK_STREAM, SOCK_SEQPACKET };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct scene own = { .descriptors = scene->descriptors + 2 };
+        struct share *received;
+        pthread_t sender;
+        assert_int_equal(socketpair(AF_UNIX, types[i] | SOCK_NONBLOCK, 0, own.sockets), 0);
+        assert_int_equal(
+            setsockopt(own.sockets[0], SOL_SOCKET, SO_SNDBUF, &(int){ 1 }, sizeof(int)), 0);
+        assert_int_equal(pthread_create(&sender, NULL, share_send_slowly, &own), 0);
+        assert_ok(vmm__message_receive(own.sockets[1], &received));
+        assert_int_equal(pthread_join(sender, NULL), 0);
+        assert_int_equal(received->head.count, 200);
+        vmm__share_close(received);
+        (void)close(own.sockets[0]);
+        (void)close(own.sockets[1]);
+    }
+}
+
+/* The program has bounded the time of each call. */
+MESSAGE_TEST(a_time_limit_of_the_socket_holds)
+{
+    struct timeval limit = { .tv_usec = 1000 };
+    struct share *received = NULL;
+    assert_int_equal(setsockopt(scene->sockets[1], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit),
+                     0);
+    assert_status(vmm__message_receive(scene->sockets[1], &received), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), strerror(EAGAIN)));
 }
 
 /* ---- Hostile bytes ------------------------------------------------------------------------- */

@@ -5,6 +5,8 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -34,6 +36,18 @@ static vmm_status socket_failed(const char *function, const char *call, int sock
                       strerror(errno), errno);
 }
 
+/* Whether a call that failed is to be repeated. Waits for the socket if the program lets no call do so; a time limit that the
+ * program set for the calls (SO_RCVTIMEO) is its own. */
+static bool call_repeats(int socket, short event)
+{
+    struct pollfd ready = { .fd = socket, .events = event };
+    if (errno == EINTR)
+        return true;
+    if (errno != EAGAIN || (fcntl(socket, F_GETFL) & O_NONBLOCK) == 0)
+        return false;
+    return poll(&ready, 1, -1) >= 0 || errno == EINTR;
+}
+
 /* The chunks of the message that begins with chunk `first`. */
 static uint32_t message_count(const struct share_head *head, uint32_t first)
 {
@@ -57,20 +71,20 @@ static void descriptors_attach(struct msghdr *header, union control *control,
 }
 
 /* Sends one message. Its first byte takes all descriptors along. */
-static vmm_status message_send(int socket, struct message *message,
-                               const struct shared_chunk *chunks)
+static vmm_status message_send(int socket, struct message *message, struct share *share)
 {
     union control control;
     struct iovec bytes = { .iov_base = message, .iov_len = sizeof *message };
     struct msghdr header = { .msg_iov = &bytes, .msg_iovlen = 1 };
     memset(&control, 0, sizeof control);
-    descriptors_attach(&header, &control, chunks, message->count);
+    descriptors_attach(&header, &control, &share->chunks[message->first], message->count);
     while (bytes.iov_len > 0) {
         ssize_t sent = sendmsg(socket, &header, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
+        if (sent < 0 && call_repeats(socket, POLLOUT))
             continue;
         if (sent < 0)
             return socket_failed("vmm_share_send", "sendmsg", socket);
+        atomic_store_explicit(&share->was_sent, true, memory_order_relaxed);
         bytes.iov_base = (char *)bytes.iov_base + sent;
         bytes.iov_len -= (size_t)sent;
         header.msg_control = NULL;
@@ -79,7 +93,7 @@ static vmm_status message_send(int socket, struct message *message,
     return VMM_OK;
 }
 
-vmm_status vmm__message_send(const struct share *share, int socket)
+vmm_status vmm__message_send(struct share *share, int socket)
 {
     vmm_status status = VMM_OK;
     for (uint32_t first = 0; first < share->head.count && status == VMM_OK;) {
@@ -88,7 +102,7 @@ vmm_status vmm__message_send(const struct share *share, int socket)
         message.count = message_count(&share->head, first);
         for (uint32_t i = 0; i < message.count; i++)
             message.chunk_bytes[i] = chunks[i].bytes;
-        status = message_send(socket, &message, chunks);
+        status = message_send(socket, &message, share);
         first += message.count;
     }
     return status;
@@ -154,7 +168,7 @@ static vmm_status part_receive(int socket, struct arrival *arrival, size_t done,
     ssize_t got;
     do
         got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-    while (got < 0 && errno == EINTR);
+    while (got < 0 && call_repeats(socket, POLLIN));
     if (got < 0)
         return socket_failed("vmm_share_receive", "recvmsg", socket);
     descriptors_take(arrival, &header);

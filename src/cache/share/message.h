@@ -24,8 +24,8 @@ struct message {
 /* Sets the magic number and the version. */
 void vmm__message_head_set(struct share_head *head);
 
-/* Sends a share. ERR_DRIVER: the socket refused it; a part may have been sent. */
-vmm_status vmm__message_send(const struct share *share, int socket);
+/* Sends a share. ERR_DRIVER: the socket refused it; if was_sent is set then, a part may have arrived. */
+vmm_status vmm__message_send(struct share *share, int socket);
 
 /* Receives a share. ERR_INVALID_ARGUMENT: what arrived is none, or the other side closed the socket; ERR_DRIVER: the
  * socket failed; ERR_HOST_OOM. */

@@ -33,8 +33,8 @@ struct share_head {
 
 struct share {
     vmm_share *handle;
-    uint64_t generation; /* of its process: see base/fork.h */
-    _Atomic bool was_sent;
+    uint64_t generation;   /* of its process: see base/fork.h */
+    _Atomic bool was_sent; /* at least one byte */
     struct vmm_cache
         *cache;           /* that exported it; NULL: it was received, or the cache was destroyed */
     struct map_node node; /* in cache->exports; its key is the address of the exported block */
