@@ -481,10 +481,10 @@ CACHE_TEST(a_forged_share_is_not_imported)
     assert_status(vmm_share_import(test->cache, share, NULL, &out), VMM_ERR_DRIVER);
     assert_non_null(strstr(vmm_last_error(), "another device"));
     record->chunks[0].bytes = 4 * MIB;
-    int descriptor = record->chunks[0].descriptor;
-    record->chunks[0].descriptor = STDERR_FILENO; /* of another kind */
+    int descriptor = record->chunks[0].exported->descriptor;
+    record->chunks[0].exported->descriptor = STDERR_FILENO; /* of another kind */
     assert_status(vmm_share_import(test->cache, share, NULL, &out), VMM_ERR_DRIVER);
-    record->chunks[0].descriptor = descriptor;
+    record->chunks[0].exported->descriptor = descriptor;
     assert_null(out);
     assert_int_equal(cache_stats(test).imported_bytes, 0);
     assert_ok(vmm_share_close(share, 0));

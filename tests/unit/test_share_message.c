@@ -55,7 +55,8 @@ static struct share *share_make(uint32_t count)
         int ends[2];
         assert_int_equal(pipe(ends), 0);
         (void)close(ends[1]);
-        share->chunks[i].descriptor = ends[0];
+        assert_ok(vmm__share_chunk_open("test", &share->chunks[i]));
+        share->chunks[i].exported->descriptor = ends[0];
         share->chunks[i].bytes = (i + 1) * (uint64_t)CHUNK_BYTES;
         share->head.bytes += share->chunks[i].bytes;
     }
@@ -125,9 +126,9 @@ MESSAGE_TEST(a_share_of_many_chunks_arrives_in_order)
         assert_memory_equal(&received->head, &share->head, sizeof share->head);
         for (uint32_t c = 0; c < counts[i]; c++) {
             assert_int_equal(received->chunks[c].bytes, share->chunks[c].bytes);
-            assert_int_equal(file_number(received->chunks[c].descriptor),
-                             file_number(share->chunks[c].descriptor));
-            int flags = fcntl(received->chunks[c].descriptor, F_GETFD);
+            assert_int_equal(file_number(received->chunks[c].exported->descriptor),
+                             file_number(share->chunks[c].exported->descriptor));
+            int flags = fcntl(received->chunks[c].exported->descriptor, F_GETFD);
             assert_int_equal(flags & FD_CLOEXEC, FD_CLOEXEC);
         }
         vmm__share_close(received);

@@ -67,7 +67,7 @@ static void descriptors_attach(struct msghdr *header, union control *control,
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(count * sizeof(int));
     for (uint32_t i = 0; i < count; i++)
-        memcpy(CMSG_DATA(rights) + i * sizeof(int), &chunks[i].descriptor, sizeof(int));
+        memcpy(CMSG_DATA(rights) + i * sizeof(int), &chunks[i].exported->descriptor, sizeof(int));
 }
 
 /* Sends one message. Its first byte takes all descriptors along. */
@@ -232,9 +232,13 @@ static vmm_status arrival_move(struct arrival *arrival, struct share *share, uin
             return message_refuse("its sizes are impossible");
         share->chunks[message->first + i].bytes = bytes;
     }
-    for (uint32_t i = 0; i < message->count; i++)
-        share->chunks[message->first + i].descriptor = arrival->descriptors[i];
-    arrival->count = 0;
+    while (arrival->count > 0) {
+        struct shared_chunk *chunk = &share->chunks[message->first + arrival->count - 1];
+        vmm_status status = vmm__share_chunk_open("vmm_share_receive", chunk);
+        if (status != VMM_OK)
+            return status;
+        chunk->exported->descriptor = arrival->descriptors[--arrival->count];
+    }
     return VMM_OK;
 }
 
