@@ -643,6 +643,13 @@ typedef struct vmm_segment_source {
     size_t segment_bytes;
 } vmm_segment_source;
 
+/* Which processes may import the blocks of a pool: see "Sharing". */
+typedef enum vmm_share_reach {
+    VMM_SHARE_NONE = 0,
+    VMM_SHARE_MACHINE = 1, /* those of this machine */
+    VMM_SHARE_FABRIC = 2   /* also those of other machines, as far as NVLink reaches */
+} vmm_share_reach;
+
 /*
  * Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size.
  *
