@@ -68,9 +68,11 @@ static vmm_status handle_open(const struct vm *vm, struct chunk *chunk,
                               const struct chunk_export *exported)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    if (exported != NULL)
-        return vmm__driver_share_import(vm->driver, exported->descriptor, bytes, &chunk->handle);
-    return vmm__driver_create(vm->driver, bytes, chunk->is_exportable, &chunk->handle);
+    if (exported == NULL)
+        return vmm__driver_create(vm->driver, bytes, chunk->reach, &chunk->handle);
+    if (exported->descriptor == NO_DESCRIPTOR)
+        return vmm__driver_fabric_import(vm->driver, &exported->fabric, bytes, &chunk->handle);
+    return vmm__driver_share_import(vm->driver, exported->descriptor, bytes, &chunk->handle);
 }
 
 static vmm_status handle_close(const struct vm *vm, const struct chunk *chunk)
@@ -78,6 +80,12 @@ static vmm_status handle_close(const struct vm *vm, const struct chunk *chunk)
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
     return chunk->account->is_imported ? vmm__driver_share_release(vm->driver, chunk->handle, bytes)
                                        : vmm__driver_release(vm->driver, chunk->handle, bytes);
+}
+
+static vmm_share_reach reach_choose(const struct vm *vm, const struct account *account)
+{
+    bool is_of_machine = vm->is_exportable && account->reach == VMM_SHARE_NONE;
+    return is_of_machine && !account->is_imported ? VMM_SHARE_MACHINE : account->reach;
 }
 
 /* Creates or imports one chunk, and maps it: see vmm__chunks_open(). */
@@ -91,8 +99,7 @@ static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t gr
                              .place = NO_GRANULE,
                              .granules = granules,
                              .state = CHUNK_HELD,
-                             .is_exportable = (vm->is_exportable || account->is_exportable) &&
-                                              !account->is_imported,
+                             .reach = reach_choose(vm, account),
                              .account = account };
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
     vmm_status status = handle_open(vm, chunk, exported);

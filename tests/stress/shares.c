@@ -5,6 +5,7 @@
  * blocks of the model as others are.
  */
 #include "stress.h"
+#include "support/tcp_support.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -80,6 +81,7 @@ void operation_share_export(struct stress *stress, const struct operation *opera
     *share = (struct stress_share){ .handle = handle,
                                     .requested_bytes = block->requested_bytes,
                                     .block_bytes = block->block_bytes,
+                                    .has_fabric = block->has_fabric,
                                     .is_whole = stress->config.shareable != VMM_ON,
                                     .word = block->word };
     model_export(&stress->model, block, number_of(stress, share));
@@ -99,11 +101,11 @@ void stress_shared_give(struct stress *stress, const struct model_block *block)
 /* ---- Import -------------------------------------------------------------------------------- */
 
 /* What arrives at the other end of a socket; NULL: a fault has happened. */
-static vmm_share *share_pass(struct stress *stress, struct stress_share *share)
+static vmm_share *share_pass(struct stress *stress, struct stress_share *share, bool is_tcp)
 {
     int sockets[2];
     vmm_share *received = NO_SHARE;
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0)
+    if (is_tcp ? !tcp_pair(sockets) : socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0)
         return NULL;
     stress_enter(stress);
     vmm_status status = vmm_share_send(share->handle, sockets[0]);
@@ -167,7 +169,8 @@ void operation_share_import(struct stress *stress, const struct operation *opera
         stress_is_captured(stress, STREAM_BIT(stream)))
         return;
     bool is_passed = operation->number % 2 != 0;
-    vmm_share *handle = is_passed ? share_pass(stress, share) : share->handle;
+    bool is_tcp = share->has_fabric && operation->number / 2 % 2 != 0;
+    vmm_share *handle = is_passed ? share_pass(stress, share, is_tcp) : share->handle;
     if (handle == NULL || stress_is_troubled(stress))
         return;
     stress_enter(stress);

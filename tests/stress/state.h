@@ -64,6 +64,7 @@ struct stress_graph {
 /* An exported block. */
 struct stress_share {
     vmm_share *handle; /* NULL: there is none */
+    bool has_fabric;   /* it can go through any stream socket */
     bool was_sent;
     bool was_tried; /* to send */
     uint64_t requested_bytes;

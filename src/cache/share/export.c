@@ -48,7 +48,7 @@ static uint32_t chunks_count(const struct vm *vm, uint64_t granule, uint64_t end
 {
     uint32_t count = 0;
     for (; granule < end; count++) {
-        if (!chunk_next(vm, &granule)->is_exportable)
+        if (chunk_next(vm, &granule)->reach == VMM_SHARE_NONE)
             return 0;
     }
     return count;
@@ -188,12 +188,19 @@ static vmm_status nonce_draw(uint64_t *nonce)
 }
 
 /* Exports a chunk. */
-static vmm_status chunk_fill(struct driver *driver, uint64_t handle, struct shared_chunk *shared)
+static vmm_status chunk_fill(struct driver *driver, const struct chunk *chunk,
+                             struct shared_chunk *shared)
 {
     vmm_status status = vmm__share_chunk_open("vmm_share_export", shared);
-    return status == VMM_OK
-               ? vmm__driver_share_export(driver, handle, &shared->exported->descriptor)
-               : status;
+    if (status != VMM_OK)
+        return status;
+    struct chunk_export *exported = shared->exported;
+    status = vmm__driver_share_export(driver, chunk->handle, &exported->descriptor);
+    if (status != VMM_OK || chunk->reach != VMM_SHARE_FABRIC)
+        return status;
+    status = vmm__driver_fabric_export(driver, chunk->handle, &exported->fabric);
+    exported->has_fabric = status == VMM_OK;
+    return status;
 }
 
 /* Fills in a share. The block stays where it is, so this needs no lock. */
@@ -207,7 +214,7 @@ static vmm_status share_fill(struct vmm_cache *cache, struct share *share)
     for (uint32_t i = 0; i < share->head.count && status == VMM_OK; i++) {
         const struct chunk *chunk = chunk_next(vm, &granule);
         if (share->chunks[i].exported == NULL)
-            status = chunk_fill(vm->driver, chunk->handle, &share->chunks[i]);
+            status = chunk_fill(vm->driver, chunk, &share->chunks[i]);
     }
     return status;
 }
