@@ -10,6 +10,9 @@
 
 #include <stdbool.h>
 
+/* Holds the longest line that the library writes: that of a request which ran out of memory in a pool. */
+enum { ERROR_LINE_BYTES = 768 };
+
 /* Stores the line and returns `status`, so that a function can fail in one statement. */
 vmm_status vmm__error(vmm_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -26,7 +29,7 @@ static inline bool vmm__is_oom(vmm_status status)
 /* vmm_last_error() describes calls that failed. A call that succeeds although a step inside it failed saves the line
  * before that step and restores it afterwards. */
 struct error_line {
-    char text[512];
+    char text[ERROR_LINE_BYTES];
 };
 
 void vmm__error_save(struct error_line *line);

@@ -8,7 +8,7 @@
 
 #include <stdarg.h>
 
-enum { LOG_LINE_BYTES = 512 };
+enum { LOG_LINE_BYTES = ERROR_LINE_BYTES + 32 }; /* the line of an error, and its call */
 
 vmm_status vmm__cache_missing(const char *function, const char *argument)
 {

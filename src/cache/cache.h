@@ -62,6 +62,12 @@ struct view_stats {
     uint64_t evictions;
 };
 
+/* The last compaction that gained nothing: see compact/compact.c. The grow lock guards it. */
+struct compacted {
+    uint64_t without_gain;   /* the count of changes at its end; 0: none yet */
+    const struct pool *pool; /* of that pool; NULL: of all */
+};
+
 struct vmm_cache {
     struct driver *driver;
     int device;          /* its ordinal */
@@ -116,7 +122,7 @@ struct vmm_cache {
     struct lane *scanned;     /* the lanes that a request has locked to search them, by scan_next */
     uint64_t slow_operations; /* counted for VMM_CHECK only */
     _Atomic uintptr_t caller; /* the thread that called first; 0: none has yet */
-    uint64_t compacted_without_gain; /* see moment() in compact/compact.c */
+    struct compacted compacted;
     _Atomic uint64_t unpins;
     _Atomic uint64_t compactions;
     struct decay decay;
@@ -249,12 +255,13 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache);
  * waits. */
 vmm_status vmm__cache_wait(struct vmm_cache *cache);
 
-/* The bytes of the block that serves a request of `bytes`. */
+/* The bytes of the block that serves a request of `bytes`; more than any arena has if they cannot be rounded up. */
 static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uint64_t bytes)
 {
     uint64_t block_bytes = vmm__lane_block_bytes(bytes);
-    return cache->no_caching ? vmm__align_up(block_bytes, cache->vm.arena.granule_bytes)
-                             : block_bytes;
+    if (cache->no_caching)
+        (void)vmm__align_up_checked(block_bytes, cache->vm.arena.granule_bytes, &block_bytes);
+    return block_bytes;
 }
 
 /* The lanes that a request searches for memory of other streams before it grows. A bound, so that the cost does not

@@ -1,4 +1,5 @@
-/* Checks the numbered invariants of src/cache, and 1 of lane/pool.h; calls the checks of vm and lanes. */
+/* Checks the numbered invariants of src/cache, 1 of lane/pool.h, and those of lane/lanes.h; calls the checks of vm and
+ * lanes. */
 #include "base/error.h"
 #include "cache/cache.h"
 #include "cache/pool/backup.h"
@@ -144,6 +145,36 @@ static vmm_status pools_check(const struct vmm_cache *cache)
 
 /* ---- Lanes --------------------------------------------------------------------------------- */
 
+static bool map_has(const struct map *map, const struct map_node *node)
+{
+    const struct map_node *found = vmm__map_find(map, node->key);
+    while (found != NULL && found != node)
+        found = vmm__map_find_next(found);
+    return found != NULL;
+}
+
+/* The list that a lane without memory is in. */
+static const struct lane_list *vacant_list(const struct lanes *lanes, const struct lane *lane)
+{
+    if (!lane->is_pooled)
+        return lane->is_detached ? &lanes->vacant_detached : &lanes->vacant;
+    return vmm__timeline_has_ended(&lane->timeline) ? &lanes->vacant_pooled : NULL;
+}
+
+/* Invariants of lanes.h. */
+static vmm_status lists_check(const struct lanes *lanes, const struct lane *lane)
+{
+    bool is_stocked = lane->list == &lanes->stocked;
+    if (vmm__lane_has_memory(lane) && !is_stocked)
+        return broken("lanes: invariant 1: a lane with memory is not stocked");
+    if (!is_stocked && lane->list != vacant_list(lanes, lane))
+        return broken("lanes: invariant 2: a lane without memory is in another list");
+    const struct map *map = lane->is_pooled ? &lanes->pooled_streams : &lanes->closed;
+    if ((lane->is_pooled || lane->is_detached) && !map_has(map, &lane->by_stream))
+        return broken("lanes: invariant 3: a lane cannot be found by its stream");
+    return VMM_OK;
+}
+
 /* Invariant 2 of pools.h, 1 of sleep.h, import.h and streams.h. */
 static vmm_status lane_check(const struct vmm_cache *cache, struct lane *lane)
 {
@@ -169,6 +200,8 @@ static vmm_status lanes_check(struct vmm_cache *cache, uint64_t *exports)
          lane = lane->next) {
         vmm__lane_lock(lane);
         status = lane_check(cache, lane);
+        if (status == VMM_OK)
+            status = lists_check(&cache->lanes, lane);
         *exports += lane->exports;
         vmm__lane_unlock(lane);
     }

@@ -16,7 +16,7 @@ static unsigned slot_first(const struct vmm_cache *cache)
     return (unsigned)((uint64_t)(uintptr_t)cache * UINT64_C(0x9E3779B97F4A7C15) >> 56);
 }
 
-/* Reslots the first slot that holds `before` by `after`. False if none does. */
+/* Puts `after` into the first slot that holds `before`. False if none does. */
 static bool slot_exchange(const struct vmm_cache *cache, const struct vmm_cache *before,
                           const struct vmm_cache *after)
 {

@@ -123,7 +123,7 @@ enum { CLOSED_PROBES = 2, STALE_PROBES = 2 };
 static struct lane *closed_find(struct vmm_cache *cache)
 {
     for (int probe = 0; probe < CLOSED_PROBES; probe++) {
-        struct lane *lane = vmm__lane_list_turn(&cache->lanes.spare);
+        struct lane *lane = vmm__lane_list_turn(&cache->lanes.vacant_detached);
         if (lane != NULL && has_passed(lane))
             return lane;
     }
@@ -205,19 +205,19 @@ vmm_status vmm__stream_wait_stale(struct vmm_cache *cache, struct lane *lane, bo
     return has_capture ? VMM__PENDING : vmm__timeline_wait_stale(&lane->timeline);
 }
 
-static bool any_is_stale(const struct vmm_cache *cache)
+static bool any_is_stale(const struct vmm_cache *cache, const struct pool *pool)
 {
-    const struct lane *lane = cache->lanes.first;
-    while (lane != NULL && !vmm__timeline_is_stale(&lane->timeline))
-        lane = lane->next;
-    return lane != NULL;
+    bool is_stale = false;
+    for (const struct lane *lane = cache->lanes.first; lane != NULL && !is_stale; lane = lane->next)
+        is_stale = (pool == NULL || lane->pool == pool) && vmm__timeline_is_stale(&lane->timeline);
+    return is_stale;
 }
 
 /* One wait for the device serves all stale streams. */
-vmm_status vmm__streams_wait_stale_locked(struct vmm_cache *cache)
+vmm_status vmm__streams_wait_stale_locked(struct vmm_cache *cache, const struct pool *pool)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
-    if (!any_is_stale(cache) || vmm__capture_is_under_way(cache))
+    if (!any_is_stale(cache, pool) || vmm__capture_is_under_way(cache))
         return VMM__NOTHING;
     for (struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
         if (!vmm__timeline_is_stale(&lane->timeline))

@@ -43,7 +43,7 @@ bool vmm__stream_serves(struct lanes *lanes, struct lane *lane, vmm_stream strea
 vmm_status vmm__stream_wait_stale(struct vmm_cache *cache, struct lane *lane, bool has_capture);
 
 /* The same for all stale streams at once. The caller holds the grow lock, also during the wait. VMM__NOTHING if no stream
- * is stale or a capture forbids the wait. */
-vmm_status vmm__streams_wait_stale_locked(struct vmm_cache *cache);
+ * of the pool, or with NULL of any, is stale, or a capture forbids the wait. */
+vmm_status vmm__streams_wait_stale_locked(struct vmm_cache *cache, const struct pool *pool);
 
 #endif

@@ -1,5 +1,5 @@
-/* Checks invariants 1 and 2 of directory.h, 1 to 5 of heap.h, 2 to 4 of slab.h, 3 of lane.h and those of magazine.h, and
- * calls the checks of views and timelines. */
+/* Checks invariants 1 and 2 of directory.h, 1 to 5 of heap.h, 2 to 5 of slab.h, 3 of lane.h and 1 of magazine.h, and calls
+ * the checks of views and timelines. */
 #include "base/error.h"
 #include "lane/lane.h"
 #include "lane/views.h"
@@ -69,6 +69,9 @@ static vmm_status slab_check(const struct heap *heap, const struct block *block)
         return broken(heap, block->address, "slab 2: free, waiting and other bits overlap");
     if (slab->pinned_bits != (slab->pins[0] | slab->pins[1]))
         return broken(heap, block->address, "slab 2: pinned_bits is not the union of pins");
+    uint64_t alignment = UINT64_C(2) << vmm__log2(block->node.size - 1);
+    if (heap->lane->is_pooled && slab->address % alignment != 0)
+        return broken(heap, block->address, "slab 5: its start does not follow from its objects");
     for (uint64_t at = 0; at < block->node.size; at += SMALL_SLOT_BYTES) {
         if (*vmm__directory_slot(heap->directory, block->address + at) != block)
             return broken(heap, block->address, "slab 4: a slot does not name it");
@@ -176,14 +179,18 @@ static vmm_status heap_check(const struct heap *heap, uint64_t *listed_blocks)
 
 static vmm_status slabs_check(const struct slabs *slabs)
 {
+    uint64_t partial = 0;
+    for (const struct slab *slab = slabs->all; slab != NULL; slab = slab->all_next)
+        partial += slab->free_bits != 0 ? 1 : 0;
     for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
         for (const struct slab *slab = slabs->partial[class_index]; slab != NULL;
              slab = slab->next) {
             if (slab->free_bits == 0 || slab->class_index != class_index)
                 return broken(slabs->heap, slab->block->address, "slab 3: in the wrong list");
+            partial--;
         }
     }
-    return VMM_OK;
+    return partial == 0 ? VMM_OK : broken(slabs->heap, 0, "slab 3: one is in no list");
 }
 
 /* Magazines are closed, so no thread is freeing or allocating a listed block without the lock. */

@@ -8,7 +8,7 @@
  * All slots of a slab name the slab's block.
  *
  * Owns: the table, the slot arrays of small granules, and the live table. Invariants:
- *  1. entries[g].heap is the heap whose extent covers granule g, or NULL;
+ *  1. entries[g].heap is the heap that has granule g in an extent, or in a row of its views; or NULL;
  *  2. a slot names the block with the lowest start in it, or NULL if none starts there; the
  *     slots of a slab name the slab's block;
  *  3. entries[g].epoch is the latest epoch, on the timeline of the heap's lane, at which

@@ -181,7 +181,8 @@ static inline struct block *vmm__heap_take_last_freed(struct heap *heap, uint64_
     return last_freed;
 }
 
-/* Frees the last freed block for good. Must precede any other change of the heap. */
+/* Frees the last freed block for good. Must precede any other change of the heap, except that a busy heap loses idle
+ * chunks (vmm__lane_lock_for_scan()). */
 void vmm__heap_settle(struct heap *heap);
 
 /* Frees a live block if the latest change took it: makes it the last freed block. Returns whether it did. */

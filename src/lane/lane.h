@@ -6,12 +6,12 @@
  * larger ones blocks of the large heap. So one live kilobyte never retains a large chunk.
  *
  * Owns: its heaps, slabs, uses, magazines and timeline. Invariants:
- *  1. the size of every live or waiting block decides its heap, except in a cache with
- *     caching off, where all are large;
+ *  1. the size of every live or waiting block decides its heap; in a cache with caching off, in a
+ *     pool whose blocks have chunks of their own, and in imported memory, all are large;
  *  2. the counters are the sums over the live and waiting blocks, less what debug mode hides;
  *  3. the epochs in `trimmed`, `decayed` and `period_epoch` have ended; decay expires
  *     nothing later than the last period.
- * Callers: src/cache, src/api.
+ * Callers: src/cache, src/debug, src/api.
  * Locks: functions that end in _locked expect the lane's lock; stream and timeline need none. The
  * alloc and free paths, calls that name one block, and flushes of the counters take only the biased
  * lock. Code that looks for free memory uses vmm__lane_lock(), which settles the last freed blocks,
@@ -84,8 +84,6 @@ struct lane {
     struct lane_list *list; /* the list that contains it; NULL: none */
     struct lane *list_prev;
     struct lane *list_next;
-    struct lane *recent_prev; /* by last refill */
-    struct lane *recent_next;
     struct timeline timeline;
     _Atomic(struct magazines *) magazines; /* NULL: it never was contended; set once */
     struct biased_lock lock;               /* guards all below */

@@ -38,46 +38,20 @@ struct lane *vmm__lane_list_turn(struct lane_list *list)
     return lane;
 }
 
-/* Moves a lane without memory to the list of invariant 2. */
-static void list_settle(struct lanes *lanes, struct lane *lane)
+void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane)
 {
     if (!lane->is_pooled)
-        list_move(lane, lane->is_detached ? &lanes->spare : &lanes->vacant);
+        list_move(lane, lane->is_detached ? &lanes->vacant_detached : &lanes->vacant);
     else if (vmm__timeline_has_ended(&lane->timeline))
-        list_move(lane, &lanes->pooled_spare);
+        list_move(lane, &lanes->vacant_pooled);
     else
         list_leave(lane);
 }
 
-static void recent_leave(struct lanes *lanes, struct lane *lane)
-{
-    if (lane->recent_prev != NULL)
-        lane->recent_prev->recent_next = lane->recent_next;
-    else if (lanes->recent == lane)
-        lanes->recent = lane->recent_next;
-    if (lane->recent_next != NULL)
-        lane->recent_next->recent_prev = lane->recent_prev;
-    lane->recent_prev = NULL;
-    lane->recent_next = NULL;
-}
-
 void vmm__lanes_touch(struct lanes *lanes, struct lane *lane)
 {
-    if (lanes->recent == lane)
-        return;
-    recent_leave(lanes, lane);
-    lane->recent_next = lanes->recent;
-    if (lanes->recent != NULL)
-        lanes->recent->recent_prev = lane;
-    lanes->recent = lane;
     if (lane->list != &lanes->stocked)
         list_move(lane, &lanes->stocked);
-}
-
-void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane)
-{
-    recent_leave(lanes, lane);
-    list_settle(lanes, lane);
 }
 
 /* ---- The default pool ---------------------------------------------------------------------- */
@@ -100,7 +74,7 @@ void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream)
     atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
     table_enter(lane);
     if (lane->list != &lanes->stocked)
-        list_settle(lanes, lane);
+        vmm__lanes_vacate(lanes, lane);
 }
 
 void vmm__lanes_hide(struct lanes *lanes, struct lane *lane)
@@ -110,7 +84,7 @@ void vmm__lanes_hide(struct lanes *lanes, struct lane *lane)
     lane->by_stream.key = (uint64_t)(uintptr_t)lane->stream;
     vmm__map_add(&lanes->closed, &lane->by_stream);
     if (lane->list != &lanes->stocked)
-        list_settle(lanes, lane);
+        vmm__lanes_vacate(lanes, lane);
 }
 
 /* ---- All ---------------------------------------------------------------------------------- */
@@ -119,7 +93,6 @@ static void all_add(struct lanes *lanes, struct lane *lane)
 {
     *(lanes->last != NULL ? &lanes->last->next : &lanes->first) = lane;
     lanes->last = lane;
-    lanes->count++;
 }
 
 void vmm__lanes_add_pooled(struct lanes *lanes, struct lane *lane)
@@ -151,7 +124,7 @@ struct lane *vmm__lanes_pooled_next(const struct lane *lane)
 void vmm__lanes_pooled_end(struct lanes *lanes, struct lane *lane)
 {
     if (lane->list != &lanes->stocked)
-        list_settle(lanes, lane);
+        vmm__lanes_vacate(lanes, lane);
 }
 
 void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane, vmm_stream stream)
@@ -160,7 +133,7 @@ void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane, vmm_stream s
     atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
     lane->by_stream.key = (uint64_t)(uintptr_t)stream;
     vmm__map_add(&lanes->pooled_streams, &lane->by_stream);
-    if (lane->list == &lanes->pooled_spare)
+    if (lane->list == &lanes->vacant_pooled)
         list_leave(lane);
 }
 
@@ -168,7 +141,7 @@ void vmm__lanes_add(struct lanes *lanes, struct lane *lane)
 {
     all_add(lanes, lane);
     table_enter(lane);
-    list_settle(lanes, lane);
+    vmm__lanes_vacate(lanes, lane);
 }
 
 vmm_status vmm__lanes_fini(struct lanes *lanes)

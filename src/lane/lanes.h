@@ -8,12 +8,11 @@
  * for memory visit only the stocked lanes.
  *
  * Owns: the lanes and the map of closed streams. Invariants:
- *  1. a lane is in at most one list; every lane that has memory is in `stocked`;
- *  2. a lane of the default pool without memory is in `vacant` if its stream finds it, otherwise in
- *     the third list; one of `pooled` without memory is in the fourth list if its stream has ended,
- *     otherwise in none;
- *  3. a lane of the default pool that its stream does not find is in `closed`; each of `pooled` is in
- *     `pooled_streams`.
+ *  1. a lane is in at most one list; every lane that has memory is in `stocked`, and leaves it soon
+ *     after its last memory;
+ *  2. another lane of the default pool is in `vacant`, or `vacant_detached` if it is detached;
+ *     another one of `pooled` is in `vacant_pooled` if its stream has ended, otherwise in none;
+ *  3. a detached lane of the default pool is in `closed`; each of `pooled` is in `pooled_streams`.
  * May be called by: lane, cache, api.
  * Locks: finding needs none; the grow lock guards everything else.
  */
@@ -34,12 +33,10 @@ struct lanes {
     _Atomic(struct lane *) first; /* all, in order of creation */
     struct lane *last;
     struct lane *pooled; /* made for a pool other than the default one; linked by next_pooled */
-    uint64_t count;
-    struct lane_list stocked; /* lanes that have memory, in the order in which they got it */
+    struct lane_list stocked; /* lanes that have memory; a refill rotates it */
     struct lane_list vacant;
-    struct lane_list spare;
-    struct lane_list pooled_spare;
-    struct lane *recent; /* the stocked lane that was refilled last; linked by recent_next */
+    struct lane_list vacant_detached;
+    struct lane_list vacant_pooled;
 };
 
 /* Closes all lanes. Returns the first driver error. */
@@ -66,10 +63,10 @@ void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane, vmm_stream s
 void vmm__lanes_hide(struct lanes *lanes, struct lane *lane);
 void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream);
 
-/* Makes a lane the most recently refilled one, and stocked. */
+/* Makes a lane stocked: it is about to get memory, or addresses that may get some. */
 void vmm__lanes_touch(struct lanes *lanes, struct lane *lane);
 
-/* Moves a lane that has no memory left out of `stocked`. */
+/* Moves a lane without memory to the list that invariant 2 names. */
 void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane);
 
 /* Moves the first lane of a list to its end, and returns it; NULL if the list is empty. */

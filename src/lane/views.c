@@ -46,16 +46,6 @@ static uint64_t place_end(const struct views *views, uint64_t granule)
     return granule + chunk_of(views, granule)->granules;
 }
 
-/* The place of a chunk that contains a granule. */
-static uint64_t place_containing(const struct views *views, const struct chunk *chunk,
-                                 uint64_t granule)
-{
-    uint64_t place = chunk->place;
-    while (granule - place >= chunk->granules)
-        place = views->vm->next_places[place];
-    return place;
-}
-
 /* ---- Barriers -------------------------------------------------------------------------------- */
 
 static _Atomic uint64_t *barrier_word(const struct views *views, uint64_t granule)
@@ -151,6 +141,21 @@ static uint64_t run_bytes(const struct run *run)
 static bool run_has_parts(const struct run *run)
 {
     return run->idle_bytes > 0 || (run->tail_bytes > 0 && run->head_bytes > 0);
+}
+
+bool vmm__views_find(const struct heap *heap, uint64_t bytes, struct view_fit *out)
+{
+    const struct views *views = views_of(heap);
+    const struct size_node *node = vmm__size_index_find(heap->runs, bytes);
+    if (node == NULL)
+        return false;
+    struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));
+    uint64_t low = address_of(views, place_end(views, run.barrier)) - run.tail_bytes;
+    bool is_idle = chunk_is_idle(views, chunk_of(views, run.barrier));
+    bool is_low = (run.tail_bytes > 0 && !is_idle) || run.head_bytes == 0;
+    out->address = is_low ? low : low + run_bytes(&run) - bytes;
+    out->is_low = out->address == low;
+    return true;
 }
 
 static void run_enter(struct heap *heap, uint64_t barrier)
@@ -652,296 +657,6 @@ uint64_t vmm__views_rows(const struct views *views)
     for (uint64_t i = 0; i < views->end_count; i++)
         rows += views->places[views->ends[i].place].left == NO_GRANULE ? 1 : 0;
     return rows;
-}
-
-/* ---- Blocks in views ------------------------------------------------------------------------- */
-
-/* The part of a range of view addresses that lies in one chunk. */
-struct part {
-    struct chunk *chunk;
-    uint64_t place;
-    uint64_t offset; /* in the chunk */
-    uint64_t bytes;
-};
-
-static struct part part_at(const struct views *views, uint64_t address, uint64_t end)
-{
-    uint64_t granule = vmm__arena_granule(&views->vm->arena, address);
-    struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
-    uint64_t place = place_containing(views, chunk, granule);
-    uint64_t offset = address - address_of(views, place);
-    uint64_t bytes = vmm__min(end - address, vmm__chunk_bytes(views->vm, chunk) - offset);
-    return (struct part){ .chunk = chunk, .place = place, .offset = offset, .bytes = bytes };
-}
-
-static void block_enter(struct heap *heap, struct block *block)
-{
-    struct block **link = vmm__heap_slot(heap, block->address);
-    while (*link != NULL && (*link)->address < block->address)
-        link = &(*link)->next;
-    block->next = *link;
-    *link = block;
-}
-
-static void block_leave(struct heap *heap, struct block *block)
-{
-    struct block **link = vmm__heap_slot(heap, block->address);
-    while (*link != block)
-        link = &(*link)->next;
-    *link = block->next;
-}
-
-/* Occupies the home bytes of a part; links the piece behind `last`. */
-static struct block *part_occupy(struct heap *heap, const struct part *part, struct block *user,
-                                 struct block *last)
-{
-    struct views *views = views_of(heap);
-    uint64_t address = vmm__chunk_address(views->vm, part->chunk) + part->offset;
-    struct block *piece = vmm__heap_cut(heap, address, part->bytes);
-    piece->state = BLOCK_OCCUPIED;
-    piece->user = user;
-    piece->node.next = NULL;
-    last->node.next = &piece->node;
-    views->places[part->place].users++;
-    views->places[part->place].turn = atomic_load_explicit(&views->turn, memory_order_relaxed);
-    vmm__views_note(heap, address, part->bytes);
-    vmm__listener_call(heap, VMM_CHANGE_UNMAP, address, part->bytes);
-    return piece;
-}
-
-/* Makes a block of free view addresses; its records are kept. */
-static struct block *block_make(struct heap *heap, uint64_t address, uint64_t bytes)
-{
-    struct views *views = views_of(heap);
-    struct block *block = vmm__heap_record_take(heap);
-    *block = (struct block){ .address = address, .state = BLOCK_LIVE, .is_in_view = true };
-    block->node.size = bytes;
-    atomic_fetch_add_explicit(&views->turn, 1, memory_order_relaxed);
-    struct block *last = block;
-    for (uint64_t at = address; at < address + bytes;) {
-        struct part part = part_at(views, at, address + bytes);
-        last = part_occupy(heap, &part, block, last);
-        at += part.bytes;
-    }
-    block_enter(heap, block);
-    heap->occupied_bytes += bytes;
-    vmm__listener_call(heap, VMM_CHANGE_MAP, address, bytes);
-    return block;
-}
-
-/* Where a block starts in a run: at the side of a partly live chunk, so that idle chunks stay idle. */
-static uint64_t run_address(const struct views *views, const struct run *run, uint64_t bytes)
-{
-    uint64_t first = place_end(views, run->barrier);
-    uint64_t low = address_of(views, first) - run->tail_bytes;
-    bool is_idle = chunk_is_idle(views, chunk_of(views, run->barrier));
-    bool is_low = (run->tail_bytes > 0 && !is_idle) || run->head_bytes == 0;
-    return is_low ? low : low + run_bytes(run) - bytes;
-}
-
-static uint64_t parts_count(const struct views *views, uint64_t address, uint64_t bytes)
-{
-    uint64_t count = 0;
-    for (uint64_t at = address; at < address + bytes; count++)
-        at += part_at(views, at, address + bytes).bytes;
-    return count;
-}
-
-/* As vmm__views_strand(), for a block at an address of a run: it begins or ends where the run does. */
-static struct chunk *run_strand(const struct heap *heap, const struct run *run, uint64_t address,
-                                uint64_t bytes, uint64_t *cut)
-{
-    const struct views *views = views_of(heap);
-    const struct arena *arena = &views->vm->arena;
-    uint64_t first = address_of(views, place_end(views, run->barrier)) - run->tail_bytes;
-    bool is_low = address == first;
-    uint64_t granule = vmm__arena_granule(arena, is_low ? address + bytes - 1 : address);
-    struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
-    uint64_t offset = granule - place_containing(views, chunk, granule) + (is_low ? 1 : 0);
-    uint64_t left = is_low ? chunk->granules - offset : offset;
-    if (!chunk_is_idle(views, chunk) || granules_bytes(views, left) < heap->strand_bytes)
-        return NULL;
-    *cut = chunk->first + offset;
-    return chunk;
-}
-
-struct chunk *vmm__views_strand_run(const struct heap *heap, uint64_t bytes, uint64_t *cut)
-{
-    const struct views *views = views_of(heap);
-    const struct size_node *node =
-        heap->view_chunks == 0 ? NULL : vmm__size_index_find(heap->runs, bytes);
-    if (node == NULL)
-        return NULL;
-    struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));
-    return run_strand(heap, &run, run_address(views, &run, bytes), bytes, cut);
-}
-
-vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out)
-{
-    const struct views *views = views_of(heap);
-    if (heap->view_chunks == 0)
-        return VMM__NO_FIT;
-    vmm__heap_settle(heap);
-    vmm__views_update(heap);
-    heap->runs->search_all = heap->index.search_all;
-    const struct size_node *node = vmm__size_index_find(heap->runs, bytes);
-    if (node == NULL)
-        return VMM__NO_FIT;
-    struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));
-    uint64_t address = run_address(views, &run, bytes);
-    uint64_t cut;
-    if (heap->strand_bytes != UINT64_MAX && run_strand(heap, &run, address, bytes, &cut) != NULL)
-        return VMM__STRANDS;
-    vmm_status status = vmm__heap_records_keep(heap, 1 + 2 * parts_count(views, address, bytes));
-    if (status == VMM_OK)
-        *out = block_make(heap, address, bytes);
-    return status;
-}
-
-/* Whether view addresses are in one row of the heap, and the bytes of their chunks are free. */
-static vmm_status range_check(const struct heap *heap, uint64_t address, uint64_t bytes)
-{
-    const struct views *views = views_of(heap);
-    for (uint64_t at = address; at - address < bytes;) {
-        uint64_t granule = vmm__arena_granule(&views->vm->arena, at);
-        if (heap_at(views, granule) != heap || !vmm__views_contain(views, at))
-            return VMM__NO_FIT;
-        struct part part = part_at(views, at, address + bytes);
-        uint64_t home = vmm__chunk_address(views->vm, part.chunk) + part.offset;
-        if (!vmm__heap_is_free(heap, home, part.bytes))
-            return VMM__NO_FIT;
-        at += part.bytes;
-    }
-    return VMM_OK;
-}
-
-vmm_status vmm__views_take_at(struct heap *heap, uint64_t address, uint64_t bytes,
-                              struct block **out)
-{
-    const struct views *views = views_of(heap);
-    vmm_status status = range_check(heap, address, bytes);
-    if (status == VMM_OK)
-        status = vmm__heap_records_keep(heap, 1 + 2 * parts_count(views, address, bytes));
-    if (status == VMM_OK)
-        *out = block_make(heap, address, bytes);
-    return status;
-}
-
-/* Removes a block from its places. */
-static void users_drop(struct heap *heap, const struct block *block, uint64_t epoch)
-{
-    struct views *views = views_of(heap);
-    for (uint64_t at = block->address; at < vmm__block_end(block);) {
-        struct part part = part_at(views, at, vmm__block_end(block));
-        views->places[part.place].users--;
-        views->places[part.place].epoch = epoch;
-        at += part.bytes;
-    }
-}
-
-struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t epoch)
-{
-    struct block *first = NULL;
-    users_drop(heap, block, epoch);
-    block_leave(heap, block);
-    heap->occupied_bytes -= block->node.size;
-    vmm__listener_call(heap, VMM_CHANGE_UNMAP, block->address, block->node.size);
-    for (struct block *piece = vmm__block_piece(block); piece != NULL;) {
-        struct block *next = vmm__block_piece(piece);
-        vmm__listener_call(heap, VMM_CHANGE_MAP, piece->address, piece->node.size);
-        struct block *freed = vmm__heap_uncut(heap, piece, epoch);
-        first = first == NULL ? freed : first;
-        piece = next;
-    }
-    vmm__heap_record_drop(heap, block);
-    return first;
-}
-
-struct chunk *vmm__views_strand(const struct heap *heap, const struct block *fit, uint64_t bytes,
-                                uint64_t *cut)
-{
-    const struct views *views = views_of(heap);
-    if (views == NULL)
-        return NULL;
-    uint64_t end = fit->address + bytes;
-    uint64_t granule = vmm__arena_granule(&views->vm->arena, end - 1);
-    struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
-    uint64_t last = chunk->first + chunk->granules;
-    bool is_idle = vmm__chunk_address(views->vm, chunk) >= fit->address &&
-                   address_of(views, last) <= vmm__block_end(fit);
-    if (!is_idle || granules_bytes(views, last - granule - 1) < heap->strand_bytes)
-        return NULL;
-    *cut = granule + 1;
-    return chunk;
-}
-
-/* ---- For relocation -------------------------------------------------------------------------- */
-
-uint64_t vmm__views_piece_address(const struct block *piece)
-{
-    uint64_t address = piece->user->address;
-    for (const struct block *at = vmm__block_piece(piece->user); at != piece;
-         at = vmm__block_piece(at))
-        address += at->node.size;
-    return address;
-}
-
-void vmm__views_chunk_lift(struct heap *heap, struct chunk *chunk)
-{
-    struct views *views = views_of(heap);
-    if (chunk->places == 0)
-        return;
-    vmm__views_update(heap);
-    chunk_leave(heap, chunk);
-    for (uint64_t at = chunk->place; at != NO_GRANULE; at = views->vm->next_places[at])
-        views->places[at].users = 0;
-}
-
-void vmm__views_place_inherit(struct views *views, uint64_t granule, uint64_t from)
-{
-    const struct view_place *place = &views->places[from];
-    views->places[granule] =
-        (struct view_place){ .view = place->view, .turn = place->turn, .left = NO_GRANULE };
-}
-
-/* Counts a piece at its place. The first one's block starts there. */
-static void piece_settle(struct heap *heap, struct block *piece)
-{
-    struct views *views = views_of(heap);
-    uint64_t address = vmm__views_piece_address(piece);
-    struct part part = part_at(views, address, address + piece->node.size);
-    views->places[part.place].users++;
-    if (vmm__block_piece(piece->user) == piece)
-        block_enter(heap, piece->user);
-}
-
-void vmm__views_chunk_settle(struct heap *heap, struct chunk *chunk)
-{
-    const struct views *views = views_of(heap);
-    uint64_t end = vmm__chunk_address(views->vm, chunk) + vmm__chunk_bytes(views->vm, chunk);
-    if (chunk->places == 0)
-        return;
-    chunk_enter(heap, chunk);
-    struct block *block = vmm__heap_cover(heap, vmm__chunk_address(views->vm, chunk));
-    for (; block != NULL && block->address < end; block = block->next) {
-        if (block->state == BLOCK_OCCUPIED)
-            piece_settle(heap, block);
-    }
-}
-
-struct block *vmm__views_cover(const struct views *views, uint64_t address)
-{
-    uint64_t granule = vmm__arena_granule(&views->vm->arena, address);
-    const struct heap *heap = heap_at(views, granule);
-    struct block *found = NULL;
-    for (; found == NULL && heap_at(views, granule) == heap &&
-           vmm__views_contain(views, address_of(views, granule));
-         granule--) {
-        struct block *block = views->directory->entries[granule].first;
-        for (; block != NULL && block->address <= address; block = block->next)
-            found = block;
-    }
-    return found != NULL && address < vmm__block_end(found) ? found : NULL;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */

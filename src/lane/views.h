@@ -181,4 +181,15 @@ vmm_status vmm__views_check(const struct heap *heap);
 /* An address of a heap's memory as the program knows it: see vm/vm.h. */
 uint64_t vmm__views_outer(const struct heap *heap, uint64_t address);
 
+/* ---- For the files of views ------------------------------------------------------------------ */
+
+/* Where a block begins in a run: at the side of a partly live chunk, so that idle chunks stay idle. */
+struct view_fit {
+    uint64_t address;
+    bool is_low; /* where the run begins; otherwise the block ends where the run does */
+};
+
+/* Finds the smallest run that holds `bytes`, of a heap that has an index of runs. False if there is none. */
+bool vmm__views_find(const struct heap *heap, uint64_t bytes, struct view_fit *out);
+
 #endif

@@ -239,13 +239,16 @@ static vmm_status chunk_wait(const struct chunk *chunk, struct drain *drain)
     return vmm__timeline_wait(chunk->timeline, chunk->epoch);
 }
 
-vmm_status vmm__limbo_wait(struct vm *vm, uint64_t *released)
+vmm_status vmm__limbo_wait(struct vm *vm, const struct account *account, uint64_t *released)
 {
     struct drain drain = { .released_bytes = 0 };
     vmm_status status = VMM__NOTHING;
     uint32_t id = vm->limbo_head;
-    for (; id != 0 && (status == VMM__NOTHING || status == VMM__PENDING); id = vm->records[id].next)
-        status = chunk_wait(&vm->records[id], &drain);
+    for (; id != 0 && (status == VMM__NOTHING || status == VMM__PENDING);
+         id = vm->records[id].next) {
+        if (account == NULL || vm->records[id].account == account)
+            status = chunk_wait(&vm->records[id], &drain);
+    }
     if (status == VMM_OK)
         return vmm__limbo_drain(vm, released);
     return status == VMM__PENDING ? VMM__NOTHING : status;

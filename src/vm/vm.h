@@ -27,7 +27,7 @@
  *     segment has one chunk, of as many bytes, with one mapping.
  *  8. in the homes of held chunks, exactly the bits of their first granules are set in home_starts: a search of many
  *     chunks reads few bytes there.
- * This module knows nothing of blocks and lanes. Callers: src/cache, src/api.
+ * This module knows nothing of blocks and lanes. Callers: the lane module, src/cache, src/api.
  * Locks: the cache's grow lock guards all of it; the atomic statistics may be read without it.
  */
 #ifndef VMM_VM_VM_H
@@ -102,7 +102,7 @@ struct chunk {
     uint32_t unmapped; /* mappings that are missing while its pool sleeps: see sleep.c */
     bool
         lacks_access; /* the last of these is mapped, and has no access; limbo: its home has none */
-    uint64_t epoch;   /* limbo: on `timeline`; may be unmapped once it has passed */
+    uint64_t epoch; /* limbo: on `timeline`, and released once it has passed; see alloc/commit.c */
     struct timeline *timeline; /* limbo: NULL if no work is in flight */
     struct limbo_wait *waits;  /* limbo: what it waits for after that */
     struct account *account;
@@ -357,9 +357,9 @@ vmm_status vmm__limbo_drain(struct vm *vm, uint64_t *released);
  * for limbo and vmm__vm_fini(). */
 vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk);
 
-/* Makes the host wait for the oldest chunk in limbo whose stream is not capturing, then drains.
- * VMM__NOTHING if there is none. */
-vmm_status vmm__limbo_wait(struct vm *vm, uint64_t *released);
+/* Makes the host wait for the oldest chunk in limbo, of an account or with NULL of all, whose stream is not capturing,
+ * then drains. VMM__NOTHING if there is none. */
+vmm_status vmm__limbo_wait(struct vm *vm, const struct account *account, uint64_t *released);
 
 /*
  * Makes memory of a source a chunk of an account, at granules that the caller took from the arena. ERR_INVALID_ARGUMENT: the

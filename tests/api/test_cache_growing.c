@@ -485,6 +485,41 @@ CACHE_TEST(reserved_addresses_come_back_from_limbo)
     block_end(test, block);
 }
 
+/* Out of memory, the program's function replaces the block of the commit by one of another stream. */
+struct exchange {
+    struct cache_test *test;
+    void *block;
+    unsigned calls;
+};
+
+static int pressure_exchange(void *context, vmm_pool *pool, size_t bytes)
+{
+    struct exchange *exchange = context;
+    void *block;
+    (void)pool;
+    (void)bytes;
+    if (exchange->calls++ > 0)
+        return 0;
+    block_free(exchange->test, exchange->block);
+    block = block_reserve(exchange->test, 8 * MIB, 0, 2);
+    assert_ptr_equal(block, exchange->block);
+    return 1;
+}
+
+CACHE_TEST(a_commit_ends_if_its_block_is_freed_meanwhile)
+{
+    struct exchange exchange = { .test = test };
+    cache_restart_with(test, .limit_bytes = 16 * MIB, .pressure = pressure_exchange,
+                       .pressure_context = &exchange);
+    void *live = block_alloc(test, 12 * MIB, 1);
+    exchange.block = block_reserve(test, 8 * MIB, 0, 1);
+    assert_status(vmm_commit(test->cache, exchange.block, 0, 8 * MIB), VMM_ERR_UNKNOWN_POINTER);
+    assert_int_equal(exchange.calls, 1);
+    commit(test, exchange.block, 0, 4 * MIB);
+    block_free(test, live);
+    block_end(test, exchange.block);
+}
+
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 enum { THREADS = 4, STEPS = 200 };
@@ -842,6 +877,21 @@ CACHE_TEST(a_bad_alignment_is_refused_with_a_line)
                   VMM_ERR_ADDRESS_SPACE);
     assert_ptr_equal(out, test);
     cache_verify_empty(test);
+}
+
+CACHE_TEST(an_aligned_block_larger_than_the_arena_is_refused_in_each_mode)
+{
+    const vmm_config configs[] = { CONFIG(.no_caching = VMM_ON), CONFIG(.debug = VMM_DEBUG_ON),
+                                   CONFIG(.zero = VMM_ON) };
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        void *out = test;
+        cache_restart(test, &configs[i]);
+        for (size_t bytes = SIZE_MAX; bytes > SIZE_MAX / 2; bytes -= SIZE_MAX / 16)
+            assert_status(vmm_alloc_aligned(pool_of(test), bytes, 4096, NULL, &out),
+                          VMM_ERR_ADDRESS_SPACE);
+        assert_ptr_equal(out, test);
+        cache_verify_empty(test);
+    }
 }
 
 /* ---- Names ---------------------------------------------------------------------------------- */

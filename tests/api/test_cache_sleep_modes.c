@@ -235,6 +235,32 @@ CACHE_TEST(a_wake_leaves_what_others_were_promised)
     tenant_end(test, &tenant);
 }
 
+/* Idle memory below a promise would not help: the promise stays. */
+CACHE_TEST(a_wake_leaves_idle_memory_that_others_were_promised)
+{
+    struct tenant tenant = { .pool = NULL };
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_stats stats = VMM_STATS_INIT;
+    vmm_pool *other;
+    void *block;
+    options.reserve_bytes = 60 * MIB;
+    cache_restart_with(test, .limit_bytes = 96 * MIB);
+    tenant.pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    tenant_add(test, &tenant, 0, 60 * MIB);
+    pool_sleep(tenant.pool);
+    assert_ok(vmm_pool_create(test->cache, &options, &other));
+    assert_ok(vmm_alloc_from(other, 60 * MIB, test->streams[1], &block));
+    block_free(test, block);
+    assert_ok(vmm_wait(test->cache));
+    assert_status(vmm_pool_wake(&tenant.pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
+    assert_ok(vmm_pool_stats_get(other, &stats));
+    assert_true(stats.reserved_bytes.current >= 60 * MIB);
+    assert_ok(vmm_pool_destroy(other, 0));
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
 /* What sleeps is live, and has no memory. */
 CACHE_TEST(an_out_of_memory_line_names_what_sleeps)
 {

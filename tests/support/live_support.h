@@ -147,7 +147,7 @@ static inline uint64_t place_handle(struct scene *scene, uint64_t granule)
 static inline vmm_status scene_compact(struct scene *scene, uint64_t bytes)
 {
     vmm__fair_lock(&scene->cache->grow_lock);
-    vmm_status status = vmm__compact(scene->cache, NULL, bytes);
+    vmm_status status = vmm__compact(scene->cache, NULL, NULL, bytes);
     vmm__fair_unlock(&scene->cache->grow_lock);
     assert_ok(vmm__cache_check(scene->cache));
     return status;

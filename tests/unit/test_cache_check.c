@@ -83,6 +83,23 @@ SIM_TEST(finds_pools_and_lanes_that_do_not_match)
     scene_end(&scene);
 }
 
+/* The lane of a pool with memory, and one of the default pool without. */
+SIM_TEST(finds_lanes_in_other_lists)
+{
+    struct scene scene = scene_make(driver, false);
+    vmm_cache *cache = scene.cache;
+    void *out;
+    assert_status(vmm_alloc(cache, SIZE_MAX / 4, NULL, &out), VMM_ERR_ADDRESS_SPACE);
+    struct lane *vacant = cache->lanes.last;
+    assert_ptr_equal(vacant->list, &cache->lanes.vacant);
+    assert_found(vmm__cache_check(cache), scene.lane->list, NULL, "lanes: invariant 1");
+    assert_found(vmm__cache_check(cache), vacant->list, &cache->lanes.vacant_pooled,
+                 "lanes: invariant 2");
+    assert_found(vmm__cache_check(cache), cache->lanes.pooled_streams.only, NULL,
+                 "lanes: invariant 3");
+    scene_end(&scene);
+}
+
 SIM_TEST(finds_routes_that_do_not_match)
 {
     struct scene scene = scene_make(driver, false);

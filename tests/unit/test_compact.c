@@ -163,6 +163,15 @@ LIVE_TEST(compaction_reports_that_it_gained_nothing)
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_copy), 0);
 }
 
+/* As after a trim. */
+LIVE_TEST(lanes_without_memory_are_vacated)
+{
+    (void)extent(scene, &scene->lane->large, 10, 4, 4);
+    assert_ok(vmm_compact(scene->cache, 0, NULL, NULL));
+    assert_int_equal(scene_reserved_bytes(scene), 0);
+    assert_ptr_equal(scene->lane->list, &scene->cache->lanes.vacant);
+}
+
 /* A chunk of four granules with live bytes in one. */
 static void chunk_make_live(struct scene *scene, struct heap *heap, uint64_t granule)
 {

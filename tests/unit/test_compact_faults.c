@@ -8,7 +8,7 @@
 static vmm_status compact_run(struct vmm_cache *cache, uint64_t bytes)
 {
     vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = vmm__compact(cache, NULL, bytes);
+    vmm_status status = vmm__compact(cache, NULL, NULL, bytes);
     vmm__fair_unlock(&cache->grow_lock);
     return status;
 }

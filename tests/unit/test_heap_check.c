@@ -143,7 +143,18 @@ ENGINE_TEST(finds_slabs_in_the_wrong_list)
     struct row row = { .lane = engine->lane };
     struct slab *slab = slab_create(engine);
     assert_found(check(&row), slab->class_index, slab->class_index + 1, "slab 3");
+    assert_found(check(&row), engine->lane->slabs.partial[slab->class_index], NULL, "slab 3");
     assert_found(check(&row), slab->free_bits, 0, "slab 3");
+}
+
+ENGINE_TEST(finds_slabs_of_pools_that_start_elsewhere)
+{
+    struct row row = { .lane = engine->lane };
+    struct slab *slab = slab_create(engine);
+    row.lane->is_pooled = true;
+    assert_ok(check(&row));
+    assert_found(check(&row), slab->address, slab->address + SMALL_SLOT_BYTES, "slab 5");
+    row.lane->is_pooled = false;
 }
 
 /* ---- Lanes -------------------------------------------------------------------------------- */

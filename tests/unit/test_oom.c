@@ -198,3 +198,51 @@ POLICY_TEST(the_longest_line_fits)
     assert_ok(vmm__driver_release(scene->driver, handle, 4 * TIB - GRANULE));
     scene->driver->total_bytes = total_bytes;
 }
+
+/* The same for a pool with a limit and the longest name, while another pool sleeps and one is retained. */
+POLICY_TEST(the_longest_line_of_a_pool_fits)
+{
+    struct vm *memory = &scene->cache->vm;
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *handle;
+    struct lane *lanes[2];
+    char name[POOL_NAME_BYTES];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    options.limit_bytes = TIB + 4 * MIB;
+    options.name = name;
+    for (int i = 0; i < 2; i++) {
+        options.kind = i == 0 ? VMM_POOL_GENERAL : VMM_POOL_GRAPH;
+        assert_ok(vmm_pool_create(scene->cache, &options, &handle));
+        assert_ok(vmm__pool_lane(scene->cache->pools.first, STREAM(1), &lanes[i]));
+        struct block *block = extent(scene, &lanes[i]->large, (uint64_t)(10 + 10 * i), 4, 4);
+        (void)block_make_live(&lanes[i]->large, block, GRANULE / 2);
+    }
+    struct pool *pool = lanes[0]->pool;
+    uint64_t total_bytes = scene->driver->total_bytes;
+    scene->driver->total_bytes = 4 * TIB;
+    vmm__stat_add(&scene->cache->totals.requested_bytes, TIB + MIB);
+    vmm__stat_add(&pool->totals.requested_bytes, TIB + MIB);
+    vmm__stat_add(&memory->reserved_bytes, TIB + MIB);
+    vmm__stat_add(&pool->account.reserved_bytes, TIB + MIB);
+    memory->limbo_bytes = TIB + MIB;
+    memory->asleep_bytes = TIB + MIB;
+    struct lane *lane = scene->lane;
+    lanes[0]->stream = (vmm_stream)UINTPTR_MAX;
+    scene->lane = lanes[0];
+    scene->cache->compaction = VMM_COMPACTION_OFF;
+    const char *line = report(scene, 1);
+    scene->lane = lane;
+    lanes[0]->stream = STREAM(1);
+    vmm__stat_subtract(&scene->cache->totals.requested_bytes, TIB + MIB);
+    vmm__stat_subtract(&pool->totals.requested_bytes, TIB + MIB);
+    vmm__stat_subtract(&memory->reserved_bytes, TIB + MIB);
+    vmm__stat_subtract(&pool->account.reserved_bytes, TIB + MIB);
+    memory->limbo_bytes = 0;
+    memory->asleep_bytes = 0;
+    scene->driver->total_bytes = total_bytes;
+    assert_says(line, "asleep, ");
+    assert_says(line, "retained for captured graphs, ");
+    assert_says(line, name);
+    assert_says(line, "might free pinned memory");
+}

@@ -298,7 +298,7 @@ static struct chunk *crowd_create(struct scene *scene)
 {
     struct vm *vm = &scene->cache->vm;
     struct chunk *chunk = idle_at(scene, 0, 1);
-    for (uint64_t i = 0; i < PLACES_MOST; i++) {
+    for (uint64_t i = 0; i < PLACES_USUAL; i++) {
         uint64_t at = 2 + 2 * i;
         scene->cache->views.last_view++;
         assert_ok(vmm__views_open(&scene->lane->large));
@@ -312,7 +312,7 @@ static struct chunk *crowd_create(struct scene *scene)
     return chunk;
 }
 
-enum { OLDEST = 2 * PLACES_MOST, OLDER = OLDEST - 2 };
+enum { OLDEST = 2 * PLACES_USUAL, OLDER = OLDEST - 2 };
 
 /* Makes the plan's chunks give up their places, as a stitch does. */
 static void places_give(struct scene *scene, const struct plan *plan)
@@ -339,7 +339,7 @@ static bool crowd_serves(struct scene *scene)
 static bool crowd_serves_at_bound(struct scene *scene, struct chunk *chunk)
 {
     uint32_t places = chunk->places;
-    chunk->places = PLACES_BOUND;
+    chunk->places = PLACES_MOST;
     bool serves = crowd_serves(scene);
     chunk->places = places;
     return serves;
@@ -352,18 +352,18 @@ POLICY_TEST(a_plan_evicts_nothing_itself)
     struct plan plan = plan_of(scene, 2 * GRANULE, 0);
     assert_int_equal(plan.count, 1);
     assert_true(plan.chunks[0].gives_place);
-    assert_int_equal(chunk->places, PLACES_MOST);
+    assert_int_equal(chunk->places, PLACES_USUAL);
 }
 
 POLICY_TEST(the_cap_evicts_the_place_used_the_longest_ago)
 {
     struct chunk *chunk = crowd_create(scene);
     assert_true(crowd_serves(scene));
-    assert_int_equal(chunk->places, PLACES_MOST - 1);
+    assert_int_equal(chunk->places, PLACES_USUAL - 1);
     assert_null(chunk_at(scene, OLDEST));
     assert_int_equal(scene->cache->view_stats.evictions, 1);
     assert_true(crowd_serves(scene)); /* below the cap nothing is evicted */
-    assert_int_equal(chunk->places, PLACES_MOST - 1);
+    assert_int_equal(chunk->places, PLACES_USUAL - 1);
     assert_int_equal(scene->cache->view_stats.evictions, 1);
 }
 
@@ -452,15 +452,15 @@ POLICY_TEST(without_an_unused_place_the_chunk_serves_up_to_the_bound)
     assert_false(crowd_serves_at_bound(scene, chunk));
     for (uint64_t at = 2; at <= OLDEST; at += 2)
         scene->cache->views.places[at].users = 0;
-    assert_int_equal(chunk->places, PLACES_MOST);
+    assert_int_equal(chunk->places, PLACES_USUAL);
 }
 
 POLICY_TEST(at_the_bound_a_chunk_gives_a_place_for_the_new_one)
 {
     struct chunk *chunk = crowd_create(scene);
-    chunk->places = PLACES_BOUND;
-    struct plan plan = plan_of(scene, 2 * GRANULE, 0);
     chunk->places = PLACES_MOST;
+    struct plan plan = plan_of(scene, 2 * GRANULE, 0);
+    chunk->places = PLACES_USUAL;
     assert_int_equal(plan.new_bytes, GRANULE);
     assert_true(plan.chunks[0].gives_place);
 }
@@ -473,7 +473,7 @@ POLICY_TEST(a_place_with_unfinished_work_is_not_evicted)
     scene->cache->views.places[OLDEST].epoch = vmm__timeline_now(&scene->lane->timeline);
     assert_true(crowd_serves(scene));
     assert_false(crowd_serves_at_bound(scene, chunk));
-    assert_int_equal(chunk->places, PLACES_MOST);
+    assert_int_equal(chunk->places, PLACES_USUAL);
     assert_int_equal(mismatches(scene->driver), 0); /* the work ends */
     assert_true(crowd_serves(scene));
     assert_null(chunk_at(scene, OLDEST));
@@ -486,7 +486,7 @@ POLICY_TEST(a_retained_pool_keeps_its_places)
     assert_true(crowd_serves(scene));
     assert_false(crowd_serves_at_bound(scene, chunk));
     scene->lane->pool->uses--;
-    assert_int_equal(chunk->places, PLACES_MOST);
+    assert_int_equal(chunk->places, PLACES_USUAL);
 }
 
 POLICY_TEST(a_place_that_the_driver_keeps_is_tried_again)
@@ -496,9 +496,9 @@ POLICY_TEST(a_place_that_the_driver_keeps_is_tried_again)
     assert_true(crowd_serves(scene));
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_ok(vmm__cache_check(scene->cache));
-    assert_int_equal(chunk->places, PLACES_MOST);
+    assert_int_equal(chunk->places, PLACES_USUAL);
     assert_true(crowd_serves(scene));
-    assert_int_equal(chunk->places, PLACES_MOST - 1);
+    assert_int_equal(chunk->places, PLACES_USUAL - 1);
 }
 
 /* ---- Host memory ----------------------------------------------------------------------------- */

@@ -98,7 +98,7 @@ static void chunk_search(struct plain *plain, struct chunk *chunk)
     bool is_own = heap == plain->heap;
     if (heap->is_small)
         return;
-    assert_true(chunk->is_mapped && chunk->places < PLACES_MOST);
+    assert_true(chunk->is_mapped && chunk->places < PLACES_USUAL);
     for (const struct block *block = vmm__heap_cover(heap, start);
          block != NULL && block->address < end; block = block->next) {
         uint64_t low = vmm__max(block->address, start);

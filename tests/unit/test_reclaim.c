@@ -9,17 +9,18 @@ enum {
     VIEW,
     FOLLOW,
     IDLE_FINISHED,
-    SHARE,
+    BORROW,
     IDLE,
     QUARANTINE,
     WAIT_LIMBO,
     WAIT_USES,
-    WAIT_GRAPH_POOLS,
+    WAIT_POOLS,
     WAIT_STALE,
     ALL_IDLE,
     WAIT_ALL,
     PRESSURE,
     COMPACT,
+    LEND,
     RECLAIM_END = 99
 };
 
@@ -429,4 +430,142 @@ POLICY_TEST(the_report_names_everything)
         "(limit), 10.0 MiB idle (0 KiB in flight), 1.0 MiB pinned beside live "
         "blocks in 1 chunks (most by stream 0x101: 1.0 MiB), largest hole 6.0 MiB, "
         "0 KiB in limbo; the limit is 4.0 MiB too small");
+}
+
+/* ---- The limit of a pool ---------------------------------------------------------------------- */
+
+/* A pool with a limit, and its lanes of streams 1 and 2. */
+struct tenant {
+    vmm_pool *handle;
+    struct pool *pool;
+    struct lane *lane;
+    struct lane *other;
+};
+
+static struct tenant tenant_make(struct scene *scene, uint64_t limit_bytes)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    struct tenant tenant;
+    options.limit_bytes = limit_bytes;
+    assert_ok(vmm_pool_create(scene->cache, &options, &tenant.handle));
+    tenant.pool = scene->cache->pools.first;
+    assert_ok(vmm__pool_lane(tenant.pool, STREAM(1), &tenant.lane));
+    assert_ok(vmm__pool_lane(tenant.pool, STREAM(2), &tenant.other));
+    return tenant;
+}
+
+/* Idle memory of the tenant's small blocks, with unfinished work of stream 2. */
+static void tenant_idle_busy(struct scene *scene, const struct tenant *tenant, uint64_t granules)
+{
+    struct heap *small = &tenant->other->small;
+    struct block *free_block = extent(scene, small, 20, granules, 1);
+    struct block *block = block_make_live(small, free_block, granules * GRANULE);
+    (void)block_free_busy(scene, small, block);
+}
+
+/* Memory of the default pool in limbo: it waits for work of stream 3, which finishes after all other work. */
+static void limbo_fill(struct scene *scene, uint32_t granules)
+{
+    struct lane *lane;
+    struct vm *memory = &scene->cache->vm;
+    assert_ok(vmm__cache_lane(scene->cache, STREAM(3), &lane));
+    chunk_map(scene, 40, granules);
+    vmm__limbo_put(memory, vmm__vm_chunk(memory, 40), &lane->timeline,
+                   vmm__timeline_now(&lane->timeline));
+}
+
+static void limbo_work(struct scene *scene)
+{
+    vmm__sim_lag_set(scene->driver, UINT64_C(1) << 41);
+    memory_fill(scene->driver, scene_address(scene, 40), GRANULE, 1, STREAM(3));
+}
+
+/* What other pools have in limbo does not help, so the host does not wait for it. */
+POLICY_TEST(a_pool_at_its_limit_releases_just_enough_of_its_own)
+{
+    struct tenant tenant = tenant_make(scene, 8 * GRANULE);
+    void *out;
+    limbo_fill(scene, 4);
+    tenant_idle_busy(scene, &tenant, 8);
+    limbo_work(scene);
+    assert_ok(vmm_alloc_from(tenant.handle, 3 * GRANULE, STREAM(1), &out));
+    assert_int_equal(vmm__stat_now(&tenant.pool->account.reserved_bytes), 8 * GRANULE);
+    assert_int_equal(scene->cache->pool.account.limbo_bytes, 4 * GRANULE);
+    assert_int_equal(scene->driver->stalls, 1);
+    assert_ok(vmm_free(scene->cache, out));
+}
+
+/* A chunk of four granules with one live in its middle. */
+static void chunk_pin(struct scene *scene, struct heap *heap, uint64_t granule)
+{
+    (void)extent(scene, heap, granule, 4, 4);
+    assert_ok(vmm__heap_records_keep(heap, 2));
+    (void)vmm__heap_take_at(heap, scene_address(scene, granule + 1), GRANULE);
+}
+
+POLICY_TEST(a_pool_at_its_limit_moves_no_block_of_another)
+{
+    struct tenant tenant = tenant_make(scene, 2 * GRANULE);
+    void *block;
+    void *out;
+    scene->cache->compaction = VMM_COMPACTION_ON;
+    chunk_pin(scene, &scene->lane->large, 20);
+    assert_ok(vmm_alloc_from(tenant.handle, 2 * GRANULE, STREAM(1), &block));
+    assert_status(vmm_alloc_from(tenant.handle, GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
+    assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_device_wait), 0);
+    assert_int_equal(scene_reserved_bytes(scene), 6 * GRANULE);
+    assert_ok(vmm_free(scene->cache, block));
+}
+
+POLICY_TEST(a_pool_at_its_limit_moves_its_own_blocks)
+{
+    struct tenant tenant = tenant_make(scene, 5 * GRANULE);
+    void *out;
+    scene->cache->compaction = VMM_COMPACTION_ON;
+    chunk_pin(scene, &scene->lane->large, 20);
+    chunk_pin(scene, &tenant.lane->large, 30);
+    assert_ok(vmm_alloc_from(tenant.handle, 4 * GRANULE, STREAM(1), &out));
+    assert_int_equal(scene->cache->compactions, 1);
+    assert_int_equal(vmm__stat_now(&tenant.pool->account.reserved_bytes), 5 * GRANULE);
+    assert_int_equal(scene_reserved_bytes(scene), 9 * GRANULE);
+    assert_ok(vmm_free(scene->cache, out));
+}
+
+/* A request that fails in a loop does not wait for the device each time. */
+POLICY_TEST(a_pool_without_gain_is_not_compacted_again)
+{
+    struct tenant tenant = tenant_make(scene, 5 * GRANULE);
+    void *out;
+    scene->cache->compaction = VMM_COMPACTION_ON;
+    chunk_pin(scene, &scene->lane->large, 20);
+    chunk_pin(scene, &tenant.lane->large, 30);
+    assert_ok(lane_pin(&tenant.lane->large, scene_address(scene, 31), true));
+    for (int i = 0; i < 3; i++)
+        assert_status(vmm_alloc_from(tenant.handle, 4 * GRANULE, STREAM(1), &out),
+                      VMM_ERR_DEVICE_OOM);
+    assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_device_wait), 1);
+    assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE);
+}
+
+/* Stream 2 is stale, and a graph pool is leaving. Neither wait for the device would help the tenant. */
+POLICY_TEST(a_pool_at_its_limit_does_not_wait_for_others)
+{
+    struct tenant tenant = tenant_make(scene, 2 * GRANULE);
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    struct timeline *timeline = &scene->other->timeline;
+    vmm_pool *graph;
+    void *block;
+    void *out;
+    options.kind = VMM_POOL_GRAPH;
+    assert_ok(vmm_pool_create(scene->cache, &options, &graph));
+    assert_ok(vmm_alloc_from(tenant.handle, 2 * GRANULE, STREAM(1), &block));
+    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
+    assert_ok(vmm_pool_destroy(graph, 0));
+    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
+    assert_ok(vmm__driver_stream_destroy(scene->driver, STREAM(2)));
+    assert_status(vmm__timeline_query(timeline, vmm__timeline_now(timeline)), VMM__PENDING);
+    assert_true(vmm__timeline_is_stale(timeline));
+    assert_status(vmm_alloc_from(tenant.handle, GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
+    assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_device_wait), 0);
+    assert_ok(vmm_free(scene->cache, block));
 }

@@ -245,6 +245,29 @@ TEST(lanes_of_closed_streams_are_reused)
     fixture_close(&fixture);
 }
 
+/* So do lanes that never got memory, because each request of their stream failed. */
+TEST(lanes_of_closed_streams_without_memory_are_reused)
+{
+    enum { ROUNDS = 200 };
+    struct fixture fixture;
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool;
+    void *block;
+    fixture_open(&fixture, ORDER_OLDEST, 1, NULL);
+    assert_ok(vmm_pool_create(fixture.cache, &options, &pool));
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        vmm_stream stream = STREAM(1000 + round);
+        assert_status(vmm_alloc(fixture.cache, 512 * MIB, stream, &block), VMM_ERR_DEVICE_OOM);
+        assert_status(vmm_alloc_from(pool, 512 * MIB, stream, &block), VMM_ERR_DEVICE_OOM);
+        assert_ok(vmm_stream_end(fixture.cache, stream));
+        assert_ok(vmm__driver_stream_destroy(fixture.driver, stream));
+        assert_ok(vmm__cache_check(fixture.cache));
+    }
+    assert_true(lanes_count(&fixture) < 8);
+    assert_true(vmm__sim_census(fixture.driver).events < 8 * TIMELINE_EVENTS);
+    fixture_close(&fixture);
+}
+
 /* The new stream is captured, so it cannot wait for the old one: it gets a lane of its own, and the old lane's memory
  * later. Live blocks of the old lane belong to another stream. */
 TEST(a_stream_that_cannot_wait_gets_a_new_lane)

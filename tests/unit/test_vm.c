@@ -166,11 +166,11 @@ ENGINE_TEST(host_can_wait_for_limbo)
 {
     struct timeline *timeline = &engine->lane->timeline;
     uint64_t released = 0;
-    assert_status(vmm__limbo_wait(&engine->memory, &released), VMM__NOTHING);
+    assert_status(vmm__limbo_wait(&engine->memory, NULL, &released), VMM__NOTHING);
     engine_map(engine, 0, 4, 4);
     engine_make_busy(engine, engine_address(engine, 0), 4 * GRANULE, 1);
     limbo_put_all(engine, 0, 4, timeline, vmm__timeline_now(timeline));
-    assert_ok(vmm__limbo_wait(&engine->memory, &released));
+    assert_ok(vmm__limbo_wait(&engine->memory, NULL, &released));
     assert_int_equal(released, 4 * GRANULE);
     assert_int_equal(engine->driver->stalls, 1);
 }
@@ -192,12 +192,12 @@ ENGINE_TEST(limbo_skips_capturing_streams)
     limbo_put_all(engine, 0, 2, timeline, recorded);
     limbo_put_all(engine, 4, 2, other, vmm__timeline_now(other));
     for (uint64_t waits = 1; waits <= 2; waits++) {
-        assert_ok(vmm__limbo_wait(&engine->memory, &released));
+        assert_ok(vmm__limbo_wait(&engine->memory, NULL, &released));
         assert_int_equal(released, waits * 2 * GRANULE);
     }
-    assert_status(vmm__limbo_wait(&engine->memory, &released), VMM__NOTHING);
+    assert_status(vmm__limbo_wait(&engine->memory, NULL, &released), VMM__NOTHING);
     assert_ok(vmm__driver_capture_end(engine->driver, STREAM(1)));
-    assert_ok(vmm__limbo_wait(&engine->memory, &released));
+    assert_ok(vmm__limbo_wait(&engine->memory, NULL, &released));
     assert_int_equal(released, 6 * GRANULE);
 }
 

@@ -8,7 +8,7 @@
  * in a child of fork() and in a callback that may not call the cache, the thread has no thread slot
  * (base/thread_slot.h, base/callback.h), so it owns no bias and no magazine; a lost device sets SLOW_PATH_ONLY.
  *
- * May be called by: api. Takes lanes' locks, and the grow lock for a stream's first lane and for a refill.
+ * May be called by: alloc, debug, api. Takes lanes' locks, and the grow lock for a stream's first lane and for a refill.
  */
 #ifndef VMM_CACHE_ALLOC_ALLOC_H
 #define VMM_CACHE_ALLOC_ALLOC_H

@@ -12,7 +12,8 @@ struct part {
     uint64_t address; /* of the block */
     uint64_t offset;  /* in bytes */
     uint64_t bytes;
-    struct reserved *block; /* set by part_find_locked() */
+    const struct lane *lane; /* of the block; NULL: of any lane */
+    struct reserved *block;  /* set by part_find_locked() */
     uint64_t first;
     uint64_t end;
 };
@@ -31,7 +32,7 @@ static vmm_status part_find_locked(struct vmm_cache *cache, struct part *part)
 {
     const struct arena *arena = &cache->vm.arena;
     struct reserved *block = vmm__reserved_find_locked(cache, part->address);
-    if (block == NULL)
+    if (block == NULL || (part->lane != NULL && part->lane != block->lane))
         return vmm__error(VMM_ERR_UNKNOWN_POINTER,
                           "%s: 0x%llx is not the start of a live block of vmm_reserve()",
                           part->function, (unsigned long long)part->address);
@@ -153,7 +154,7 @@ static vmm_status commit_locked(struct vmm_cache *cache, const struct part *part
     return status;
 }
 
-/* For a refill: the block may have gone while the refill held no lock. */
+/* For a refill: while it held no lock, the block may have gone, and another lane's may have its address. */
 static vmm_status commit_serve(struct vmm_cache *cache, void *context, void **out)
 {
     struct part *part = context;
@@ -192,16 +193,15 @@ vmm_status vmm__commit(struct vmm_cache *cache, uint64_t address, uint64_t offse
     struct part part = {
         .function = "vmm_commit", .address = address, .offset = offset, .bytes = bytes
     };
-    struct lane *lane = NULL;
     struct growth growth = { .serve = commit_serve, .context = &part };
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
     vmm_status status = commit_first(cache, &part);
-    if (vmm__is_oom(status)) {
-        lane = part.block->lane;
+    struct lane *lane = vmm__is_oom(status) ? part.block->lane : NULL;
+    if (lane != NULL)
         growth.bytes = missing_bytes(cache, &part);
-    }
+    part.lane = lane;
     vmm__fair_unlock(&cache->grow_lock);
     if (lane != NULL)
         status = vmm__refill_growth(cache, lane, &growth, NULL);

@@ -183,6 +183,8 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     lane->small.index.search_all = false;
     lane->large.index.search_all = false;
     vmm__lane_unlock(lane);
+    if (!vmm__lane_has_memory(lane)) /* the request has failed, or another lane serves it */
+        vmm__heap_drained_push(&lane->large);
     vmm__cache_lanes_vacate(cache);
     vmm__cache_lanes_turn(cache);
     if (status == VMM_OK && request.growth == NULL) /* another pool, with a source, may lend it */

@@ -2,7 +2,7 @@
  * Refill: serves a request that the stream's own free memory could not. Tries, in this order: idle memory of other
  * streams, growth, and reclaim.
  *
- * May be called by: alloc. Takes the grow lock and the lane's lock.
+ * May be called by: alloc, api. Takes the grow lock and the lane's lock.
  */
 #ifndef VMM_CACHE_ALLOC_REFILL_H
 #define VMM_CACHE_ALLOC_REFILL_H

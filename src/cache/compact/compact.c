@@ -12,6 +12,7 @@ enum { NS_PER_MS = 1000000 };
 /* The state of one compaction. */
 struct compaction {
     struct vmm_cache *cache;
+    const struct pool *pool; /* NULL: all */
     uint64_t wanted_bytes;
     uint64_t start_bytes; /* reserved at its start */
     uint64_t start_ns;
@@ -28,12 +29,15 @@ bool vmm__compact_may(const struct vmm_cache *cache)
 
 static uint64_t reserved_bytes(const struct compaction *compaction)
 {
-    return vmm__stat_now(&compaction->cache->vm.reserved_bytes);
+    const struct pool *pool = compaction->pool;
+    return vmm__stat_now(pool == NULL ? &compaction->cache->vm.reserved_bytes
+                                      : &pool->account.reserved_bytes);
 }
 
-static struct compaction compaction_begin(struct vmm_cache *cache, uint64_t bytes)
+static struct compaction compaction_begin(struct vmm_cache *cache, const struct pool *pool,
+                                          uint64_t bytes)
 {
-    struct compaction compaction = { .cache = cache, .wanted_bytes = bytes };
+    struct compaction compaction = { .cache = cache, .pool = pool, .wanted_bytes = bytes };
     compaction.start_bytes = reserved_bytes(&compaction);
     return compaction;
 }
@@ -80,7 +84,15 @@ static vmm_status chunk_relocate(struct compaction *compaction, const struct par
     return memory->remap_pending == 0 ? VMM_OK : status;
 }
 
-/* Relocates all chunks that hold idle granules and no pinned block. */
+/* Whether a chunk has idle granules, no pinned block, and a pool that is compacted. */
+static bool may_relocate(const struct compaction *compaction, const struct partly *partly)
+{
+    const struct pool *pool = compaction->pool;
+    return !partly->is_pinned && idle_granules(partly) > 0 &&
+           (pool == NULL || partly->heap->lane->pool == pool);
+}
+
+/* Relocates chunks until as much is released as is wanted. */
 static vmm_status pass_run(struct compaction *compaction)
 {
     struct occupancy_scan occupancy_scan;
@@ -93,7 +105,7 @@ static vmm_status pass_run(struct compaction *compaction)
     for (uint64_t i = 0; i < occupancy_scan.count && status == VMM_OK && !is_over(compaction);
          i++) {
         const struct partly *partly = &occupancy_scan.chunks[i];
-        if (!partly->is_pinned && idle_granules(partly) > 0)
+        if (may_relocate(compaction, partly))
             status = chunk_relocate(compaction, partly);
     }
     vmm__occupancy_scan_end(&occupancy_scan);
@@ -131,7 +143,9 @@ static vmm_status device_settle(struct compaction *compaction, struct lane *held
     }
     struct trim_target target = { .bytes = compaction->wanted_bytes,
                                   .when = IDLE_FINISHED,
-                                  .held = held };
+                                  .held = held,
+                                  .pool = compaction->pool,
+                                  .taker = held == NULL ? NULL : held->pool };
     (void)vmm__trim_idle(cache, &target);
     (void)vmm__limbo_drain(&cache->vm, NULL);
     return VMM_OK;
@@ -159,7 +173,7 @@ static vmm_status compaction_run(struct compaction *compaction, struct lane *hel
 }
 
 /* A count that changes with everything that may give a compaction something to gain. */
-static uint64_t moment(struct vmm_cache *cache)
+static uint64_t change_count(struct vmm_cache *cache)
 {
     vmm_stat allocations = vmm__stat_read(&cache->totals.allocations);
     return allocations.allocated + allocations.freed +
@@ -168,19 +182,28 @@ static uint64_t moment(struct vmm_cache *cache)
            vmm__driver_calls(cache->driver, DRIVER_CALL_unmap);
 }
 
-vmm_status vmm__compact(struct vmm_cache *cache, struct lane *held, uint64_t bytes)
+/* Whether nothing has changed since a run gained nothing of the pool, or of all pools. */
+static bool is_useless(struct vmm_cache *cache, const struct pool *pool)
+{
+    const struct compacted *compacted = &cache->compacted;
+    return compacted->without_gain == change_count(cache) &&
+           (compacted->pool == NULL || compacted->pool == pool);
+}
+
+vmm_status vmm__compact(struct vmm_cache *cache, struct lane *held, const struct pool *pool,
+                        uint64_t bytes)
 {
     if (!vmm__compact_may(cache))
         return VMM__NOTHING;
     vmm__cache_counters_flush(cache, held);
-    if (moment(cache) == cache->compacted_without_gain || vmm__capture_is_under_way(cache))
+    if (is_useless(cache, pool) || vmm__capture_is_under_way(cache))
         return VMM__NOTHING;
-    struct compaction compaction = compaction_begin(cache, bytes);
+    struct compaction compaction = compaction_begin(cache, pool, bytes);
     vmm_status status = compaction_run(&compaction, held);
     if (freed_bytes(&compaction) > 0)
         return VMM_OK;
     if (status == VMM_OK && !compaction.was_short)
-        cache->compacted_without_gain = moment(cache);
+        cache->compacted = (struct compacted){ .without_gain = change_count(cache), .pool = pool };
     return status == VMM_OK || vmm__is_oom(status) ? VMM__NOTHING : status;
 }
 
@@ -196,10 +219,11 @@ vmm_status vmm__compact_now(struct vmm_cache *cache, uint32_t budget_ms, uint64_
         return status;
     }
     vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
-    struct compaction compaction = compaction_begin(cache, UINT64_MAX);
+    struct compaction compaction = compaction_begin(cache, NULL, UINT64_MAX);
     compaction.budget_ns = (uint64_t)budget_ms * NS_PER_MS;
     compaction.start_ns = budget_ms == 0 ? 0 : vmm__decay_clock_ns(&cache->decay);
     status = compaction_run(&compaction, NULL);
+    vmm__cache_lanes_vacate(cache);
     status = vmm__cache_checked(cache, CHECK_TRIM_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     if (status != VMM_OK)

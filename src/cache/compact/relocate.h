@@ -13,7 +13,7 @@
 /*
  * Relocates a chunk: each run of live granules becomes a chunk. Until the old chunk is released, this needs new memory
  * for the live granules. The free granules end up unmapped, in no heap. ERR_DEVICE_OOM (no room for the copy),
- * ERR_HOST_OOM, ERR_ADDRESS_SPACE, ERR_DRIVER: nothing has changed.
+ * ERR_HOST_OOM, ERR_ADDRESS_SPACE, ERR_DRIVER: nothing has changed, or the chunk is remap pending (vm.h, 5).
  */
 vmm_status vmm__relocate(struct vmm_cache *cache, const struct partly *partly);
 

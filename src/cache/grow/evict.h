@@ -10,12 +10,12 @@
 #include "cache/cache.h"
 
 /*
- * A chunk that has PLACES_MOST further places gives up the one used the longest ago that no block uses. If there is none,
- * or its work is unfinished, the chunk may have up to PLACES_BOUND, which bounds the records. With its home and PLACES_MOST
+ * A chunk that has PLACES_USUAL further places gives up the one used the longest ago that no block uses. If there is none,
+ * or its work is unfinished, the chunk may have up to PLACES_MOST, which bounds the records. With its home and PLACES_USUAL
  * further places a chunk has 32 mappings. An H200 maps the 32nd of a chunk as fast as the first, and kernels read through
  * it as fast.
  */
-enum { PLACES_MOST = 31, PLACES_BOUND = 127 };
+enum { PLACES_USUAL = 31, PLACES_MOST = 127 };
 
 /* Whether the heap's chunk can give up that place now: its work has finished, and no captured graph needs it. */
 bool vmm__evict_may(const struct vmm_cache *cache, const struct heap *heap,

@@ -1,6 +1,6 @@
 /*
  * Fills free granules with new memory that a heap owns. Chooses no addresses: see placement.h.
- * Called by: grow, stitch. Locks: the caller holds the grow lock and the heap's lane lock.
+ * Called by: grow, stitch, resize. Locks: the caller holds the grow lock and the heap's lane lock.
  */
 #ifndef VMM_CACHE_GROW_FILL_H
 #define VMM_CACHE_GROW_FILL_H

@@ -1,7 +1,7 @@
 /*
  * Gives a heap more memory for a request: within the footprint target new memory, where the request needs the fewest new
  * granules; beyond it a view of free memory, or, if that needs as much new memory, new memory. Unmaps no chunk.
- * Called by: reclaim, refill. Locks: the caller holds the grow lock and the heap's lane lock.
+ * Called by: alloc, refill, reclaim. Locks: the caller holds the grow lock and the heap's lane lock.
  */
 #ifndef VMM_CACHE_GROW_GROW_H
 #define VMM_CACHE_GROW_GROW_H

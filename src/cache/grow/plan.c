@@ -241,7 +241,7 @@ static struct heap *heap_of(const struct search *search, const struct chunk *chu
 static bool chunk_gives_place(const struct search *search, struct heap *heap,
                               const struct chunk *chunk)
 {
-    if (chunk->places < PLACES_MOST)
+    if (chunk->places < PLACES_USUAL)
         return false;
     if (heap == search->heap)
         return vmm__evict_may(search->cache, heap, chunk);
@@ -252,7 +252,7 @@ static bool chunk_gives_place(const struct search *search, struct heap *heap,
 /* Whether a chunk may have one place more. Its remap may be pending. */
 static bool chunk_serves(const struct search *search, const struct chunk *chunk)
 {
-    return chunk->is_mapped && (chunk->places < PLACES_BOUND ||
+    return chunk->is_mapped && (chunk->places < PLACES_MOST ||
                                 chunk_gives_place(search, heap_of(search, chunk), chunk));
 }
 

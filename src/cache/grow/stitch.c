@@ -133,7 +133,7 @@ static vmm_status places_evict(const struct stitch *stitch)
     for (uint32_t i = 0; i < stitch->plan->count; i++) {
         const struct candidate *item = &stitch->plan->chunks[i];
         bool was_transferred = item->heap != stitch->heap; /* only when its work had finished */
-        if (item->gives_place && item->chunk->places >= PLACES_MOST &&
+        if (item->gives_place && item->chunk->places >= PLACES_USUAL &&
             !vmm__evict(stitch->cache, stitch->heap, item->chunk, was_transferred))
             return VMM__NO_FIT;
     }

@@ -5,8 +5,9 @@
 /*
  * The knob footprint_permille, p, sets the slack above the peak, and with it the largest chunk, p/25 * sqrt(reserved)
  * with both in MiB. The square root balances two costs: mappings fall with the size of chunks, and what partly live
- * chunks waste rises with it (docs/internals.md). Where they waste n times the slack, the balance is at 1/sqrt(n). docs/results/footprint.md has the measurements of the knob. A share of
- * the block is allowed, too: far from a limit, a large block then costs about 64 mappings at most, 3 ms of driver time.
+ * chunks waste rises with it (docs/internals.md). Where they waste n times the slack, the balance is at 1/sqrt(n).
+ * docs/results/footprint.md has the measurements of the knob. A share of the block is allowed, too: far from a limit, a
+ * large block then costs about 64 mappings at most, 3 ms of driver time.
  */
 enum {
     CHUNK_DIVISOR = 25,

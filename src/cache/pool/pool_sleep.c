@@ -125,16 +125,18 @@ static uint64_t chunks_shrink_locked(struct pool_sleep *work, uint64_t from, uin
     return kept;
 }
 
-/* Gives back what no block uses. The work on it has finished. */
+/* Gives back what no block uses, and what is in limbo. The work on it has finished. */
 static void idle_drop(struct pool_sleep *work)
 {
+    uint64_t from = 0;
     uint64_t kept = 0;
-    for (uint64_t from = 0; from < work->chunks.count; from += CHUNKS_AT_ONCE) {
+    do {
         uint64_t end = vmm__min(work->chunks.count, from + CHUNKS_AT_ONCE);
         vmm__fair_lock(&work->cache->grow_lock);
         kept = chunks_shrink_locked(work, from, end, kept);
         vmm__fair_unlock(&work->cache->grow_lock);
-    }
+        from = end;
+    } while (from < work->chunks.count);
     work->chunks.count = kept;
 }
 
@@ -455,7 +457,9 @@ static void room_make(struct pool_sleep *work)
     uint64_t total_bytes;
     if (vmm__driver_memory_info(cache->driver, &free_bytes, &total_bytes) == VMM_OK)
         short_bytes = vmm__max(short_bytes, asleep_bytes - vmm__min(asleep_bytes, free_bytes));
-    struct trim_target target = { .bytes = short_bytes, .when = IDLE_FINISHED };
+    struct trim_target target = { .bytes = short_bytes,
+                                  .when = IDLE_FINISHED,
+                                  .taker = work->pool };
     if (short_bytes > 0)
         (void)vmm__trim_idle(cache, &target);
     (void)vmm__limbo_drain(&cache->vm, NULL);

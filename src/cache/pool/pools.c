@@ -233,7 +233,7 @@ static struct lane *spare_find(const struct pool *pool, vmm_stream stream)
     while (lane != NULL && !is_spare(lane, pool, stream))
         lane = vmm__lanes_pooled_next(lane);
     for (int probe = 0; lane == NULL && probe < SPARE_PROBES; probe++) {
-        struct lane *spare = vmm__lane_list_turn(&lanes->pooled_spare);
+        struct lane *spare = vmm__lane_list_turn(&lanes->vacant_pooled);
         if (spare != NULL && is_spare(spare, pool, stream))
             lane = spare;
     }

@@ -4,7 +4,6 @@
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "cache/compact/compact.h"
 #include "cache/pool/capture.h"
 #include "cache/reuse/idle_scan.h"
 
@@ -103,7 +102,7 @@ static struct free_memory free_memory_read(struct vmm_cache *cache, const struct
 /* ---- The line -------------------------------------------------------------------------------- */
 
 struct line {
-    char text[480];
+    char text[ERROR_LINE_BYTES];
     size_t length;
 };
 

@@ -71,6 +71,7 @@ static uint64_t idle_discard(struct vmm_cache *cache, const struct request *requ
                                   .held = request->lane,
                                   .bytes = need.bytes,
                                   .pool = need.pool,
+                                  .taker = request->lane->pool,
                                   .keep = need.beside };
     uint64_t put_bytes = vmm__trim_idle(cache, &target);
     if (put_bytes < target.bytes && need.beside != NULL) {
@@ -121,7 +122,10 @@ static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
 /* Mostly frees nothing yet, but fills limbo for the steps that wait. */
 static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
 {
-    if (need_of(cache, request).bytes <= cache->vm.limbo_bytes)
+    struct need need = need_of(cache, request);
+    uint64_t limbo_bytes =
+        need.pool == NULL ? cache->vm.limbo_bytes : need.pool->account.limbo_bytes;
+    if (need.bytes <= limbo_bytes)
         return VMM__NOTHING;
     uint64_t released_bytes = 0;
     if (idle_discard(cache, request, IDLE_ANY) > 0)
@@ -158,13 +162,12 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
     bool any = false;
     vmm_status status = VMM_OK;
     const struct pool *only = need_of(cache, request).pool;
-    if (only != NULL && only->account.limbo_bytes == 0)
-        return VMM__NOTHING;
+    const struct account *account = only == NULL ? NULL : &only->account;
     vmm__lane_unlock(request->lane);
     while (status == VMM_OK && released_bytes == 0 && !vmm__source_has_ready(cache) &&
            request->waits < WAITS_MOST) {
         request->waits++;
-        status = vmm__limbo_wait(&cache->vm, &released_bytes);
+        status = vmm__limbo_wait(&cache->vm, account, &released_bytes);
         any = any || status == VMM_OK;
     }
     vmm__lane_lock(request->lane);
@@ -207,6 +210,9 @@ static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *reques
 /* Pools that were destroyed or dropped while a capture forbade waiting for the device. */
 static vmm_status step_wait_pools(struct vmm_cache *cache, struct request *request)
 {
+    const struct pool *only = need_of(cache, request).pool;
+    if (only != NULL && !only->is_leaving)
+        return VMM__NOTHING;
     vmm__lane_unlock(request->lane);
     vmm_status status = vmm__pools_leave_locked(cache);
     vmm__lane_lock(request->lane);
@@ -217,11 +223,12 @@ static vmm_status step_wait_pools(struct vmm_cache *cache, struct request *reque
  * has finished. */
 static vmm_status step_wait_stale(struct vmm_cache *cache, struct request *request)
 {
+    const struct pool *only = need_of(cache, request).pool;
     if (request->waits >= WAITS_MOST)
         return VMM__NOTHING;
     request->waits++;
     vmm__lane_unlock(request->lane);
-    vmm_status status = vmm__streams_wait_stale_locked(cache);
+    vmm_status status = vmm__streams_wait_stale_locked(cache, only);
     vmm__lane_lock(request->lane);
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
 }
@@ -232,18 +239,21 @@ static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request
     struct trim_target target = { .bytes = UINT64_MAX,
                                   .when = IDLE_ANY,
                                   .held = request->lane,
-                                  .pool = need_of(cache, request).pool };
+                                  .pool = need_of(cache, request).pool,
+                                  .taker = request->lane->pool };
     uint64_t released_bytes = 0;
     if (vmm__trim_idle(cache, &target) > 0)
         (void)vmm__limbo_drain(&cache->vm, &released_bytes);
     return ok_if(released_bytes > 0);
 }
 
-/* The bytes that compaction must free: what the request needs beyond the limit, or beyond what the device has free. */
-static uint64_t shortfall_bytes(struct vmm_cache *cache, const struct request *request)
+/* The bytes that compaction must free: what the request needs beyond a limit, or beyond what the device has free. */
+static uint64_t shortfall_bytes(const struct vmm_cache *cache, const struct need *need)
 {
     uint64_t limit_bytes = cache->vm.limit_bytes;
-    uint64_t grow_bytes = need_of(cache, request).grow_bytes;
+    uint64_t grow_bytes = need->grow_bytes;
+    if (need->pool != NULL)
+        return need->bytes;
     uint64_t total_bytes = vmm__stat_now(&cache->vm.reserved_bytes) + grow_bytes;
     uint64_t device_bytes = vmm__oom_device_bytes(cache);
     uint64_t bytes = grow_bytes - vmm__min(grow_bytes, device_bytes);
@@ -262,13 +272,17 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
     if (!vmm__compact_may(cache))
         return VMM__NOTHING;
     vmm__cache_counters_flush(cache, request->lane);
-    uint64_t bytes = shortfall_bytes(cache, request);
-    uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
-    uint64_t live_bytes = vmm__stat_now(&cache->totals.allocated_bytes);
+    struct need need = need_of(cache, request);
+    const struct pool *only = need.pool;
+    uint64_t bytes = shortfall_bytes(cache, &need);
+    uint64_t reserved_bytes =
+        vmm__stat_now(only == NULL ? &cache->vm.reserved_bytes : &only->account.reserved_bytes);
+    uint64_t live_bytes = vmm__stat_now(only == NULL ? &cache->totals.allocated_bytes
+                                                     : &only->totals.allocated_bytes);
     if (reserved_bytes < live_bytes + bytes || request->waits >= WAITS_MOST)
         return VMM__NOTHING;
     request->waits++;
-    vmm_status status = vmm__compact(cache, request->lane, bytes);
+    vmm_status status = vmm__compact(cache, request->lane, only, bytes);
     bool is_reported = status == VMM_OK || status == VMM_ERR_LOST || cache->vm.remap_pending > 0;
     return is_reported ? status : VMM__NOTHING;
 }

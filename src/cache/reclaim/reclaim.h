@@ -8,7 +8,7 @@
  *  step_follow           Also take other streams' idle memory whose work is unfinished, in place or in views; the
  *                        requesting stream waits for it on the device.
  *  step_idle_finished    Release just enough idle chunks of any stream whose work has finished.
- *  step_borrow            Serve a small block from another stream's memory (reuse/borrow.h).
+ *  step_borrow           Serve a small block from another stream's memory (reuse/borrow.h).
  *  step_idle             Put just enough idle chunks whose work is unfinished into limbo.
  *  step_quarantine       In debug mode, empty the quarantine, with no lock held; restart.
  *  step_wait_limbo       Wait on the host for the oldest chunk in limbo.

@@ -85,14 +85,14 @@ static uint64_t lane_trim_expired(struct vmm_cache *cache, struct trim_target *t
     return put_bytes;
 }
 
-/* The most that may be released of a pool. A request of another pool leaves what the pool was promised: no other pool may
+/* The most that may be released of a pool. If another one needs it, what the pool was promised stays: no other pool may
  * reserve that. */
 static uint64_t most_bytes(const struct trim_target *target, const struct pool *pool)
 {
     const struct account *account = &pool->account;
     if (target->pool != NULL && target->pool != pool)
         return 0;
-    if (target->held == NULL || target->held->pool == pool)
+    if (target->taker == NULL || target->taker == pool)
         return UINT64_MAX;
     uint64_t staying_bytes = vmm__stat_now(&account->reserved_bytes) - account->limbo_bytes;
     return staying_bytes - vmm__min(staying_bytes, account->least_bytes);
@@ -240,7 +240,7 @@ static vmm_status pinned_trim(struct vmm_cache *cache, uint64_t keep_bytes, uint
     uint64_t before = vmm__stat_now(&cache->vm.reserved_bytes) + *released;
     if (excess_bytes(&cache->vm, keep_bytes) == 0 || !vmm__compact_may(cache))
         return VMM_OK;
-    vmm_status status = vmm__compact(cache, NULL, excess_bytes(&cache->vm, keep_bytes));
+    vmm_status status = vmm__compact(cache, NULL, NULL, excess_bytes(&cache->vm, keep_bytes));
     uint64_t after = vmm__stat_now(&cache->vm.reserved_bytes);
     *released = before - vmm__min(before, after);
     return status == VMM__NOTHING ? VMM_OK : status;

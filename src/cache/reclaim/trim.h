@@ -11,7 +11,7 @@
  *   or used again, or with the next vmm_trim();
  * * decay expires memory that was idle for a period (decay.h).
  *
- * May be called by: reclaim, refill, compact, api. Locks: the grow lock; lanes' locks are taken inside.
+ * May be called by: cache, api. Locks: the grow lock; lanes' locks are taken inside.
  */
 #ifndef VMM_CACHE_RECLAIM_TRIM_H
 #define VMM_CACHE_RECLAIM_TRIM_H
@@ -30,8 +30,9 @@ struct trim_target {
     enum trim_what what;      /* expired memory goes only once its work has finished */
     enum idle_when when;      /* IDLE_FINISHED or IDLE_ANY */
     const struct block *keep; /* a free block to leave alone; NULL: none */
-    struct lane *held;        /* of the request that needs memory, locked; NULL: none */
+    struct lane *held;        /* locked by the caller; NULL: none */
     const struct pool *pool;  /* whose memory to release; NULL: that of all pools */
+    const struct pool *taker; /* that needs the memory, and may have no promised one; NULL: none */
     bool is_stuck;            /* result: memory was left because its work still runs */
     vmm_status failed;        /* result: the first error of a query, or VMM_OK */
 };

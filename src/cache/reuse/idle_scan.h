@@ -96,8 +96,7 @@ struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_
 
 /*
  * Returns whether work that lane `to` submits from now on may use a run, and the limit of its pool allows it: VMM_OK,
- * VMM__PENDING, or an error. With
- * IDLE_FOLLOW, makes the stream of `to` wait for the run's work if needed, and returns VMM_OK.
+ * VMM__PENDING, or an error. With IDLE_FOLLOW, makes the stream of `to` wait for the run's work if needed.
  */
 vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
                            const struct lane *to, enum idle_when when);
