@@ -643,6 +643,13 @@ typedef struct vmm_segment_source {
     size_t segment_bytes;
 } vmm_segment_source;
 
+/* Which processes may import the blocks of a pool: see "Sharing". */
+typedef enum vmm_share_reach {
+    VMM_SHARE_NONE = 0,
+    VMM_SHARE_MACHINE = 1, /* those of this machine */
+    VMM_SHARE_FABRIC = 2   /* also those of other machines, as far as NVLink reaches */
+} vmm_share_reach;
+
 /*
  * Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size.
  *
@@ -654,7 +661,8 @@ typedef struct vmm_segment_source {
  *     adds a chunk to a block, and copies a block that gets fewer granules; vmm_alloc_aligned()
  *     aligns to the granule at most; vmm_pool_place() places a block only as it was.
  *
- * shareable: the blocks can be exported: see "Sharing". Includes no_split.
+ * shareable: the blocks can be exported: see "Sharing". Includes no_split. With VMM_SHARE_FABRIC the
+ *     call tries on the device whether memory can be created, exported, imported and used that way.
  *
  * use_on_oom: free memory of the pool serves a request of another pool that would fail otherwise. It
  *     matters for memory that other pools do not get anyway: free memory of a retained pool, what
@@ -706,8 +714,8 @@ typedef struct vmm_pool_options {
     vmm_on_sleep on_sleep;
     uint64_t user_id[2]; /* reported in vmm_item and vmm_change; not the same as in another pool;
                             zeros: none */
-    int shareable;  /* its blocks can be exported, and share no memory with others: see "Sharing" */
-    int no_split;   /* its blocks share no chunk: see above */
+    int shareable; /* vmm_share_reach: its blocks can be exported, and share no memory with others */
+    int no_split;  /* its blocks share no chunk: see above */
     int use_on_oom; /* its free memory serves requests of other pools that would fail: see above */
     vmm_segment_source source; /* where its memory comes from: see above; zeros: from the driver */
 } vmm_pool_options;
@@ -728,8 +736,9 @@ typedef struct vmm_pool_options {
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or out; a wrong option; another pool has the user
  *           id), ERR_UNSUPPORTED (an option that this version does not know is set; source, and nvtx is on; shareable, and the
- *           device cannot share memory between processes: the line names the step that failed),
- *           ERR_DEVICE_OOM (reserve_bytes of all pools exceed the limit of the cache or the device),
+ *           device cannot share memory so far: the line names the step that failed),
+ *           ERR_DEVICE_OOM (reserve_bytes of all pools exceed the limit of the cache or the device;
+ *           VMM_SHARE_FABRIC, and the device has no granule left to try it),
  *           ERR_HOST_OOM, ERR_LOST.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options,
@@ -1148,7 +1157,7 @@ VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
 /* ---- Sharing ------------------------------------------------------------------------------ */
 
 /*
- * Processes share the memory of a block through a Unix socket:
+ * Processes share the memory of a block through a socket:
  *
  *   one process:   vmm_share_export(cache, p, &share);
  *                  vmm_share_send(share, socket);
@@ -1182,8 +1191,14 @@ VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
  * ERR_INVALID_ARGUMENT. Calls of several threads on one share are allowed, but no other call on it
  * may be under way when it is closed. Recordings (vmm_trace_start()) leave imported memory out.
  *
- * A share is a set of file descriptors, which are closed on exec(). Fabric handles, which also reach
- * other machines, are not used.
+ * A share is a set of file descriptors, which are closed on exec(). They need a Unix socket. Memory of a
+ * pool with VMM_SHARE_FABRIC has fabric handles, too (CU_MEM_HANDLE_TYPE_FABRIC): 64 bytes for each
+ * chunk, which any stream socket can carry. They reach the processes of a machine and of the machines
+ * that NVLink joins to it, if these have access to the same IMEX channel. A share that came as fabric
+ * handles keeps no memory: import it while the exporter's share is open. Any process that gets the
+ * bytes can import the memory, and vmm_share_send() does not encrypt them: use a network that you
+ * trust. No GPU with fabric handles was at hand: the tests use host memory, between processes of one
+ * machine, and a libcuda of their own.
  *
  * What these calls do when
  *   a capture is under way: all work, and nothing of them becomes part of the graph. Keep imported
@@ -1206,7 +1221,7 @@ VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
  * Returns:  VMM_OK and the share in *out.
  * Owns:     the caller, until vmm_share_close(). Shares have one file descriptor for each chunk, which all shares of
  *           blocks in the chunk use. A share outlives the cache.
- * Costs:    0.7 ms in the driver for each chunk that no other share has.
+ * Costs:    0.7 ms in the driver for each chunk that no other share has; with VMM_SHARE_FABRIC two exports of each.
  * Threads:  any, while the block is live.
  * On failure: ERR_UNKNOWN_POINTER, ERR_INVALID_ARGUMENT (NULL; neither the block's pool nor the cache is shareable; the
  *           block is imported, or reserved), ERR_ASLEEP, ERR_DRIVER (also if the process has too many open files),
@@ -1216,18 +1231,22 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_export(vmm_cache *cache, void *ptr, v
 
 /*
  * Does:     sends a share to another process, any number of times. A received share can be sent on.
- *           Waits until the socket has taken all of it.
- * Takes:    socket: a connected Unix socket of the type SOCK_STREAM or SOCK_SEQPACKET, in blocking
- *           mode, which stays the caller's. The program may use it for other data before and after.
+ *           Waits until the socket has taken all of it, also if the socket is in non-blocking mode.
+ * Takes:    socket: a connected Unix socket of the type SOCK_STREAM or SOCK_SEQPACKET; for a share with
+ *           fabric handles any connected stream socket, such as TCP. It stays the caller's. The program
+ *           may use it for other data before and after. A received share goes on as it came, with
+ *           descriptors or with fabric handles.
  * Returns:  VMM_OK; the other side may not have received it yet.
  * Threads:  any; one at a time on a socket.
  * On failure: ERR_DRIVER (the socket; the line has the cause): a part may have been sent, so close
- *           the socket. ERR_INVALID_ARGUMENT (not a share).
+ *           the socket. ERR_INVALID_ARGUMENT (not a share; the socket is not a Unix socket, and the share
+ *           has no fabric handles): nothing was sent.
  */
 VMM_API vmm_status vmm_share_send(vmm_share *share, int socket);
 
 /*
- * Does:     receives what vmm_share_send() sends. Waits for it.
+ * Does:     receives what vmm_share_send() sends. Waits for it, also if the socket is in non-blocking
+ *           mode. A time limit of the socket (SO_RCVTIMEO) holds in blocking mode.
  * Takes:    socket: as vmm_share_send().
  * Returns:  VMM_OK and the share in *out.
  * Owns:     the caller, until vmm_share_close().
@@ -1253,7 +1272,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_receive(int socket, vmm_share **out);
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL; not a share; an unusable stream; sizes that the device
  *           cannot map), ERR_UNSUPPORTED (the device cannot share memory), ERR_DRIVER (also if the
- *           descriptors are of another driver, or of a device out of reach; the line says so),
+ *           share is of another driver, or of a device out of reach; the line says so),
  *           ERR_ADDRESS_SPACE, ERR_DEVICE_OOM, ERR_LOST, ERR_HOST_OOM.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_share_import(vmm_cache *cache, vmm_share *share,
@@ -1262,7 +1281,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_import(vmm_cache *cache, vmm_share *s
 /*
  * Does:     closes a share. Memory that was imported from it stays. After the last share of an
  *           exported block, the block may move and, if it was freed, be used again.
- * Takes:    force: 0 refuses the share of an export that vmm_share_send() was called for, because
+ * Takes:    force: 0 refuses the share of an export if vmm_share_send() has sent any byte of it, because
  *           the exporter cannot know whether importers still use the block. Any other value says that
  *           they do not, or that they may see other contents. For a share that was received, or
  *           whose cache was destroyed, it has no meaning.

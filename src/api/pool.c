@@ -99,6 +99,10 @@ static vmm_status options_read(const vmm_pool_options *options, vmm_pool_options
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_pool_create: on_sleep is %d, which is no value of it",
                           (int)out->on_sleep);
+    if (out->shareable < VMM_SHARE_NONE || out->shareable > VMM_SHARE_FABRIC)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_pool_create: shareable is %d, which is no value of it",
+                          out->shareable);
     if (out->limit_bytes != 0 && out->reserve_bytes > out->limit_bytes)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_pool_create: reserve_bytes is %llu, above limit_bytes, %llu",

@@ -72,10 +72,7 @@ vmm_status vmm_share_send(vmm_share *handle, int socket)
 {
     struct share *share;
     vmm_status status = share_admit(handle, "vmm_share_send", &share);
-    if (status != VMM_OK)
-        return status;
-    atomic_store_explicit(&share->was_sent, true, memory_order_relaxed);
-    return vmm__message_send(share, socket);
+    return status == VMM_OK ? vmm__message_send(share, socket) : status;
 }
 
 vmm_status vmm_share_receive(int socket, vmm_share **out)

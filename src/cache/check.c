@@ -262,9 +262,9 @@ static vmm_status exports_check(const struct vmm_cache *cache, uint64_t blocks)
         return broken("export: invariant 1: lanes miscount exported blocks");
     for (uint32_t id = 1; id < vm->record_high; id++) {
         const struct chunk *chunk = &vm->records[id];
-        bool has_users = chunk->state == CHUNK_HELD && chunk->descriptor_users != NULL;
-        if (has_users && !chunk_is_exported(cache, chunk))
-            return broken("export: invariant 2: a chunk keeps a descriptor");
+        bool has_shares = chunk->state == CHUNK_HELD && chunk->exported != NULL;
+        if (has_shares && !chunk_is_exported(cache, chunk))
+            return broken("export: invariant 2: a chunk keeps what its shares had");
     }
     return VMM_OK;
 }

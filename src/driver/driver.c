@@ -36,7 +36,8 @@ static vmm_status status_normalize(enum driver_call call, vmm_status status)
     if (status == VMM_ERR_NO_DEVICE)
         return VMM_ERR_DRIVER;
     bool asks_for_memory = call == DRIVER_CALL_create || call == DRIVER_CALL_map ||
-                           call == DRIVER_CALL_access || call == DRIVER_CALL_share_import;
+                           call == DRIVER_CALL_access || call == DRIVER_CALL_share_import ||
+                           call == DRIVER_CALL_fabric_check || call == DRIVER_CALL_fabric_import;
     if ((status == VMM_ERR_DEVICE_OOM && !asks_for_memory) ||
         (status == VMM_ERR_ADDRESS_SPACE && call != DRIVER_CALL_reserve))
         return VMM_ERR_DRIVER;
@@ -87,6 +88,9 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
 #define AFTER_share_export ((void)0)
 #define AFTER_share_import                                                                         \
     (counter_add(&driver->imports, 1), counter_add(&driver->imported_bytes, bytes))
+#define AFTER_fabric_check  ((void)0)
+#define AFTER_fabric_export ((void)0)
+#define AFTER_fabric_import AFTER_share_import
 #define AFTER_share_release                                                                        \
     (counter_subtract(&driver->imports, 1), counter_subtract(&driver->imported_bytes, bytes))
 #define AFTER_pin            counter_add(&driver->pinned_bytes, bytes)

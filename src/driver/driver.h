@@ -14,7 +14,8 @@
  *  P6. release names a handle that was created and not yet released, with its size, and
  *      share_release one that was imported. Mappings outlive the release: the memory stays until
  *      the last mapping is unmapped;
- *  P7. share_export names a handle that was created as exportable;
+ *  P7. share_export names a handle that was created with a reach, fabric_export one with
+ *      VMM_SHARE_FABRIC, which is used only after fabric_check succeeded;
  *  P8. pin names memory of the program that is not pinned. unpin names exactly one pinned range,
  *      which no unfinished work uses. save and load get at least one piece; each lies in one
  *      pinned range, and the program leaves its bytes alone until the work has ended.
@@ -24,23 +25,24 @@
  *  D1. an operation that fails changes nothing. Exception: a failed clear, read, save or load may
  *      have submitted work, in stream order; after read returns, the driver no longer writes to
  *      host memory;
- *  D2. memory operations never wait for the device, except pin and unpin;
+ *  D2. memory operations never wait for the device, except pin, unpin and fabric_check;
  *  D3. work on any stream can access memory that was created, mapped and given access;
  *  D4. if has_aliases, one handle can be mapped at several addresses at once. All of them show the
  *      same bytes in stream order, and unmapping one leaves the others as they are;
- *  D5. each failure has its own status: device memory (ERR_DEVICE_OOM; create, map, access and
- *      share_import only), addresses (ERR_ADDRESS_SPACE; reserve only), host memory
- *      (ERR_HOST_OOM), a lost context (ERR_LOST), a destroyed stream (ERR_INVALID_ARGUMENT;
+ *  D5. each failure has its own status: device memory (ERR_DEVICE_OOM; create, map, access,
+ *      share_import, fabric_check and fabric_import only), addresses (ERR_ADDRESS_SPACE; reserve
+ *      only), host memory (ERR_HOST_OOM), a lost context (ERR_LOST), a destroyed stream (ERR_INVALID_ARGUMENT;
  *      event_record, stream_wait, capturing and work; with cuda only if CUDA detects it), sharing
- *      without has_sharing (ERR_UNSUPPORTED; create and share_import only), everything else
- *      (ERR_DRIVER). Each failure sets the vmm__error() line, which names the call and, for cuda,
+ *      without has_sharing (ERR_UNSUPPORTED; create, share_import, fabric_check and fabric_import
+ *      only), everything else (ERR_DRIVER). Each failure sets the vmm__error() line, which names the call and, for cuda,
  *      the native error code;
  *  D6. any thread may call any operation;
  *  D7. if has_sharing, an exported descriptor stands for the whole memory of one handle and for no
  *      other memory. It is closed on exec. share_import refuses a descriptor of anything else, and
  *      of another size. An imported handle shows the bytes that the exporter's handle shows, and
  *      its memory stays until it is released, whatever the exporter does. Processes order their
- *      work on it themselves.
+ *      work on it themselves. All of this holds for fabric handles, too, except that the driver may
+ *      refuse one after the exporter's handle was released.
  *
  * The vmm__driver_*() functions add: after one call returns ERR_LOST, no later call reaches the driver except close and
  * clock. Each returns ERR_LOST with the line of the first failure, is not counted and does not wait. If accepts_release
@@ -62,6 +64,12 @@
 
 struct driver;
 
+/* A fabric handle: stands for memory on other machines, too, as far as NVLink reaches (CUmemFabricHandle). */
+enum { DRIVER_FABRIC_BYTES = 64 };
+struct driver_fabric {
+    unsigned char bytes[DRIVER_FABRIC_BYTES];
+};
+
 /* A range of device memory, and the host memory that read, save and load copy it to or from. */
 struct driver_piece {
     uint64_t address;
@@ -78,15 +86,15 @@ struct driver_piece {
  *   reserve      reserves addresses, aligned to the granule: at `hint` if that range is free and the driver supports
  *                hints, otherwise anywhere. `hint` is a multiple of the granule, or 0 for none. ERR_ADDRESS_SPACE if no
  *                range is available.
- *   create       physical memory. ERR_DEVICE_OOM if the device has none left. Only an exportable handle can be exported;
+ *   create       physical memory. ERR_DEVICE_OOM if the device has none left. Only a handle with a reach can be exported;
  *                each call on one costs more, and host needs a file descriptor for it.
  *   map          the mapping is inaccessible until access().
  */
 #define VMM_DRIVER_MEMORY_MAP(X, P, A)                                                             \
     X(reserve, (P, uint64_t bytes, uint64_t hint, uint64_t * address), (A, bytes, hint, address))  \
     X(address_free, (P, uint64_t address, uint64_t bytes), (A, address, bytes))                    \
-    X(create, (P, uint64_t bytes, bool exportable, uint64_t *handle),                              \
-      (A, bytes, exportable, handle))                                                              \
+    X(create, (P, uint64_t bytes, vmm_share_reach reach, uint64_t * handle),                       \
+      (A, bytes, reach, handle))                                                                   \
     X(release, (P, uint64_t handle, uint64_t bytes), (A, handle, bytes))                           \
     X(map, (P, uint64_t address, uint64_t bytes, uint64_t handle), (A, address, bytes, handle))    \
     X(unmap, (P, uint64_t address, uint64_t bytes), (A, address, bytes))                           \
@@ -102,6 +110,10 @@ struct driver_piece {
  *                  exporter's handle has. The memory may be another device's if this device and its peers can access it.
  *                  It does not count as memory of this device. sim: only from a sim driver of the same process, and
  *                  while a handle for the memory exists.
+ *   fabric_check   whether handles can be created with VMM_SHARE_FABRIC: ERR_UNSUPPORTED names the failed step. cuda tries
+ *                  all steps with a granule, so ask seldom.
+ *   fabric_export, fabric_import   the same as share_export and share_import. host: the importer is a process of the same
+ *                  machine and user, and the exporter's handle exists.
  *   share_release  ends an imported handle, as release ends a created one.
  *   pin            lets copies between device and host memory run at full speed and without the host. Memory that is
  *                  pinned when the device is lost needs no unpin. sim knows the contents that save put into pinned
@@ -111,6 +123,10 @@ struct driver_piece {
     X(share_export, (P, uint64_t handle, int *descriptor), (A, handle, descriptor))                \
     X(share_import, (P, int descriptor, uint64_t bytes, uint64_t *handle),                         \
       (A, descriptor, bytes, handle))                                                              \
+    X(fabric_check, (P), (A))                                                                      \
+    X(fabric_export, (P, uint64_t handle, struct driver_fabric * fabric), (A, handle, fabric))     \
+    X(fabric_import, (P, const struct driver_fabric *fabric, uint64_t bytes, uint64_t *handle),    \
+      (A, fabric, bytes, handle))                                                                  \
     X(share_release, (P, uint64_t handle, uint64_t bytes), (A, handle, bytes))                     \
     X(pin, (P, void *host, uint64_t bytes), (A, host, bytes))                                      \
     X(unpin, (P, void *host, uint64_t bytes), (A, host, bytes))

@@ -63,15 +63,16 @@ void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
     vm->places_max = (uint32_t)vmm__max(vm->places_max, chunk->places);
 }
 
-/* For "no descriptor": the chunk is created, not imported. */
-enum { NO_DESCRIPTOR = -1 };
-
-static vmm_status handle_open(const struct vm *vm, struct chunk *chunk, int descriptor)
+/* Imports the memory of a chunk, or creates it: then `exported` is NULL. */
+static vmm_status handle_open(const struct vm *vm, struct chunk *chunk,
+                              const struct chunk_export *exported)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    if (descriptor != NO_DESCRIPTOR)
-        return vmm__driver_share_import(vm->driver, descriptor, bytes, &chunk->handle);
-    return vmm__driver_create(vm->driver, bytes, chunk->is_exportable, &chunk->handle);
+    if (exported == NULL)
+        return vmm__driver_create(vm->driver, bytes, chunk->reach, &chunk->handle);
+    if (exported->descriptor == NO_DESCRIPTOR)
+        return vmm__driver_fabric_import(vm->driver, &exported->fabric, bytes, &chunk->handle);
+    return vmm__driver_share_import(vm->driver, exported->descriptor, bytes, &chunk->handle);
 }
 
 static vmm_status handle_close(const struct vm *vm, const struct chunk *chunk)
@@ -81,9 +82,15 @@ static vmm_status handle_close(const struct vm *vm, const struct chunk *chunk)
                                        : vmm__driver_release(vm->driver, chunk->handle, bytes);
 }
 
-/* Creates one chunk, or imports that of a descriptor, and maps it: see vmm__chunks_open(). */
+static vmm_share_reach reach_choose(const struct vm *vm, const struct account *account)
+{
+    bool is_of_machine = vm->is_exportable && account->reach == VMM_SHARE_NONE;
+    return is_of_machine && !account->is_imported ? VMM_SHARE_MACHINE : account->reach;
+}
+
+/* Creates or imports one chunk, and maps it: see vmm__chunks_open(). */
 static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t granule,
-                             uint32_t granules, int descriptor)
+                             uint32_t granules, const struct chunk_export *exported)
 {
     struct chunk *chunk = vmm__chunk_take(vm);
     if (chunk == NULL)
@@ -92,11 +99,10 @@ static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t gr
                              .place = NO_GRANULE,
                              .granules = granules,
                              .state = CHUNK_HELD,
-                             .is_exportable = (vm->is_exportable || account->is_exportable) &&
-                                              !account->is_imported,
+                             .reach = reach_choose(vm, account),
                              .account = account };
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    vmm_status status = handle_open(vm, chunk, descriptor);
+    vmm_status status = handle_open(vm, chunk, exported);
     if (status != VMM_OK) {
         vmm__chunk_drop(vm, chunk);
         return status;
@@ -119,7 +125,7 @@ vmm_status vmm__chunks_open(struct vm *vm, struct account *account, uint64_t gra
     *done = 0;
     while (*done < count && status == VMM_OK) {
         uint32_t granules = (uint32_t)vmm__min(chunk_granules, count - *done);
-        status = chunk_open(vm, account, granule + *done, granules, NO_DESCRIPTOR);
+        status = chunk_open(vm, account, granule + *done, granules, NULL);
         *done += status == VMM_OK ? granules : 0;
     }
     return status;
@@ -228,7 +234,7 @@ vmm_status vmm__vm_import(struct vm *vm, struct account *account, uint64_t granu
         uint32_t granules = (uint32_t)(chunks[i].bytes >> vm->arena.granule_shift);
         sum += granules;
         if (status == VMM_OK)
-            status = chunk_open(vm, account, granule + done, granules, chunks[i].descriptor);
+            status = chunk_open(vm, account, granule + done, granules, chunks[i].exported);
         done += status == VMM_OK ? granules : 0;
     }
     if (status != VMM_OK)

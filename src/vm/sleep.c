@@ -107,7 +107,7 @@ vmm_status vmm__chunk_wake(struct vm *vm, struct chunk *chunk)
     if (chunk->is_asleep) {
         vmm_status status = vmm__account_check(vm, chunk->account, bytes);
         if (status == VMM_OK)
-            status = vmm__driver_create(vm->driver, bytes, chunk->is_exportable, &chunk->handle);
+            status = vmm__driver_create(vm->driver, bytes, chunk->reach, &chunk->handle);
         if (status != VMM_OK)
             return status;
         vmm__account_book(vm, chunk);

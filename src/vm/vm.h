@@ -48,12 +48,12 @@ enum chunk_state {
 
 /* What a part of the cache has reserved, and may reserve. Every chunk belongs to one account. */
 struct account {
-    struct account *next; /* all accounts of the memory */
-    const char *name;     /* for errors */
-    uint64_t limit_bytes; /* 0: none but that of the memory */
-    uint64_t least_bytes; /* other accounts leave room for this much */
-    bool is_exportable;   /* other processes can import its chunks, which no two blocks share */
-    bool is_imported;     /* its chunks are memory of other caches */
+    struct account *next;  /* all accounts of the memory */
+    const char *name;      /* for errors */
+    uint64_t limit_bytes;  /* 0: none but that of the memory */
+    uint64_t least_bytes;  /* other accounts leave room for this much */
+    vmm_share_reach reach; /* of its chunks; if it is not NONE, no two blocks share a chunk */
+    bool is_imported;      /* its chunks are memory of other caches */
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
@@ -69,6 +69,16 @@ struct limbo_wait {
 /* For "no granule". */
 #define NO_GRANULE UINT64_MAX
 
+enum { NO_DESCRIPTOR = -1 };
+
+/* What other processes import a chunk by: see cache/share/share.h. */
+struct chunk_export {
+    _Atomic uint32_t shares; /* that use it; the last one closes it */
+    int descriptor;          /* NO_DESCRIPTOR: it came without */
+    bool has_fabric;
+    struct driver_fabric fabric;
+};
+
 struct chunk {
     uint64_t handle;
     uint64_t first; /* granule of its home, the first mapping; meaningless once unmapped */
@@ -82,14 +92,13 @@ struct chunk {
     uint32_t next;      /* id of the next record in its list: of limbo, unused or marked ones */
     uint32_t previous;  /* limbo: id of the record before it in its list; 0: none */
     enum chunk_state state;
-    bool is_mapped;       /* false in limbo if its release failed: each drain tries again */
-    bool is_alias;        /* an old home; another record has the handle */
-    bool is_exportable;   /* created so that other processes can import it */
-    bool keeps_addresses; /* its home is in a range: the addresses stay taken without it */
-    bool is_asleep;       /* it has addresses, and no memory: see vmm__chunk_sleep() */
-    bool has_slept;       /* its contents are gone: a wake restores them, and clears this */
-    int descriptor;       /* for other processes, while it has users: see cache/share/export.h */
-    _Atomic uint32_t *descriptor_users; /* NULL: none */
+    bool is_mapped;        /* false in limbo if its release failed: each drain tries again */
+    bool is_alias;         /* an old home; another record has the handle */
+    vmm_share_reach reach; /* created so that these processes can import it */
+    bool keeps_addresses;  /* its home is in a range: the addresses stay taken without it */
+    bool is_asleep;        /* it has addresses, and no memory: see vmm__chunk_sleep() */
+    bool has_slept;        /* its contents are gone: a wake restores them, and clears this */
+    struct chunk_export *exported; /* of its shares: see cache/share/export.h; NULL: none */
     uint32_t unmapped; /* mappings that are missing while its pool sleeps: see sleep.c */
     bool
         lacks_access; /* the last of these is mapped, and has no access; limbo: its home has none */
@@ -194,14 +203,13 @@ uint64_t vmm__vm_short_bytes(const struct vm *vm, const struct account *account,
 vmm_status vmm__vm_map(struct vm *vm, struct account *account, uint64_t granule, uint64_t count,
                        uint32_t chunk_granules);
 
-/* A chunk that caches share: its size, and a descriptor that stands for its memory. */
+/* A chunk that caches share: its size, and what stands for its memory. */
 struct shared_chunk {
     uint64_t bytes;
-    int descriptor;
-    _Atomic uint32_t *users; /* number of shares that use the descriptor; NULL: one */
+    struct chunk_export *exported;
 };
 
-/* As vmm__vm_map(), for chunks of other caches, side by side from `granule` on. The descriptors stay the caller's.
+/* As vmm__vm_map(), for chunks of other caches, side by side from `granule` on. What stands for them stays the caller's.
  * ERR_UNSUPPORTED; ERR_DRIVER also if one stands for other memory. */
 vmm_status vmm__vm_import(struct vm *vm, struct account *account, uint64_t granule,
                           const struct shared_chunk *chunks, uint32_t count);

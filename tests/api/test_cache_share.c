@@ -481,10 +481,10 @@ CACHE_TEST(a_forged_share_is_not_imported)
     assert_status(vmm_share_import(test->cache, share, NULL, &out), VMM_ERR_DRIVER);
     assert_non_null(strstr(vmm_last_error(), "another device"));
     record->chunks[0].bytes = 4 * MIB;
-    int descriptor = record->chunks[0].descriptor;
-    record->chunks[0].descriptor = STDERR_FILENO; /* of another kind */
+    int descriptor = record->chunks[0].exported->descriptor;
+    record->chunks[0].exported->descriptor = STDERR_FILENO; /* of another kind */
     assert_status(vmm_share_import(test->cache, share, NULL, &out), VMM_ERR_DRIVER);
-    record->chunks[0].descriptor = descriptor;
+    record->chunks[0].exported->descriptor = descriptor;
     assert_null(out);
     assert_int_equal(cache_stats(test).imported_bytes, 0);
     assert_ok(vmm_share_close(share, 0));
@@ -519,6 +519,21 @@ CACHE_TEST(a_share_that_was_sent_is_closed_by_force)
     assert_status(vmm_share_close(share, 0), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_share_close(share, 1));
     block_free(test, imported);
+    block_free(test, block);
+}
+
+/* Nothing has left the process, so no importer exists. */
+CACHE_TEST(a_share_whose_send_failed_at_once_was_not_sent)
+{
+    int sockets[2];
+    vmm_share *share;
+    void *block = block_shared(test, 1, &share);
+    assert_status(vmm_share_send(share, -1), VMM_ERR_DRIVER);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    (void)close(sockets[1]);
+    assert_status(vmm_share_send(share, sockets[0]), VMM_ERR_DRIVER);
+    (void)close(sockets[0]);
+    assert_ok(vmm_share_close(share, 0));
     block_free(test, block);
 }
 

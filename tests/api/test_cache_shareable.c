@@ -342,7 +342,7 @@ static void *worker_run(void *context)
     for (int i = 0; i < cycles; i++) {
         vmm_share *share = export_of(worker->test->cache, worker->block);
         const struct share *record = vmm__handle_find(HANDLE_SHARE, share);
-        assert_true(fcntl(record->chunks[0].descriptor, F_GETFD) >= 0);
+        assert_true(fcntl(record->chunks[0].exported->descriptor, F_GETFD) >= 0);
         assert_ok(vmm_share_close(share, 0));
     }
     return NULL;

@@ -143,6 +143,60 @@ DRIVER_TEST(a_handle_can_be_shared_often)
     exported_close(driver, &exported);
 }
 
+/* ---- Fabric handles ------------------------------------------------------------------------------ */
+
+/* A GPU that has none says so. */
+static void fabric_needed(struct driver *driver)
+{
+    vmm_status status = vmm__driver_fabric_check(driver);
+    if (driver_choice_kind() != VMM_DRIVER_CUDA || status == VMM_OK) {
+        assert_status(status, VMM_OK);
+        return;
+    }
+    assert_status(status, VMM_ERR_UNSUPPORTED);
+    assert_non_null(strstr(vmm_last_error(), "has no fabric handles: '"));
+    (void)fprintf(stderr, "skipped: %s\n", vmm_last_error());
+    skip();
+}
+
+static void fabric_is_refused(struct driver *driver, const struct driver_fabric *fabric,
+                              uint64_t bytes)
+{
+    uint64_t handle = 5;
+    uint64_t host_bytes = vmm__host_outstanding();
+    assert_status(vmm__driver_fabric_import(driver, fabric, bytes, &handle), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), "mport"));
+    assert_int_equal(handle, 5);
+    assert_int_equal(driver->imports + driver->imported_bytes, 0);
+    assert_int_equal(vmm__host_outstanding(), host_bytes);
+}
+
+DRIVER_TEST(a_fabric_handle_shows_the_exporters_bytes)
+{
+    fabric_needed(driver);
+    uint64_t bytes = 3 * driver->granule_bytes;
+    uint64_t address = address_reserve(driver, bytes);
+    uint64_t handle;
+    struct driver_fabric fabric;
+    struct imported imported = { .bytes = bytes, .address = address_reserve(driver, bytes) };
+    assert_ok(vmm__driver_create(driver, bytes, VMM_SHARE_FABRIC, &handle));
+    handle_map(driver, address, bytes, handle);
+    assert_ok(vmm__driver_fabric_export(driver, handle, &fabric));
+    fabric_is_refused(driver, &fabric, bytes - driver->granule_bytes);
+    fabric_is_refused(driver, &(struct driver_fabric){ { 0 } }, bytes);
+    assert_ok(vmm__driver_fabric_import(driver, &fabric, bytes, &imported.handle));
+    handle_map(driver, imported.address, bytes, imported.handle);
+    memory_fill(driver, address, bytes, 1, NULL);
+    memory_check(driver, imported.address, bytes, 1, NULL);
+    memory_fill(driver, imported.address, bytes, 2, NULL);
+    memory_check(driver, address, bytes, 2, NULL);
+    assert_int_equal(mismatches(driver), 0);
+    imported_close(driver, &imported);
+    assert_ok(vmm__driver_unmap(driver, address, bytes));
+    assert_ok(vmm__driver_release(driver, handle, bytes));
+    assert_ok(vmm__driver_address_free(driver, address, bytes));
+}
+
 /* ---- Accounting -------------------------------------------------------------------------------- */
 
 static uint64_t free_bytes(struct driver *driver)

@@ -2,28 +2,35 @@
  * Sharing when calls fail: each call of the driver and each allocation of host memory fails once, or from then on; each
  * call on the socket fails with each code, is interrupted, or moves few bytes only.
  *
- * The linker leads the library's calls of sendmsg(), recvmsg() and getrandom() to the functions __wrap_ below.
+ * The linker leads the library's calls of sendmsg(), recvmsg(), poll() and getrandom() to the functions __wrap_ below.
  */
 #define _GNU_SOURCE
 #include "support/folder_support.h"
 #include "support/sim_support.h"
+#include "support/tcp_support.h"
 
 #include "api/create_on.h"
 #include "base/hostmem.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { STEP_BYTES = 8 };
 
+static const vmm_share_reach reaches[] = { VMM_SHARE_MACHINE, VMM_SHARE_FABRIC };
+enum { REACHES = sizeof reaches / sizeof *reaches };
+
 /* ---- Calls of the system ------------------------------------------------------------------- */
 
 static struct {
-    int call;     /* its number, from 1; 0: none fails */
-    int code;     /* EINTR fails once, and the call is repeated */
-    int calls;    /* so far */
-    bool is_slow; /* each call moves STEP_BYTES */
+    int call;      /* its number, from 1; 0: none fails */
+    int code;      /* EINTR fails once, and the call is repeated */
+    int calls;     /* so far */
+    bool is_slow;  /* each call moves STEP_BYTES */
+    int poll_code; /* of the next poll(); 0: it works */
 } fault;
 
 static bool is_failing(void)
@@ -71,6 +78,16 @@ ssize_t __wrap_getrandom(void *buffer, size_t bytes, unsigned flags)
     return is_failing() ? -1 : __real_getrandom(buffer, bytes, flags);
 }
 
+int __real_poll(struct pollfd *descriptors, nfds_t count, int timeout);
+int __wrap_poll(struct pollfd *descriptors, nfds_t count, int timeout);
+
+int __wrap_poll(struct pollfd *descriptors, nfds_t count, int timeout)
+{
+    errno = fault.poll_code;
+    fault.poll_code = 0;
+    return errno != 0 ? -1 : __real_poll(descriptors, count, timeout);
+}
+
 /* ---- Steps --------------------------------------------------------------------------------- */
 
 /* Two caches of one device, and a socket between them. */
@@ -83,18 +100,22 @@ struct scene {
     int descriptors; /* open */
 };
 
-static struct scene scene_open(struct driver *driver)
+/* VMM_SHARE_FABRIC: the socket is TCP. */
+static struct scene scene_open(struct driver *driver, vmm_share_reach reach)
 {
     struct scene scene = { .driver = driver };
     vmm_config config = CONFIG(.limit_bytes = 64 * MIB);
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm_pool *pool;
-    options.shareable = 1;
+    options.shareable = reach;
     assert_ok(vmm__cache_create_on(&config, driver, &scene.from));
     assert_ok(vmm__cache_create_on(&config, driver, &scene.to));
     assert_ok(vmm_pool_create(scene.from, &options, &pool));
     assert_ok(vmm_alloc_from(pool, 4 * MIB, NULL, &scene.block));
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, scene.sockets), 0);
+    if (reach == VMM_SHARE_FABRIC)
+        assert_true(tcp_pair(scene.sockets));
+    else
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, scene.sockets), 0);
     scene.descriptors = descriptors_open();
     return scene;
 }
@@ -151,11 +172,11 @@ SIM_TEST(each_driver_call_fails)
 {
     static const vmm_status codes[] = { VMM_ERR_DRIVER, VMM_ERR_DEVICE_OOM, VMM_ERR_HOST_OOM };
     int failed = 0;
-    for (unsigned variant = 0; variant < 6; variant++) {
+    for (unsigned variant = 0; variant < 12; variant++) {
         vmm_status status = VMM_ERR_DRIVER;
         for (uint64_t call = 1; status != VMM_OK || call < 12; call++) {
-            struct scene scene = scene_open(driver);
-            vmm__sim_fail_at(driver, call, codes[variant / 2], variant % 2 != 0);
+            struct scene scene = scene_open(driver, reaches[variant % 2]);
+            vmm__sim_fail_at(driver, call, codes[variant / 4], variant / 2 % 2 != 0);
             status = block_pass(&scene);
             vmm__sim_fail_at(driver, 0, VMM_OK, false);
             failed += status != VMM_OK ? 1 : 0;
@@ -164,15 +185,15 @@ SIM_TEST(each_driver_call_fails)
             scene_close(&scene);
         }
     }
-    assert_true(failed >= 24); /* export, import, map and access, each way */
+    assert_true(failed >= 48); /* export, import, map and access, each way */
 }
 
-SIM_TEST(each_allocation_fails)
+static void each_allocation_fails(struct driver *driver, vmm_share_reach reach)
 {
     vmm_status status = VMM_ERR_HOST_OOM;
     int failed = 0;
     for (uint64_t number = 1; status != VMM_OK; number++) {
-        struct scene scene = scene_open(driver);
+        struct scene scene = scene_open(driver, reach);
         (void)vmm__host_fail_at(number);
         status = block_pass(&scene);
         (void)vmm__host_fail_at(0);
@@ -180,22 +201,38 @@ SIM_TEST(each_allocation_fails)
         assert_true(status == VMM_OK || status == VMM_ERR_HOST_OOM);
         scene_close(&scene);
     }
-    assert_true(failed >= 3); /* both shares, and the lane */
+    assert_true(failed >= 5); /* both shares and their chunks, and the lane */
 }
 
+SIM_TEST(each_allocation_of_a_share_fails)
+{
+    for (int i = 0; i < REACHES; i++)
+        each_allocation_fails(driver, reaches[i]);
+}
+
+/* With fabric handles a message has two parts. */
 SIM_TEST(each_call_of_the_system_fails)
 {
     static const int codes[] = { EPIPE, EAGAIN, ENOBUFS, ECONNRESET, EMFILE };
-    static const char *const names[] = { "getrandom", "sendmsg", "recvmsg" };
-    for (int call = 1; call <= 3; call++) {
+    static const struct {
+        vmm_share_reach reach;
+        int call;
+        const char *name;
+    } calls[] = {
+        { VMM_SHARE_MACHINE, 1, "getrandom" }, { VMM_SHARE_MACHINE, 2, "sendmsg" },
+        { VMM_SHARE_MACHINE, 3, "recvmsg" },   { VMM_SHARE_FABRIC, 1, "getrandom" },
+        { VMM_SHARE_FABRIC, 2, "sendmsg" },    { VMM_SHARE_FABRIC, 3, "sendmsg" },
+        { VMM_SHARE_FABRIC, 4, "recvmsg" },    { VMM_SHARE_FABRIC, 5, "recvmsg" },
+    };
+    for (size_t call = 0; call < sizeof calls / sizeof *calls; call++) {
         for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
-            struct scene scene = scene_open(driver);
-            fault.call = call;
+            struct scene scene = scene_open(driver, calls[call].reach);
+            fault.call = calls[call].call;
             fault.code = codes[i];
             fault.calls = 0;
             assert_status(block_pass(&scene), VMM_ERR_DRIVER);
             fault.call = 0;
-            assert_non_null(strstr(vmm_last_error(), names[call - 1]));
+            assert_non_null(strstr(vmm_last_error(), calls[call].name));
             assert_non_null(strstr(vmm_last_error(), strerror(codes[i])));
             scene_close(&scene);
         }
@@ -204,32 +241,56 @@ SIM_TEST(each_call_of_the_system_fails)
 
 SIM_TEST(an_interrupted_call_is_repeated)
 {
-    for (int call = 2; call <= 3; call++) {
-        struct scene scene = scene_open(driver);
-        fault.call = call;
+    for (int call = 2; call <= 7; call++) {
+        vmm_share_reach reach = call <= 3 ? VMM_SHARE_MACHINE : VMM_SHARE_FABRIC;
+        struct scene scene = scene_open(driver, reach);
+        fault.call = call <= 3 ? call : call - 2;
         fault.code = EINTR;
         fault.calls = 0;
         assert_ok(block_pass(&scene));
         fault.call = 0;
-        assert_int_equal(fault.calls, 4);
+        assert_int_equal(fault.calls, call <= 3 ? 4 : 6);
         scene_close(&scene);
+    }
+}
+
+/* In non-blocking mode a call that finds the socket busy is repeated when it is ready. */
+SIM_TEST(a_wait_for_the_socket_is_interrupted_or_fails)
+{
+    static const int codes[] = { 0, EINTR, ENOMEM };
+    for (int call = 2; call <= 3; call++) {
+        for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+            struct scene scene = scene_open(driver, VMM_SHARE_MACHINE);
+            for (int side = 0; side < 2; side++)
+                assert_int_equal(fcntl(scene.sockets[side], F_SETFL, O_NONBLOCK), 0);
+            fault.call = call;
+            fault.code = EAGAIN;
+            fault.calls = 0;
+            fault.poll_code = codes[i];
+            assert_status(block_pass(&scene), codes[i] == ENOMEM ? VMM_ERR_DRIVER : VMM_OK);
+            fault.call = 0;
+            assert_int_equal(fault.poll_code, 0);
+            scene_close(&scene);
+        }
     }
 }
 
 SIM_TEST(a_message_may_come_in_small_parts)
 {
-    struct scene scene = scene_open(driver);
-    fault.is_slow = true;
-    fault.calls = 0;
-    assert_ok(block_pass(&scene));
-    fault.is_slow = false;
-    assert_true(fault.calls > 20);
-    scene_close(&scene);
+    for (int i = 0; i < REACHES; i++) {
+        struct scene scene = scene_open(driver, reaches[i]);
+        fault.is_slow = true;
+        fault.calls = 0;
+        assert_ok(block_pass(&scene));
+        fault.is_slow = false;
+        assert_true(fault.calls > 20);
+        scene_close(&scene);
+    }
 }
 
 SIM_TEST(a_lost_device_refuses_and_leaves_nothing)
 {
-    struct scene scene = scene_open(driver);
+    struct scene scene = scene_open(driver, VMM_SHARE_FABRIC);
     vmm_share *share;
     vmm_share *other = NULL;
     void *imported = NULL;

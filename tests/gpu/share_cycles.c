@@ -1,7 +1,9 @@
 /*
  * Times sharing between two processes, and looks for what it leaves behind.
  *
- *   share_cycles DRIVER [CYCLES [BYTES [EXPORTER_DEVICE IMPORTER_DEVICE]]]      DRIVER: host or cuda
+ *   share_cycles [--fabric] DRIVER [CYCLES [BYTES [EXPORTER_DEVICE IMPORTER_DEVICE]]]      DRIVER: host or cuda
+ *
+ * With --fabric the share goes through TCP, as fabric handles.
  *
  * A cycle: this process exports a block that it has filled and sends it; another process receives and imports it, and
  * checks its bytes with a kernel; both free it. Prints the time from before the export until that kernel has ended, how
@@ -11,6 +13,7 @@
  */
 #define _GNU_SOURCE
 #include "support/folder_support.h"
+#include "support/tcp_support.h"
 
 #include "base/clock.h"
 #include "base/hostmem.h"
@@ -43,6 +46,7 @@ enum { BAR_NS = 1000000 };
 /* ---- Both processes ------------------------------------------------------------------------ */
 
 struct settings {
+    bool is_fabric;
     const char *driver_name;
     uint64_t cycles;
     uint64_t bytes;
@@ -241,9 +245,14 @@ static void exporter_run(const struct settings *settings, int socket)
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm_pool *pool;
     struct times *times = calloc(settings->cycles, sizeof *times);
-    options.shareable = 1;
+    options.shareable = settings->is_fabric ? VMM_SHARE_FABRIC : VMM_SHARE_MACHINE;
     REQUIRE(times != NULL);
-    REQUIRE(vmm_pool_create(process.cache, &options, &pool) == VMM_OK);
+    vmm_status status = vmm_pool_create(process.cache, &options, &pool);
+    if (status == VMM_ERR_UNSUPPORTED) {
+        (void)fprintf(stderr, "share_cycles: %s\n", vmm_last_error());
+        exit(SKIPPED);
+    }
+    REQUIRE(status == VMM_OK);
     (void)printf("%s, exporter on device %d, importer on device %d, %" PRIu64 " cycles of %" PRIu64
                  " bytes\n",
                  process.driver->device_name, settings->devices[0], settings->devices[1],
@@ -272,18 +281,22 @@ int main(int argc, char **argv)
 {
     int sockets[2];
     int status = 0;
+    bool is_fabric = argc > 1 && strcmp(argv[1], "--fabric") == 0;
+    argc -= is_fabric;
+    argv += is_fabric;
     if (argc < 2) {
-        (void)fprintf(stderr, "usage: share_cycles DRIVER [CYCLES [BYTES [EXPORTER_DEVICE "
-                              "IMPORTER_DEVICE]]]\n");
+        (void)fprintf(stderr, "usage: share_cycles [--fabric] DRIVER [CYCLES [BYTES "
+                              "[EXPORTER_DEVICE IMPORTER_DEVICE]]]\n");
         return 2;
     }
-    struct settings settings = { .driver_name = argv[1],
+    struct settings settings = { .is_fabric = is_fabric,
+                                 .driver_name = argv[1],
                                  .cycles = argument(argc, argv, 2, 10000),
                                  .bytes = argument(argc, argv, 3, 64 << 20),
                                  .devices = { (int)argument(argc, argv, 4, 0),
                                               (int)argument(argc, argv, 5, 0) } };
     REQUIRE(settings.cycles > 0 && settings.bytes > 0 && settings.bytes % 512 == 0);
-    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
+    REQUIRE(is_fabric ? tcp_pair(sockets) : socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
     pid_t importer = fork();
     REQUIRE(importer >= 0);
     (void)close(sockets[importer == 0 ? 0 : 1]);

@@ -36,17 +36,23 @@ static vmm_status ticket_refuse(vmm_ticket *ticket)
 
 /* ---- Handles ------------------------------------------------------------------------------- */
 
+/* A block of a new shareable pool, and its share. */
+static void share_open(struct stage *stage, vmm_pool **pool, void **block, vmm_share **share)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.shareable = VMM_SHARE_MACHINE;
+    must_ok(vmm_pool_create(stage->cache, &options, pool));
+    must_ok(vmm_alloc_from(*pool, SHARE_BYTES, NULL, block));
+    must_ok(vmm_share_export(stage->cache, *block, share));
+}
+
 /* A share of the cache that has been closed, with one bit changed. UINT64_MAX: none. */
 static vmm_status share_stale(struct stage *stage, uint64_t bit)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm_pool *pool;
     vmm_share *share;
     void *block;
-    options.shareable = 1;
-    must_ok(vmm_pool_create(stage->cache, &options, &pool));
-    must_ok(vmm_alloc_from(pool, SHARE_BYTES, NULL, &block));
-    must_ok(vmm_share_export(stage->cache, block, &share));
+    share_open(stage, &pool, &block, &share);
     uintptr_t changed = (uintptr_t)share ^ (bit == UINT64_MAX ? 0 : (uintptr_t)1 << bit);
     if (bit == UINT64_MAX)
         must_ok(vmm_share_close(share, 0));
@@ -115,6 +121,24 @@ static vmm_status receive_nothing(struct stage *stage, uint64_t bytes)
     return status;
 }
 
+/* Descriptors need a Unix socket. */
+static vmm_status send_elsewhere(struct stage *stage, uint64_t domain)
+{
+    vmm_pool *pool;
+    vmm_share *share;
+    void *block;
+    int internet = socket((int)domain, SOCK_STREAM, 0);
+    must(internet >= 0);
+    share_open(stage, &pool, &block, &share);
+    vmm_status status = vmm_share_send(share, internet);
+    must(stage_error_says("is not a Unix socket"));
+    (void)close(internet);
+    must_ok(vmm_share_close(share, 0)); /* nothing was sent */
+    must_ok(vmm_free(stage->cache, block));
+    must_ok(vmm_pool_destroy(pool, 0));
+    return status;
+}
+
 /* The case makes the share or the ticket, which statistics may show. */
 #define STALE(name, call, value, words)                                                            \
     {                                                                                              \
@@ -126,6 +150,7 @@ static const struct negative_case cases[] = {
     STALE("a share with another kind", share_stale, 4, NO_SHARE),
     STALE("a share with another slot", share_stale, 7, NO_SHARE),
     STALE("a share with another use", share_stale, 40, NO_SHARE),
+    STALE("a share without fabric handles, and TCP", send_elsewhere, AF_INET, "fabric handles"),
     WRONG("no share", share_garbage, 0, NO_SHARE),
     WRONG("a small number as a share", share_garbage, 8, NO_SHARE),
     WRONG("ones as a share", share_garbage, UINT64_MAX, NO_SHARE),

@@ -245,6 +245,13 @@ static vmm_status wrong_on_sleep(struct stage *stage, uint64_t on_sleep)
     return options_refuse(stage, &options);
 }
 
+static vmm_status wrong_shareable(struct stage *stage, uint64_t shareable)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.shareable = (int)shareable;
+    return options_refuse(stage, &options);
+}
+
 static vmm_status wrong_size(struct stage *stage, uint64_t size)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
@@ -314,6 +321,9 @@ static const struct negative_case cases[] = {
     WRONG("placing too much", place_on_block, UINT64_MAX, "0x"),
     WRONG("a sleep as the pool says", wrong_on_sleep, VMM_ON_SLEEP_AS_POOL,
           "on_sleep is 2, which is no value of it"),
+    WRONG("an unknown reach", wrong_shareable, 3, "shareable is 3, which is no value of it"),
+    WRONG("a negative reach", wrong_shareable, UINT32_MAX,
+          "shareable is -1, which is no value of it"),
     WRONG("an unknown sleep", wrong_on_sleep, 3, "on_sleep is 3, which is no value of it"),
     WRONG("an unknown kind", wrong_kind, 2, "kind is 2, which is no kind"),
     WRONG("options without a size", wrong_size, 0, "use VMM_POOL_OPTIONS_INIT"),

@@ -200,6 +200,7 @@ struct model_block stress_block_make(const struct stress *stress, unsigned strea
         .requested_bytes = bytes,
         .block_bytes = stress_block_bytes(stress, bytes, has_own_chunks),
         .is_shareable = is_shareable || (stress->config.shareable == VMM_ON && !has_source),
+        .has_fabric = tenant != NULL && tenant->has_fabric,
         .stream = stream,
         .handle = stress->streams[stream],
         .pool = MODEL_POOLS,
@@ -219,6 +220,7 @@ bool stress_block_from_lender(struct stress *stress, struct model_block *block,
     block->tenant = 1 + (unsigned)(lender - stress->model.tenants);
     block->is_shareable =
         lender->is_shareable || (stress->config.shareable == VMM_ON && !lender->has_source);
+    block->has_fabric = lender->has_fabric;
     block->may_borrow = true;
     return true;
 }

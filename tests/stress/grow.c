@@ -356,6 +356,8 @@ static void resize_note(struct stress *stress, struct model_block *block, uint64
     stress->sums.resizes++;
     if (is_copy && block->tenant == 0) /* in the default pool, also if it was adopted */
         next.is_shareable = stress->config.shareable == VMM_ON;
+    if (block->tenant == 0)
+        next.has_fabric = false;
     model_replace(&stress->model, block, &next, is_copy);
     stress_pin_note(stress, block);
     if (model_overlap_other(&stress->model, block) != NULL)

@@ -42,6 +42,7 @@ struct model_block {
         share; /* that it is exported as, or imported from: nothing writes it. 0: none, else number + 1 */
     bool is_imported;
     bool is_shareable; /* of a shareable pool, when it was taken */
+    bool has_fabric;   /* of one with fabric handles */
     bool is_live;
     bool may_borrow; /* it may lie in another stream's memory, which both use then */
     bool is_pinned;
@@ -77,6 +78,7 @@ struct model_tenant {
     uint64_t least_bytes;   /* that other pools leave to it */
     uint64_t ceiling_bytes; /* as in struct model */
     bool is_shareable;
+    bool has_fabric;     /* is_shareable, with fabric handles */
     bool has_own_chunks; /* of each block: it is shareable, or has no_split */
     bool lends;          /* has use_on_oom */
     bool has_source;

@@ -31,8 +31,8 @@ static vmm_stats tenant_stats(struct stress *stress, const struct model_tenant *
 
 /* ---- Life ---------------------------------------------------------------------------------- */
 
-/* One in four has a limit, one in four a promise, both of up to an eighth of the device; one in four shares or has
- * no_split; one in two lends; one in eight of those that do not share has a source. */
+/* One in four has a limit, one in four a promise, both of up to an eighth of the device; one in four shares, half of
+ * these with fabric handles, or has no_split; one in two lends; one in eight of those that do not share has a source. */
 static vmm_pool_options options_draw(struct stress *stress, uint64_t bits)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
@@ -40,6 +40,8 @@ static vmm_pool_options options_draw(struct stress *stress, uint64_t bits)
     options.limit_bytes = bits % 4 == 1 ? bytes : 0;
     options.reserve_bytes = bits % 4 == 2 ? bytes : 0;
     options.shareable = bits % 8 >= 6 && stress->driver->has_sharing && !stress_is_padded(stress);
+    if (options.shareable && bits >> 4 & 1 && stress->kind != VMM_DRIVER_CUDA)
+        options.shareable = VMM_SHARE_FABRIC;
     options.no_split = (bits % 8 == 4 || bits % 8 == 6) && !stress_is_padded(stress);
     options.use_on_oom = bits % 16 >= 8;
     bool has_source = bits >> 29 == 7 && !options.shareable && !stress_is_padded(stress) &&
@@ -62,7 +64,10 @@ void operation_pool_create(struct stress *stress, const struct operation *operat
     stress_leave(stress);
     unsigned legal = STATUS_BIT(OK);
     legal |= options.reserve_bytes != 0 ? STATUS_BIT(ERR_DEVICE_OOM) : 0;
-    bool is_ok = stress_expect(stress, "vmm_pool_create", status, legal, STATUS_BIT(ERR_HOST_OOM));
+    unsigned faulty = STATUS_BIT(ERR_HOST_OOM);
+    if (options.shareable == VMM_SHARE_FABRIC) /* it asks the driver */
+        faulty |= STATUS_FAULTS | STATUS_BIT(ERR_UNSUPPORTED);
+    bool is_ok = stress_expect(stress, "vmm_pool_create", status, legal, faulty);
     if (is_ok == (handle == UNTOUCHED))
         stress_trouble(stress, "vmm_pool_create: its result was %s",
                        is_ok ? "not written" : "written");
@@ -73,6 +78,7 @@ void operation_pool_create(struct stress *stress, const struct operation *operat
                                      .ceiling_bytes = options.limit_bytes };
     tenant->least_bytes = options.reserve_bytes;
     tenant->is_shareable = options.shareable != 0;
+    tenant->has_fabric = options.shareable == VMM_SHARE_FABRIC;
     tenant->lends = options.use_on_oom != 0;
     tenant->has_own_chunks = options.shareable != 0 || options.no_split != 0;
     tenant->has_source = options.source.alloc != NULL;

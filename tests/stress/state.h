@@ -64,7 +64,9 @@ struct stress_graph {
 /* An exported block. */
 struct stress_share {
     vmm_share *handle; /* NULL: there is none */
+    bool has_fabric;   /* it can go through any stream socket */
     bool was_sent;
+    bool was_tried; /* to send */
     uint64_t requested_bytes;
     uint64_t block_bytes;
     bool

@@ -12,14 +12,19 @@
 enum { GRANULE = 2 << 20 };
 enum { EXPORT_WORD = 17, ANSWER_WORD = 18, NEIGHBOUR_WORD = 19 };
 
-static inline vmm_pool *shareable_make(vmm_cache *cache)
+static inline vmm_pool *pool_with_reach(vmm_cache *cache, vmm_share_reach reach)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm_pool *pool;
-    options.shareable = 1;
+    options.shareable = reach;
     options.name = "shared";
     assert_ok(vmm_pool_create(cache, &options, &pool));
     return pool;
+}
+
+static inline vmm_pool *shareable_make(vmm_cache *cache)
+{
+    return pool_with_reach(cache, VMM_SHARE_MACHINE);
 }
 
 static inline void *block_from(struct cache_test *test, vmm_pool *pool, size_t bytes,

@@ -13,7 +13,7 @@ static uint64_t share_with_itself(struct driver *driver, uint64_t *handle)
 {
     uint64_t import;
     int descriptor;
-    assert_ok(vmm__driver_create(driver, GRANULE, true, handle));
+    assert_ok(vmm__driver_create(driver, GRANULE, VMM_SHARE_FABRIC, handle));
     assert_ok(vmm__driver_share_export(driver, *handle, &descriptor));
     assert_ok(vmm__driver_share_import(driver, descriptor, GRANULE, &import));
     assert_int_equal(close(descriptor), 0);
@@ -28,6 +28,14 @@ static void share_once(struct driver *driver)
     assert_int_equal(driver->imported_bytes, GRANULE);
     assert_int_equal(driver->created_bytes, 3 * GRANULE);
     assert_ok(vmm__driver_share_release(driver, import, GRANULE));
+    assert_int_equal(driver->imported_bytes, 0);
+    struct driver_fabric fabric;
+    assert_ok(vmm__driver_fabric_check(driver));
+    assert_ok(vmm__driver_fabric_export(driver, handle, &fabric));
+    assert_ok(vmm__driver_fabric_import(driver, &fabric, GRANULE, &import));
+    assert_int_equal(driver->imports, 1);
+    assert_int_equal(driver->imported_bytes, GRANULE);
+    assert_ok(vmm__driver_share_release(driver, import, GRANULE));
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
 }
 
@@ -40,6 +48,7 @@ static uint64_t calls_wanted(enum driver_call call)
     case DRIVER_CALL_map:
     case DRIVER_CALL_access:
     case DRIVER_CALL_release:
+    case DRIVER_CALL_share_release:
         return 2;
     default:
         return 1;

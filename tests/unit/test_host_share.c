@@ -1,5 +1,6 @@
 /* Exportable handles and pinned memory of the host driver: files, limits, order, and what is refused. */
 #define _GNU_SOURCE
+#include "support/folder_support.h"
 #include "support/host_support.h"
 
 #include <fcntl.h>
@@ -95,6 +96,49 @@ HOST_TEST(only_exportable_handles_are_exported)
     assert_ok(vmm__driver_share_release(driver, import, GRANULE));
     assert_status(vmm__driver_share_release(driver, import, GRANULE), VMM_ERR_DRIVER);
     assert_int_equal(close(file), 0);
+}
+
+HOST_TEST(only_handles_that_reach_so_far_have_fabric_handles)
+{
+    struct driver_fabric fabric = { { 5 } };
+    struct driver_fabric before = fabric;
+    uint64_t wide;
+    uint64_t import;
+    assert_ok(vmm__driver_create(driver, GRANULE, VMM_SHARE_FABRIC, &wide));
+    int file = exported(driver, wide);
+    assert_ok(vmm__driver_share_import(driver, file, GRANULE, &import));
+    assert_int_equal(close(file), 0);
+    const uint64_t wrong[] = { handle_create(driver, GRANULE), exportable_create(driver, GRANULE),
+                               import, 0, 77 };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_status(vmm__driver_fabric_export(driver, wrong[i], &fabric), VMM_ERR_DRIVER);
+    assert_memory_equal(&fabric, &before, sizeof fabric);
+    assert_ok(vmm__driver_fabric_export(driver, wide, &fabric));
+}
+
+/* The descriptor's number is used again for memory of another handle. */
+HOST_TEST(a_fabric_handle_names_one_file_only)
+{
+    struct driver_fabric fabric;
+    struct driver_fabric next;
+    uint64_t handle;
+    uint64_t import = 5;
+    int before = descriptors_open();
+    assert_ok(vmm__driver_create(driver, GRANULE, VMM_SHARE_FABRIC, &handle));
+    assert_ok(vmm__driver_fabric_export(driver, handle, &fabric));
+    assert_ok(vmm__driver_release(driver, handle, GRANULE));
+    assert_status(vmm__driver_fabric_import(driver, &fabric, GRANULE, &import), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), "open(/proc/"));
+    assert_ok(vmm__driver_create(driver, GRANULE, VMM_SHARE_FABRIC, &handle));
+    assert_ok(vmm__driver_fabric_export(driver, handle, &next));
+    assert_status(vmm__driver_fabric_import(driver, &fabric, GRANULE, &import), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), "no longer exists"));
+    assert_int_equal(import, 5);
+    assert_status(vmm__driver_fabric_import(driver, &next, 2 * GRANULE, &import), VMM_ERR_DRIVER);
+    assert_ok(vmm__driver_fabric_import(driver, &next, GRANULE, &import));
+    assert_ok(vmm__driver_share_release(driver, import, GRANULE));
+    assert_ok(vmm__driver_release(driver, handle, GRANULE));
+    assert_int_equal(descriptors_open(), before);
 }
 
 HOST_TEST(a_file_that_cannot_be_written_is_refused)

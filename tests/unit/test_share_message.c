@@ -1,6 +1,7 @@
 /* Shares on a socket: shares of many chunks, and messages that are forged, cut short or bring the wrong descriptors. */
 #define _GNU_SOURCE
 #include "support/folder_support.h"
+#include "support/tcp_support.h"
 #include "support/test_support.h"
 
 #include "base/hostmem.h"
@@ -8,10 +9,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 enum { CHUNK_BYTES = 2 << 20 };
@@ -42,6 +45,22 @@ static int scene_end(void **state)
 
 #define MESSAGE_TEST(name) TEST_WITH(name, scene_begin, scene_end, const struct scene *scene)
 
+/* A share whose chunks are fabric handles. */
+static struct share *fabric_share_make(uint32_t count)
+{
+    struct share *share;
+    assert_ok(vmm__share_open("test", count, &share));
+    vmm__message_head_set(&share->head);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_ok(vmm__share_chunk_open("test", &share->chunks[i]));
+        share->chunks[i].exported->has_fabric = true;
+        memset(&share->chunks[i].exported->fabric, (int)(1 + i % 255), DRIVER_FABRIC_BYTES);
+        share->chunks[i].bytes = (i + 1) * (uint64_t)CHUNK_BYTES;
+        share->head.bytes += share->chunks[i].bytes;
+    }
+    return share;
+}
+
 /* A share whose chunks are pipes' ends, all of them different files. */
 static struct share *share_make(uint32_t count)
 {
@@ -53,7 +72,8 @@ static struct share *share_make(uint32_t count)
         int ends[2];
         assert_int_equal(pipe(ends), 0);
         (void)close(ends[1]);
-        share->chunks[i].descriptor = ends[0];
+        assert_ok(vmm__share_chunk_open("test", &share->chunks[i]));
+        share->chunks[i].exported->descriptor = ends[0];
         share->chunks[i].bytes = (i + 1) * (uint64_t)CHUNK_BYTES;
         share->head.bytes += share->chunks[i].bytes;
     }
@@ -123,14 +143,64 @@ MESSAGE_TEST(a_share_of_many_chunks_arrives_in_order)
         assert_memory_equal(&received->head, &share->head, sizeof share->head);
         for (uint32_t c = 0; c < counts[i]; c++) {
             assert_int_equal(received->chunks[c].bytes, share->chunks[c].bytes);
-            assert_int_equal(file_number(received->chunks[c].descriptor),
-                             file_number(share->chunks[c].descriptor));
-            int flags = fcntl(received->chunks[c].descriptor, F_GETFD);
+            assert_int_equal(file_number(received->chunks[c].exported->descriptor),
+                             file_number(share->chunks[c].exported->descriptor));
+            int flags = fcntl(received->chunks[c].exported->descriptor, F_GETFD);
             assert_int_equal(flags & FD_CLOEXEC, FD_CLOEXEC);
         }
         vmm__share_close(received);
         vmm__share_close(share);
     }
+}
+
+static void fabrics_pass(const int sockets[2], uint32_t count)
+{
+    struct share *share = fabric_share_make(count);
+    struct share *received;
+    assert_ok(vmm__message_send(share, sockets[0]));
+    assert_ok(vmm__message_receive(sockets[1], &received));
+    assert_int_equal(received->head.count, count);
+    assert_int_equal(received->head.bytes, share->head.bytes);
+    for (uint32_t c = 0; c < count; c++) {
+        const struct chunk_export *exported = received->chunks[c].exported;
+        assert_int_equal(received->chunks[c].bytes, share->chunks[c].bytes);
+        assert_true(exported->has_fabric && exported->descriptor == NO_DESCRIPTOR);
+        assert_memory_equal(&exported->fabric, &share->chunks[c].exported->fabric,
+                            sizeof exported->fabric);
+    }
+    vmm__share_close(received);
+    vmm__share_close(share);
+}
+
+MESSAGE_TEST(fabric_handles_of_many_chunks_arrive_in_order)
+{
+    static const uint32_t counts[] = { 1, MESSAGE_CHUNKS, MESSAGE_CHUNKS + 1, 100 };
+    int packets[2];
+    int tcp[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, packets), 0);
+    assert_true(tcp_pair(tcp));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        fabrics_pass(scene->sockets, counts[i]);
+        fabrics_pass(packets, counts[i]);
+        fabrics_pass(tcp, counts[i]);
+    }
+    for (int side = 0; side < 2; side++) {
+        (void)close(packets[side]);
+        (void)close(tcp[side]);
+    }
+}
+
+MESSAGE_TEST(a_share_with_some_fabric_handles_has_none)
+{
+    int tcp[2];
+    struct share *share = fabric_share_make(3);
+    share->chunks[1].exported->has_fabric = false;
+    assert_true(tcp_pair(tcp));
+    assert_status(vmm__message_send(share, tcp[0]), VMM_ERR_INVALID_ARGUMENT);
+    assert_false(share->was_sent);
+    (void)close(tcp[0]);
+    (void)close(tcp[1]);
+    vmm__share_close(share);
 }
 
 MESSAGE_TEST(other_data_may_surround_a_share)
@@ -145,6 +215,50 @@ MESSAGE_TEST(other_data_may_surround_a_share)
     assert_string_equal(text, "after");
     vmm__share_close(received);
     vmm__share_close(share);
+}
+
+/* ---- Sockets that do not block ----------------------------------------------------------------- */
+
+static void *share_send_slowly(void *argument)
+{
+    const struct scene *scene = argument;
+    struct share *share = share_make(200);
+    (void)usleep(20000); /* the receiver waits */
+    assert_ok(vmm__message_send(share, scene->sockets[0]));
+    vmm__share_close(share);
+    return NULL;
+}
+
+/* Both sides wait: the receiver for the first byte, the sender for room. */
+MESSAGE_TEST(sockets_in_non_blocking_mode_wait)
+{
+    static const int types[] = { SOCK_STREAM, SOCK_SEQPACKET };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct scene own = { .descriptors = scene->descriptors + 2 };
+        struct share *received;
+        pthread_t sender;
+        assert_int_equal(socketpair(AF_UNIX, types[i] | SOCK_NONBLOCK, 0, own.sockets), 0);
+        assert_int_equal(
+            setsockopt(own.sockets[0], SOL_SOCKET, SO_SNDBUF, &(int){ 1 }, sizeof(int)), 0);
+        assert_int_equal(pthread_create(&sender, NULL, share_send_slowly, &own), 0);
+        assert_ok(vmm__message_receive(own.sockets[1], &received));
+        assert_int_equal(pthread_join(sender, NULL), 0);
+        assert_int_equal(received->head.count, 200);
+        vmm__share_close(received);
+        (void)close(own.sockets[0]);
+        (void)close(own.sockets[1]);
+    }
+}
+
+/* The program has bounded the time of each call. */
+MESSAGE_TEST(a_time_limit_of_the_socket_holds)
+{
+    struct timeval limit = { .tv_usec = 1000 };
+    struct share *received = NULL;
+    assert_int_equal(setsockopt(scene->sockets[1], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit),
+                     0);
+    assert_status(vmm__message_receive(scene->sockets[1], &received), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), strerror(EAGAIN)));
 }
 
 /* ---- Hostile bytes ------------------------------------------------------------------------- */
@@ -222,6 +336,61 @@ MESSAGE_TEST(a_socket_that_closes_is_no_share)
     errno = EINTR; /* of an earlier call */
     assert_int_equal(shutdown(scene->sockets[0], SHUT_WR), 0);
     receive_refuses(scene, "has closed the socket");
+}
+
+/* A message with fabric handles, as vmm__message_send() would send it. */
+struct fabric_message {
+    struct message message;
+    struct driver_fabric fabrics[MESSAGE_CHUNKS];
+};
+
+static struct fabric_message fabric_message_make(const struct scene *scene, uint32_t count)
+{
+    struct fabric_message whole = { .fabrics = { { { 0 } } } };
+    struct share *share = fabric_share_make(count);
+    size_t bytes = sizeof whole.message + count * sizeof *whole.fabrics;
+    assert_ok(vmm__message_send(share, scene->sockets[0]));
+    assert_int_equal(recv(scene->sockets[1], &whole, bytes, MSG_WAITALL), bytes);
+    vmm__share_close(share);
+    return whole;
+}
+
+MESSAGE_TEST(fabric_handles_that_are_cut_short_are_refused)
+{
+    static const size_t missing[] = { 1, DRIVER_FABRIC_BYTES, 2 * DRIVER_FABRIC_BYTES };
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
+        struct scene own = { .descriptors = scene->descriptors + 1 };
+        struct fabric_message whole = fabric_message_make(scene, 2);
+        size_t bytes = sizeof whole.message + 2 * sizeof *whole.fabrics;
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, own.sockets), 0);
+        bytes_send(own.sockets[0], &whole, bytes - missing[i], 0);
+        (void)close(own.sockets[0]);
+        receive_refuses(&own, "cut short");
+        (void)close(own.sockets[1]);
+    }
+}
+
+MESSAGE_TEST(descriptors_beside_fabric_handles_are_refused)
+{
+    for (uint32_t is_late = 0; is_late <= 1; is_late++) {
+        struct fabric_message whole = fabric_message_make(scene, 1);
+        bytes_send(scene->sockets[0], &whole.message, sizeof whole.message, 1 - is_late);
+        bytes_send(scene->sockets[0], whole.fabrics, sizeof *whole.fabrics, is_late);
+        receive_refuses(scene, "number of descriptors");
+    }
+}
+
+MESSAGE_TEST(the_two_forms_do_not_mix)
+{
+    struct fabric_message whole = fabric_message_make(scene, MESSAGE_CHUNKS);
+    struct message other = message_make(1);
+    whole.message.head.count = MESSAGE_CHUNKS + 1;
+    other.head = whole.message.head;
+    other.head.magic = message_make(1).head.magic;
+    other.first = MESSAGE_CHUNKS;
+    bytes_send(scene->sockets[0], &whole, sizeof whole, 0);
+    bytes_send(scene->sockets[0], &other, sizeof other, 1);
+    receive_refuses(scene, "another share");
 }
 
 MESSAGE_TEST(a_message_that_is_cut_short_is_refused)

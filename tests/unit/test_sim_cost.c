@@ -131,7 +131,8 @@ SIM_TEST(costs_of_exportable_handles_match_an_h200)
         uint64_t handle;
         uint64_t import;
         int descriptor;
-        assert_near("create", cost_of(vmm__driver_create(driver, bytes, true, &handle)),
+        struct driver_fabric fabric;
+        assert_near("create", cost_of(vmm__driver_create(driver, bytes, VMM_SHARE_FABRIC, &handle)),
                     row->create, row->create_percent);
         assert_ok(vmm__driver_map(driver, address, bytes, handle));
         assert_near("access", cost_of(vmm__driver_access(driver, address, bytes)), row->access, 28);
@@ -140,6 +141,11 @@ SIM_TEST(costs_of_exportable_handles_match_an_h200)
         assert_near("import", cost_of(vmm__driver_share_import(driver, descriptor, bytes, &import)),
                     330, 15);
         assert_int_equal(close(descriptor), 0);
+        assert_ok(vmm__driver_share_release(driver, import, bytes));
+        assert_near("export", cost_of(vmm__driver_fabric_export(driver, handle, &fabric)),
+                    exports[index], 15);
+        assert_near("import", cost_of(vmm__driver_fabric_import(driver, &fabric, bytes, &import)),
+                    330, 15);
         assert_ok(vmm__driver_share_release(driver, import, bytes));
         assert_near("unmap", cost_of(vmm__driver_unmap(driver, address, bytes)), row->unmap, 21);
         assert_near("release", cost_of(vmm__driver_release(driver, handle, bytes)), row->release,
@@ -176,7 +182,7 @@ SIM_TEST(tallies_sum_to_the_clock)
 
 /* ---- Faults ---------------------------------------------------------------------------------- */
 
-enum { ALL_CALLS = 24 };
+enum { ALL_CALLS = 28 };
 
 static int faults_seen;
 
@@ -206,13 +212,18 @@ static void make_all_calls(struct driver *driver)
     uint64_t total_bytes;
     uint64_t import;
     int descriptor;
+    struct driver_fabric fabric;
     void *event;
     vmm_stream stream;
     step(vmm__driver_reserve(driver, 4 * GRANULE, 0, &address));
-    step(vmm__driver_create(driver, 2 * GRANULE, true, &handle));
+    step(vmm__driver_create(driver, 2 * GRANULE, VMM_SHARE_FABRIC, &handle));
     step(vmm__driver_share_export(driver, handle, &descriptor));
     step(vmm__driver_share_import(driver, descriptor, 2 * GRANULE, &import));
     assert_int_equal(close(descriptor), 0);
+    step(vmm__driver_share_release(driver, import, 2 * GRANULE));
+    step(vmm__driver_fabric_check(driver));
+    step(vmm__driver_fabric_export(driver, handle, &fabric));
+    step(vmm__driver_fabric_import(driver, &fabric, 2 * GRANULE, &import));
     step(vmm__driver_share_release(driver, import, 2 * GRANULE));
     step(vmm__driver_pin(driver, &free_bytes, sizeof free_bytes));
     step(vmm__driver_unpin(driver, &free_bytes, sizeof free_bytes));

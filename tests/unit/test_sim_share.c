@@ -71,6 +71,31 @@ SIM_TEST(only_exportable_handles_are_exported)
     assert_int_equal(close(file), 0);
 }
 
+SIM_TEST(only_handles_that_reach_so_far_have_fabric_handles)
+{
+    struct driver_fabric fabric;
+    uint64_t narrow;
+    uint64_t wide;
+    uint64_t import;
+    assert_ok(vmm__driver_create(driver, GRANULE, VMM_SHARE_MACHINE, &narrow));
+    assert_ok(vmm__driver_create(driver, GRANULE, VMM_SHARE_FABRIC, &wide));
+    assert_ok(vmm__driver_fabric_export(driver, wide, &fabric));
+    assert_ok(vmm__driver_fabric_import(driver, &fabric, GRANULE, &import));
+    assert_refused(vmm__driver_fabric_export(driver, narrow, &fabric), VMM_ERR_DRIVER,
+                   "not created as exportable");
+    assert_refused(vmm__driver_fabric_export(driver, import, &fabric), VMM_ERR_DRIVER,
+                   "not created as exportable");
+    assert_refused(vmm__driver_fabric_import(driver, &fabric, 2 * GRANULE, &import), VMM_ERR_DRIVER,
+                   "not 4194304");
+    assert_ok(vmm__driver_share_release(driver, import, GRANULE));
+    assert_ok(vmm__driver_release(driver, wide, GRANULE));
+    assert_refused(vmm__driver_fabric_import(driver, &fabric, GRANULE, &import), VMM_ERR_DRIVER,
+                   "no longer exists");
+    fabric.bytes[0] ^= 1;
+    assert_refused(vmm__driver_fabric_import(driver, &fabric, GRANULE, &import), VMM_ERR_DRIVER,
+                   "not one that a sim driver exports");
+}
+
 SIM_TEST(each_kind_of_handle_has_its_release)
 {
     uint64_t handle;

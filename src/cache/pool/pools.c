@@ -131,8 +131,8 @@ static void options_take(struct pool *pool, const vmm_pool_options *options, uin
     pool->account.name = pool->name;
     pool->account.limit_bytes = options->limit_bytes;
     pool->account.least_bytes = options->reserve_bytes;
-    pool->account.is_exportable = options->shareable != 0;
-    pool->has_own_chunks = options->shareable != 0 || options->no_split != 0;
+    pool->account.reach = (vmm_share_reach)options->shareable;
+    pool->has_own_chunks = options->shareable != VMM_SHARE_NONE || options->no_split != 0;
     pool->lends = options->use_on_oom != 0;
     pool->source = options->source;
 }
@@ -146,11 +146,7 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_pool_create: another pool has the user id (%llu, %llu)",
                           (unsigned long long)id.first, (unsigned long long)id.second);
-    vmm_status status = VMM_OK;
-    if (options->shareable)
-        status = vmm__driver_sharing_check(cache->driver, "vmm_pool_create");
-    if (status == VMM_OK)
-        status = promise_check(cache, options->reserve_bytes);
+    vmm_status status = promise_check(cache, options->reserve_bytes);
     if (status != VMM_OK)
         return status;
     struct pool *pool = vmm__host_alloc(1, sizeof *pool);
@@ -167,11 +163,31 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
     return VMM_OK;
 }
 
+/* Asks the device anew for each pool with fabric handles: there are few, and the answer changes with the machine's
+ * configuration. */
+static vmm_status reach_check(struct driver *driver, int reach)
+{
+    struct error_line reason;
+    if (reach == VMM_SHARE_NONE)
+        return VMM_OK;
+    vmm_status status = vmm__driver_sharing_check(driver, "vmm_pool_create");
+    if (status != VMM_OK || reach == VMM_SHARE_MACHINE)
+        return status;
+    status = vmm__driver_fabric_check(driver);
+    if (status == VMM_OK || status == VMM_ERR_LOST)
+        return status;
+    vmm__error_save(&reason);
+    return vmm__error(status, "vmm_pool_create: shareable: %.440s", reason.text);
+}
+
 vmm_status vmm__pool_create(struct vmm_cache *cache, const vmm_pool_options *options,
                             vmm_pool **out)
 {
+    vmm_status status = reach_check(cache->driver, options->shareable);
+    if (status != VMM_OK)
+        return status;
     vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = create_locked(cache, options, out);
+    status = create_locked(cache, options, out);
     vmm__fair_unlock(&cache->grow_lock);
     return status;
 }

@@ -48,7 +48,7 @@ static uint32_t chunks_count(const struct vm *vm, uint64_t granule, uint64_t end
 {
     uint32_t count = 0;
     for (; granule < end; count++) {
-        if (!chunk_next(vm, &granule)->is_exportable)
+        if (chunk_next(vm, &granule)->reach == VMM_SHARE_NONE)
             return 0;
     }
     return count;
@@ -63,56 +63,54 @@ static bool block_may(const struct vm *vm, uint64_t address, uint64_t bytes)
     return vm->is_exportable || is_whole;
 }
 
-/* Lets a share use the descriptor that other shares have of a chunk. */
-static void descriptor_join(const struct chunk *chunk, struct shared_chunk *shared)
+/* Lets a share use what other shares have of a chunk. */
+static void chunk_join(const struct chunk *chunk, struct shared_chunk *shared)
 {
-    shared->descriptor = chunk->descriptor;
-    shared->users = chunk->descriptor_users;
-    atomic_fetch_add_explicit(shared->users, 1, memory_order_relaxed);
+    shared->exported = chunk->exported;
+    atomic_fetch_add_explicit(&shared->exported->shares, 1, memory_order_relaxed);
 }
 
-/* Lets a share use the descriptors that other shares have of its chunks. */
-static void descriptors_join_locked(const struct vmm_cache *cache, struct share *share)
+/* Lets a share use what other shares have of its chunks. */
+static void chunks_join_locked(const struct vmm_cache *cache, struct share *share)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t granule = first_granule(&cache->vm, share->node.key);
     for (uint32_t i = 0; i < share->head.count; i++) {
         const struct chunk *chunk = chunk_next(&cache->vm, &granule);
         share->chunks[i].bytes = vmm__chunk_bytes(&cache->vm, chunk);
-        if (chunk->descriptor_users != NULL)
-            descriptor_join(chunk, &share->chunks[i]);
+        if (chunk->exported != NULL)
+            chunk_join(chunk, &share->chunks[i]);
     }
 }
 
-/* Lets other shares use the descriptors that a share has opened. If one of them was faster, it uses that one's. */
-static void descriptors_offer_locked(const struct vmm_cache *cache, struct share *share)
+/* Lets other shares use what a share has made of its chunks. If one of them was faster, it uses that one's. */
+static void chunks_offer_locked(const struct vmm_cache *cache, struct share *share)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t granule = first_granule(&cache->vm, share->node.key);
     for (uint32_t i = 0; i < share->head.count; i++) {
         struct chunk *chunk = chunk_next(&cache->vm, &granule);
         struct shared_chunk *shared = &share->chunks[i];
-        if (chunk->descriptor_users == NULL) {
-            chunk->descriptor = shared->descriptor;
-            chunk->descriptor_users = shared->users;
-        } else if (shared->users != chunk->descriptor_users) {
+        if (chunk->exported == NULL) {
+            chunk->exported = shared->exported;
+        } else if (shared->exported != chunk->exported) {
             vmm__share_chunk_close(shared);
-            descriptor_join(chunk, shared);
+            chunk_join(chunk, shared);
         }
     }
 }
 
-/* Closes the descriptors of a share. Those that no other share uses leave their chunks. */
-static void descriptors_leave_locked(const struct vmm_cache *cache, struct share *share)
+/* Closes the chunks of a share. What no other share uses leaves its chunk. */
+static void chunks_leave_locked(const struct vmm_cache *cache, struct share *share)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t granule = first_granule(&cache->vm, share->node.key);
     for (uint32_t i = 0; i < share->head.count; i++) {
         struct chunk *chunk = chunk_next(&cache->vm, &granule);
         struct shared_chunk *shared = &share->chunks[i];
-        if (shared->users != NULL && shared->users == chunk->descriptor_users &&
-            atomic_load_explicit(shared->users, memory_order_relaxed) == 1)
-            chunk->descriptor_users = NULL;
+        if (shared->exported != NULL && shared->exported == chunk->exported &&
+            atomic_load_explicit(&shared->exported->shares, memory_order_relaxed) == 1)
+            chunk->exported = NULL;
         vmm__share_chunk_close(shared);
     }
 }
@@ -177,7 +175,7 @@ static vmm_status begin_locked(struct vmm_cache *cache, uint64_t address, struct
     share->node.key = address;
     share->cache = cache;
     vmm__map_add(&cache->exports, &share->node);
-    descriptors_join_locked(cache, share);
+    chunks_join_locked(cache, share);
     return VMM_OK;
 }
 
@@ -189,22 +187,20 @@ static vmm_status nonce_draw(uint64_t *nonce)
                       errno);
 }
 
-/* Opens a descriptor. */
-static vmm_status chunk_fill(struct driver *driver, uint64_t handle, struct shared_chunk *shared)
+/* Exports a chunk. */
+static vmm_status chunk_fill(struct driver *driver, const struct chunk *chunk,
+                             struct shared_chunk *shared)
 {
-    int descriptor;
-    _Atomic uint32_t *users = vmm__host_alloc(1, sizeof *users);
-    if (users == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "vmm_share_export: no host memory for a descriptor");
-    vmm_status status = vmm__driver_share_export(driver, handle, &descriptor);
-    if (status != VMM_OK) {
-        vmm__host_free(users, sizeof *users);
+    vmm_status status = vmm__share_chunk_open("vmm_share_export", shared);
+    if (status != VMM_OK)
         return status;
-    }
-    atomic_init(users, 1);
-    shared->descriptor = descriptor;
-    shared->users = users;
-    return VMM_OK;
+    struct chunk_export *exported = shared->exported;
+    status = vmm__driver_share_export(driver, chunk->handle, &exported->descriptor);
+    if (status != VMM_OK || chunk->reach != VMM_SHARE_FABRIC)
+        return status;
+    status = vmm__driver_fabric_export(driver, chunk->handle, &exported->fabric);
+    exported->has_fabric = status == VMM_OK;
+    return status;
 }
 
 /* Fills in a share. The block stays where it is, so this needs no lock. */
@@ -217,8 +213,8 @@ static vmm_status share_fill(struct vmm_cache *cache, struct share *share)
     vmm_status status = nonce_draw(&share->head.nonce);
     for (uint32_t i = 0; i < share->head.count && status == VMM_OK; i++) {
         const struct chunk *chunk = chunk_next(vm, &granule);
-        if (share->chunks[i].descriptor == NO_DESCRIPTOR)
-            status = chunk_fill(vm->driver, chunk->handle, &share->chunks[i]);
+        if (share->chunks[i].exported == NULL)
+            status = chunk_fill(vm->driver, chunk, &share->chunks[i]);
     }
     return status;
 }
@@ -240,7 +236,7 @@ vmm_status vmm__export(struct vmm_cache *cache, uint64_t address, uint64_t offse
         return status;
     }
     vmm__fair_lock(&cache->grow_lock);
-    descriptors_offer_locked(cache, share);
+    chunks_offer_locked(cache, share);
     vmm__fair_unlock(&cache->grow_lock);
     *out = share;
     return VMM_OK;
@@ -250,7 +246,7 @@ void vmm__export_end(struct share *share)
 {
     struct vmm_cache *cache = share->cache;
     vmm__fair_lock(&cache->grow_lock);
-    descriptors_leave_locked(cache, share);
+    chunks_leave_locked(cache, share);
     vmm__map_remove(&cache->exports, &share->node);
     block_unmark_locked(cache, share->node.key);
     vmm__fair_unlock(&cache->grow_lock);

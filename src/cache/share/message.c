@@ -5,11 +5,16 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-#define MESSAGE_MAGIC UINT64_C(0x65726168734d4d56) /* "VMMshare", as little-endian bytes */
+/* As little-endian bytes: "VMMshare", "VMMfabri". */
+#define DESCRIPTOR_MAGIC UINT64_C(0x65726168734d4d56)
+#define FABRIC_MAGIC     UINT64_C(0x69726261664d4d56)
 
 enum { MESSAGE_VERSION = 1 };
 
@@ -24,7 +29,7 @@ union control {
 
 void vmm__message_head_set(struct share_head *head)
 {
-    head->magic = MESSAGE_MAGIC;
+    head->magic = DESCRIPTOR_MAGIC;
     head->version = MESSAGE_VERSION;
 }
 
@@ -32,6 +37,18 @@ static vmm_status socket_failed(const char *function, const char *call, int sock
 {
     return vmm__error(VMM_ERR_DRIVER, "%s: %s(socket %d): %s (%d)", function, call, socket,
                       strerror(errno), errno);
+}
+
+/* Whether a call that failed is to be repeated. Waits for the socket if the program lets no call do so; a time limit that the
+ * program set for the calls (SO_RCVTIMEO) is its own. */
+static bool call_repeats(int socket, short event)
+{
+    struct pollfd ready = { .fd = socket, .events = event };
+    if (errno == EINTR)
+        return true;
+    if (errno != EAGAIN || (fcntl(socket, F_GETFL) & O_NONBLOCK) == 0)
+        return false;
+    return poll(&ready, 1, -1) >= 0 || errno == EINTR;
 }
 
 /* The chunks of the message that begins with chunk `first`. */
@@ -53,43 +70,90 @@ static void descriptors_attach(struct msghdr *header, union control *control,
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(count * sizeof(int));
     for (uint32_t i = 0; i < count; i++)
-        memcpy(CMSG_DATA(rights) + i * sizeof(int), &chunks[i].descriptor, sizeof(int));
+        memcpy(CMSG_DATA(rights) + i * sizeof(int), &chunks[i].exported->descriptor, sizeof(int));
 }
 
-/* Sends one message. Its first byte takes all descriptors along. */
-static vmm_status message_send(int socket, struct message *message,
-                               const struct shared_chunk *chunks)
+/* Sends bytes of a share as one packet, if the socket has packets. Control data goes with the first byte. */
+static vmm_status bytes_send(int socket, struct share *share, struct msghdr *header, int flags)
+{
+    struct iovec *bytes = header->msg_iov;
+    while (bytes->iov_len > 0) {
+        ssize_t sent = sendmsg(socket, header, MSG_NOSIGNAL | flags);
+        if (sent < 0 && call_repeats(socket, POLLOUT))
+            continue;
+        if (sent < 0)
+            return socket_failed("vmm_share_send", "sendmsg", socket);
+        atomic_store_explicit(&share->was_sent, true, memory_order_relaxed);
+        bytes->iov_base = (char *)bytes->iov_base + sent;
+        bytes->iov_len -= (size_t)sent;
+        header->msg_control = NULL;
+        header->msg_controllen = 0;
+    }
+    return VMM_OK;
+}
+
+static vmm_status descriptors_send(int socket, struct share *share, struct message *message)
 {
     union control control;
     struct iovec bytes = { .iov_base = message, .iov_len = sizeof *message };
     struct msghdr header = { .msg_iov = &bytes, .msg_iovlen = 1 };
     memset(&control, 0, sizeof control);
-    descriptors_attach(&header, &control, chunks, message->count);
-    while (bytes.iov_len > 0) {
-        ssize_t sent = sendmsg(socket, &header, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0)
-            return socket_failed("vmm_share_send", "sendmsg", socket);
-        bytes.iov_base = (char *)bytes.iov_base + sent;
-        bytes.iov_len -= (size_t)sent;
-        header.msg_control = NULL;
-        header.msg_controllen = 0;
-    }
-    return VMM_OK;
+    descriptors_attach(&header, &control, &share->chunks[message->first], message->count);
+    return bytes_send(socket, share, &header, 0);
 }
 
-vmm_status vmm__message_send(const struct share *share, int socket)
+/* MSG_MORE: TCP would send the message alone, and hold the rest back until the other side has confirmed it. */
+static vmm_status fabrics_send(int socket, struct share *share, struct message *message)
 {
-    vmm_status status = VMM_OK;
-    for (uint32_t first = 0; first < share->head.count && status == VMM_OK;) {
-        const struct shared_chunk *chunks = &share->chunks[first];
-        struct message message = { .head = share->head, .first = first };
+    struct driver_fabric fabrics[MESSAGE_CHUNKS];
+    struct iovec bytes = { .iov_base = message, .iov_len = sizeof *message };
+    struct msghdr header = { .msg_iov = &bytes, .msg_iovlen = 1 };
+    for (uint32_t i = 0; i < message->count; i++)
+        fabrics[i] = share->chunks[message->first + i].exported->fabric;
+    vmm_status status = bytes_send(socket, share, &header, MSG_MORE);
+    bytes = (struct iovec){ .iov_base = fabrics, .iov_len = message->count * sizeof *fabrics };
+    return status == VMM_OK ? bytes_send(socket, share, &header, 0) : status;
+}
+
+static bool has_fabrics(const struct share *share)
+{
+    uint32_t count = 0;
+    while (count < share->head.count && share->chunks[count].exported->has_fabric)
+        count++;
+    return count == share->head.count;
+}
+
+/* Chooses the form in which a share goes through a socket. Either all chunks of a share have descriptors, or none. */
+static vmm_status magic_choose(const struct share *share, int socket, uint64_t *magic)
+{
+    int domain = 0;
+    socklen_t bytes = sizeof domain;
+    if (getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0)
+        return socket_failed("vmm_share_send", "getsockopt", socket);
+    bool has_descriptors = share->chunks[0].exported->descriptor != NO_DESCRIPTOR;
+    *magic = domain == AF_UNIX && has_descriptors ? DESCRIPTOR_MAGIC : FABRIC_MAGIC;
+    if (*magic == DESCRIPTOR_MAGIC || has_fabrics(share))
+        return VMM_OK;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "vmm_share_send: socket %d is not a Unix socket, and the share has no fabric "
+                      "handles: only one of a pool with VMM_SHARE_FABRIC has, and it loses them "
+                      "when a Unix socket passes it on",
+                      socket);
+}
+
+vmm_status vmm__message_send(struct share *share, int socket)
+{
+    struct message message = { .head = share->head };
+    vmm_status status = magic_choose(share, socket, &message.head.magic);
+    for (uint32_t first = 0; first < share->head.count && status == VMM_OK;
+         first += message.count) {
+        message.first = first;
         message.count = message_count(&share->head, first);
+        memset(message.chunk_bytes, 0, sizeof message.chunk_bytes);
         for (uint32_t i = 0; i < message.count; i++)
-            message.chunk_bytes[i] = chunks[i].bytes;
-        status = message_send(socket, &message, chunks);
-        first += message.count;
+            message.chunk_bytes[i] = share->chunks[first + i].bytes;
+        status = message.head.magic == FABRIC_MAGIC ? fabrics_send(socket, share, &message)
+                                                    : descriptors_send(socket, share, &message);
     }
     return status;
 }
@@ -99,6 +163,7 @@ vmm_status vmm__message_send(const struct share *share, int socket)
 /* A message that arrives. */
 struct arrival {
     struct message message;
+    struct driver_fabric fabrics[MESSAGE_CHUNKS];
     int descriptors[MESSAGE_CHUNKS];
     uint32_t count;   /* of them */
     bool has_surplus; /* more came, and were closed */
@@ -142,19 +207,17 @@ static vmm_status message_refuse(const char *why)
 }
 
 /* Receives the next bytes of a message, and the descriptors that come with them. */
-static vmm_status part_receive(int socket, struct arrival *arrival, size_t done, size_t *received)
+static vmm_status part_receive(int socket, struct arrival *arrival, struct iovec *bytes)
 {
     union control control;
-    struct iovec bytes = { .iov_base = (char *)&arrival->message + done,
-                           .iov_len = sizeof arrival->message - done };
-    struct msghdr header = { .msg_iov = &bytes,
+    struct msghdr header = { .msg_iov = bytes,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = sizeof control };
     ssize_t got;
     do
         got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-    while (got < 0 && errno == EINTR);
+    while (got < 0 && call_repeats(socket, POLLIN));
     if (got < 0)
         return socket_failed("vmm_share_receive", "recvmsg", socket);
     descriptors_take(arrival, &header);
@@ -163,29 +226,34 @@ static vmm_status part_receive(int socket, struct arrival *arrival, size_t done,
     if ((header.msg_flags & MSG_TRUNC) != 0)
         return message_refuse("it is too long");
     if (got == 0)
-        return message_refuse(done == 0 ? "the other side has closed the socket"
-                                        : "it is cut short");
-    *received = (size_t)got;
+        return message_refuse(bytes->iov_base == &arrival->message
+                                  ? "the other side has closed the socket"
+                                  : "it is cut short");
+    bytes->iov_base = (char *)bytes->iov_base + got;
+    bytes->iov_len -= (size_t)got;
     return VMM_OK;
 }
 
-/* Receives one message. On failure it has no descriptors left. */
-static vmm_status arrival_receive(int socket, struct arrival *arrival)
+/* Receives bytes of a message. On failure it has no descriptors left. */
+static vmm_status bytes_receive(int socket, struct arrival *arrival, void *buffer, size_t count)
 {
+    struct iovec bytes = { .iov_base = buffer, .iov_len = count };
     vmm_status status = VMM_OK;
-    for (size_t done = 0; done < sizeof arrival->message && status == VMM_OK;) {
-        size_t received = 0;
-        status = part_receive(socket, arrival, done, &received);
-        done += received;
-    }
+    while (bytes.iov_len > 0 && status == VMM_OK)
+        status = part_receive(socket, arrival, &bytes);
     if (status != VMM_OK)
         arrival_close(arrival);
     return status;
 }
 
+static vmm_status arrival_receive(int socket, struct arrival *arrival)
+{
+    return bytes_receive(socket, arrival, &arrival->message, sizeof arrival->message);
+}
+
 static vmm_status head_check(const struct share_head *head)
 {
-    if (head->magic != MESSAGE_MAGIC)
+    if (head->magic != DESCRIPTOR_MAGIC && head->magic != FABRIC_MAGIC)
         return message_refuse("its magic number is wrong");
     if (head->version != MESSAGE_VERSION)
         return message_refuse("another version of the library sent it");
@@ -203,9 +271,22 @@ static vmm_status arrival_check(const struct arrival *arrival, const struct shar
         return message_refuse("it belongs to another share than the one before");
     if (message->first != first || message->count != message_count(head, first))
         return message_refuse("its chunks are not those that must come next");
-    if (arrival->has_surplus || arrival->count != message->count)
-        return message_refuse("it has another number of descriptors than of chunks");
     return VMM_OK;
+}
+
+/* Receives what follows a message that was checked. Then it has everything: either descriptors or fabric handles. */
+static vmm_status arrival_complete(int socket, struct arrival *arrival)
+{
+    const struct message *message = &arrival->message;
+    bool is_fabric = message->head.magic == FABRIC_MAGIC;
+    vmm_status status = VMM_OK;
+    if (is_fabric)
+        status = bytes_receive(socket, arrival, arrival->fabrics,
+                               message->count * sizeof *arrival->fabrics);
+    if (status == VMM_OK &&
+        (arrival->has_surplus || arrival->count != (is_fabric ? 0 : message->count)))
+        return message_refuse("it has another number of descriptors than of chunks");
+    return status;
 }
 
 /* Moves the chunks of a message into a share. */
@@ -218,9 +299,17 @@ static vmm_status arrival_move(struct arrival *arrival, struct share *share, uin
             return message_refuse("its sizes are impossible");
         share->chunks[message->first + i].bytes = bytes;
     }
-    for (uint32_t i = 0; i < message->count; i++)
-        share->chunks[message->first + i].descriptor = arrival->descriptors[i];
-    arrival->count = 0;
+    for (uint32_t i = message->count; i-- > 0;) {
+        struct shared_chunk *chunk = &share->chunks[message->first + i];
+        vmm_status status = vmm__share_chunk_open("vmm_share_receive", chunk);
+        if (status != VMM_OK)
+            return status;
+        chunk->exported->has_fabric = message->head.magic == FABRIC_MAGIC;
+        if (chunk->exported->has_fabric)
+            chunk->exported->fabric = arrival->fabrics[i];
+        else
+            chunk->exported->descriptor = arrival->descriptors[--arrival->count];
+    }
     return VMM_OK;
 }
 
@@ -243,6 +332,8 @@ static vmm_status rest_receive(int socket, struct arrival *arrival, struct share
             status = arrival_receive(socket, arrival);
         if (status == VMM_OK)
             status = arrival_check(arrival, &share->head, first);
+        if (status == VMM_OK)
+            status = arrival_complete(socket, arrival);
         if (status == VMM_OK)
             status = arrival_move(arrival, share, &sum);
         first += arrival->message.count;

@@ -1,6 +1,8 @@
 /*
- * Messages: a share on its way through a Unix socket. A message has a fixed size and up to MESSAGE_CHUNKS chunks, whose
- * descriptors come with it (SCM_RIGHTS). A share with more chunks is several messages in a row.
+ * Messages: a share on its way through a socket. A message has up to MESSAGE_CHUNKS chunks; a share with more chunks is
+ * several messages in a row. There are two forms, which the magic number tells apart:
+ *   descriptors of the chunks come with the message (SCM_RIGHTS), through a Unix socket;
+ *   fabric handles of the chunks follow the message.
  *
  * Nothing that arrives is trusted: every field is checked, and the descriptors of a message that is refused are closed.
  * What a descriptor stands for is checked by the import.
@@ -21,11 +23,12 @@ struct message {
     uint64_t chunk_bytes[MESSAGE_CHUNKS];
 };
 
-/* Sets the magic number and the version. */
+/* Sets the version, and the magic number of messages with descriptors. */
 void vmm__message_head_set(struct share_head *head);
 
-/* Sends a share. ERR_DRIVER: the socket refused it; a part may have been sent. */
-vmm_status vmm__message_send(const struct share *share, int socket);
+/* Sends a share: with descriptors if it has them and the socket takes them. ERR_INVALID_ARGUMENT: it has neither these nor
+ * fabric handles for this socket; ERR_DRIVER: the socket refused it; if was_sent is set then, a part may have arrived. */
+vmm_status vmm__message_send(struct share *share, int socket);
 
 /* Receives a share. ERR_INVALID_ARGUMENT: what arrived is none, or the other side closed the socket; ERR_DRIVER: the
  * socket failed; ERR_HOST_OOM. */

@@ -19,8 +19,6 @@ vmm_status vmm__share_open(const char *function, uint32_t count, struct share **
         return vmm__error(VMM_ERR_HOST_OOM, "%s: no host memory for the share", function);
     share->generation = vmm__fork_generation();
     share->head.count = count;
-    for (uint32_t i = 0; i < count; i++)
-        share->chunks[i].descriptor = NO_DESCRIPTOR;
     share->handle = vmm__handle_open(HANDLE_SHARE, share);
     if (share->handle == NULL) {
         vmm__share_close(share);
@@ -31,16 +29,28 @@ vmm_status vmm__share_open(const char *function, uint32_t count, struct share **
     return VMM_OK;
 }
 
+vmm_status vmm__share_chunk_open(const char *function, struct shared_chunk *shared)
+{
+    struct chunk_export *exported = vmm__host_alloc(1, sizeof *exported);
+    if (exported == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "%s: no host memory for a chunk of the share",
+                          function);
+    atomic_init(&exported->shares, 1);
+    exported->descriptor = NO_DESCRIPTOR;
+    shared->exported = exported;
+    return VMM_OK;
+}
+
 void vmm__share_chunk_close(struct shared_chunk *shared)
 {
-    _Atomic uint32_t *users = shared->users;
-    bool is_last = users == NULL || atomic_fetch_sub_explicit(users, 1, memory_order_acq_rel) == 1;
-    if (is_last && shared->descriptor != NO_DESCRIPTOR)
-        (void)close(shared->descriptor);
-    if (is_last)
-        vmm__host_free(users, sizeof *users);
-    shared->descriptor = NO_DESCRIPTOR;
-    shared->users = NULL;
+    struct chunk_export *exported = shared->exported;
+    shared->exported = NULL;
+    if (exported == NULL ||
+        atomic_fetch_sub_explicit(&exported->shares, 1, memory_order_acq_rel) != 1)
+        return;
+    if (exported->descriptor != NO_DESCRIPTOR)
+        (void)close(exported->descriptor);
+    vmm__host_free(exported, sizeof *exported);
 }
 
 void vmm__share_close(struct share *share)

@@ -1,9 +1,9 @@
 /*
- * A share: descriptors that stand for the memory of one block, and what another process needs to know of it. The
+ * A share: what stands for the memory of one block in other processes, and what these need to know of it. The
  * program holds its handle (vmm_share_export(), vmm_share_receive()).
  *
- * Owns: the descriptors, some together with other shares; a chunk has NO_DESCRIPTOR only while its share is made. `cache`
- * is set exactly for the shares in cache->exports. May be called by: debug, api. Locks: the grow lock of `cache` guards `cache` and `node`. The rest changes only while
+ * Owns: the chunks' records (struct chunk_export), some together with other shares; they are NULL only while a share is
+ * made. `cache` is set exactly for the shares in cache->exports. May be called by: debug, api. Locks: the grow lock of `cache` guards `cache` and `node`. The rest changes only while
  * the share is made; was_sent is atomic.
  */
 #ifndef VMM_CACHE_SHARE_SHARE_H
@@ -11,8 +11,6 @@
 
 #include "base/map.h"
 #include "vm/vm.h"
-
-enum { NO_DESCRIPTOR = -1 };
 
 /* The block of a share starts at a multiple of this, like every large block. */
 enum { SHARE_OFFSET_UNIT_BYTES = 512 };
@@ -33,8 +31,8 @@ struct share_head {
 
 struct share {
     vmm_share *handle;
-    uint64_t generation; /* of its process: see base/fork.h */
-    _Atomic bool was_sent;
+    uint64_t generation;   /* of its process: see base/fork.h */
+    _Atomic bool was_sent; /* at least one byte */
     struct vmm_cache
         *cache;           /* that exported it; NULL: it was received, or the cache was destroyed */
     struct map_node node; /* in cache->exports; its key is the address of the exported block */
@@ -42,13 +40,16 @@ struct share {
     struct shared_chunk chunks[];
 };
 
-/* Makes a share of `count` chunks, without descriptors. ERR_HOST_OOM: `function` names the call that failed. */
+/* Makes a share of `count` chunks, without their records. ERR_HOST_OOM: `function` names the call that failed. */
 vmm_status vmm__share_open(const char *function, uint32_t count, struct share **out);
 
-/* Closes a share and its descriptors. */
+/* Closes a share and its chunks. */
 void vmm__share_close(struct share *share);
 
-/* Takes the descriptor of a chunk from its share, and closes it if no other share uses it. */
+/* Gives a chunk a record, which stands for nothing yet. ERR_HOST_OOM. */
+vmm_status vmm__share_chunk_open(const char *function, struct shared_chunk *shared);
+
+/* Takes the record of a chunk from its share, and closes it if no other share uses it. */
 void vmm__share_chunk_close(struct shared_chunk *shared);
 
 /* The bytes of all chunks. */

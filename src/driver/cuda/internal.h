@@ -107,6 +107,9 @@ void vmm__cuda_calls_end(void);
 vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_status no_memory,
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* cuda.h before 12.3 does not name it. */
+#define CUDA_HANDLE_TYPE_FABRIC ((CUmemAllocationHandleType)0x8)
+
 /* ---- cuda.c ---------------------------------------------------------------------------------- */
 
 enum { CUDA_PEERS_MOST = 64 }; /* the bits of vmm_config.peer_devices */

@@ -28,16 +28,18 @@ vmm_status vmm__cuda_address_free(struct driver *driver, uint64_t address, uint6
     return status;
 }
 
-vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, bool exportable,
+vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, vmm_share_reach reach,
                             uint64_t *handle)
 {
     CUmemGenericAllocationHandle created = 0;
     const struct cuda_driver *cuda = vmm__cuda_of(driver);
     CUmemAllocationProp property = cuda->property;
-    if (exportable && !driver->has_sharing)
+    if (reach != VMM_SHARE_NONE && !driver->has_sharing)
         return vmm__cuda_sharing_refuse(driver);
-    if (exportable)
+    if (reach != VMM_SHARE_NONE)
         property.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (reach == VMM_SHARE_FABRIC)
+        property.requestedHandleTypes |= CUDA_HANDLE_TYPE_FABRIC;
     CUDA_CALL(cuda, cuMemCreate(&created, bytes, &property, 0), VMM_ERR_DEVICE_OOM,
               "cuMemCreate(%" PRIu64 ")", bytes);
     if (status == VMM_OK)

@@ -72,10 +72,10 @@ static vmm_status plain_address_free(struct driver *driver, uint64_t address, ui
 
 /* ---- Handles and mappings -------------------------------------------------------------------- */
 
-static vmm_status plain_create(struct driver *driver, uint64_t bytes, bool exportable,
+static vmm_status plain_create(struct driver *driver, uint64_t bytes, vmm_share_reach reach,
                                uint64_t *handle)
 {
-    if (exportable)
+    if (reach != VMM_SHARE_NONE)
         return vmm__cuda_sharing_refuse(driver);
     struct cuda_driver *cuda = vmm__cuda_of(driver);
     uint64_t before = atomic_fetch_add(&cuda->plain_bytes, bytes);
@@ -124,7 +124,7 @@ static vmm_status plain_memory_info(struct driver *driver, uint64_t *free_bytes,
     return VMM_OK;
 }
 
-/* Nothing is created as exportable, so share_export and share_release are not called (P6, P7). */
+/* Nothing is created as exportable, so nothing is exported, nor share_release called (P6, P7). */
 static vmm_status plain_share_import(struct driver *driver, int descriptor, uint64_t bytes,
                                      uint64_t *handle)
 {

@@ -2,7 +2,7 @@
  * Device attributes and the self-test of every memory call. On some systems the calls fail although the attributes
  * promise support.
  *
- * Owns: nothing. Called by: cuda.c during open, with the context current.
+ * Owns: nothing. Called by: cuda.c during open, with the context current; fabric_check by the driver table, any thread.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
@@ -152,8 +152,9 @@ struct probe_range {
 /* One piece of memory. Every device must support its mapping at `home`; `alias` is a second mapping, of the same handle
  * or of an imported one. */
 struct probe {
-    const char *step; /* the current step */
-    bool is_shared;   /* the memory is exported and imported */
+    const char *step;      /* the current step */
+    vmm_share_reach reach; /* not NONE: the memory is exported and imported */
+    vmm_stream stream;     /* of the work on it */
     uint64_t handle;
     bool is_created;
     uint64_t import;
@@ -209,14 +210,18 @@ static vmm_status word_round_trip(struct cuda_driver *cuda, uint64_t address)
     return word_compare(written, read);
 }
 
-static vmm_status memory_try(struct cuda_driver *cuda, struct probe *probe)
+static vmm_status memory_open(struct cuda_driver *cuda, struct probe *probe)
 {
     probe->step = "create";
     vmm_status status =
-        vmm__cuda_create(&cuda->base, cuda->base.granule_bytes, probe->is_shared, &probe->handle);
+        vmm__cuda_create(&cuda->base, cuda->base.granule_bytes, probe->reach, &probe->handle);
     probe->is_created = status == VMM_OK;
-    if (status == VMM_OK)
-        status = range_map(cuda, probe, probe->handle, &probe->home);
+    return status == VMM_OK ? range_map(cuda, probe, probe->handle, &probe->home) : status;
+}
+
+static vmm_status memory_try(struct cuda_driver *cuda, struct probe *probe)
+{
+    vmm_status status = memory_open(cuda, probe);
     if (status != VMM_OK)
         return status;
     probe->step = "write and read";
@@ -227,17 +232,19 @@ static vmm_status memory_try(struct cuda_driver *cuda, struct probe *probe)
 
 enum { ALIAS_WORD_BYTES = 4 };
 
-static vmm_status byte_write(struct cuda_driver *cuda, uint64_t address, uint8_t value)
+static vmm_status byte_write(struct cuda_driver *cuda, const struct probe *probe, uint64_t address,
+                             uint8_t value)
 {
-    return vmm__cuda_clear(&cuda->base, address, ALIAS_WORD_BYTES, value, NULL);
+    return vmm__cuda_clear(&cuda->base, address, ALIAS_WORD_BYTES, value, probe->stream);
 }
 
 /* Only stream order places this read after byte_write(). */
-static vmm_status byte_expect(struct cuda_driver *cuda, uint64_t address, uint8_t value)
+static vmm_status byte_expect(struct cuda_driver *cuda, const struct probe *probe, uint64_t address,
+                              uint8_t value)
 {
     uint32_t read = 0;
     struct driver_piece piece = { .address = address, .bytes = sizeof read, .host = &read };
-    vmm_status status = vmm__cuda_read(&cuda->base, &piece, 1, NULL);
+    vmm_status status = vmm__cuda_read(&cuda->base, &piece, 1, probe->stream);
     return status == VMM_OK ? word_compare(value * 0x01010101U, read) : status;
 }
 
@@ -246,14 +253,14 @@ static vmm_status byte_expect(struct cuda_driver *cuda, uint64_t address, uint8_
 static vmm_status alias_outlives_home(struct cuda_driver *cuda, struct probe *probe)
 {
     const uint8_t value = 0xA7;
-    vmm_status status = byte_write(cuda, probe->alias.address, value);
+    vmm_status status = byte_write(cuda, probe, probe->alias.address, value);
     if (status != VMM_OK)
         return status;
     probe->step = "unmap the first";
     vmm_status unmapped = range_unmap(cuda, &probe->home);
     struct error_line line;
     vmm__error_save(&line);
-    status = byte_expect(cuda, probe->alias.address, value);
+    status = byte_expect(cuda, probe, probe->alias.address, value);
     if (unmapped != VMM_OK) {
         vmm__error_restore(&line);
         return unmapped;
@@ -269,9 +276,9 @@ static vmm_status alias_try(struct cuda_driver *cuda, struct probe *probe, uint6
     if (status != VMM_OK)
         return status;
     probe->step = "write and read";
-    status = byte_write(cuda, probe->home.address, value);
+    status = byte_write(cuda, probe, probe->home.address, value);
     if (status == VMM_OK)
-        status = byte_expect(cuda, probe->alias.address, value);
+        status = byte_expect(cuda, probe, probe->alias.address, value);
     return status == VMM_OK ? alias_outlives_home(cuda, probe) : status;
 }
 
@@ -314,6 +321,31 @@ static vmm_status sharing_try(struct cuda_driver *cuda, struct probe *probe)
     return status == VMM_OK ? alias_try(cuda, probe, probe->import) : status;
 }
 
+static vmm_status fabric_pass(struct cuda_driver *cuda, struct probe *probe)
+{
+    struct driver *driver = &cuda->base;
+    struct driver_fabric fabric;
+    probe->step = "export";
+    vmm_status status = vmm__cuda_fabric_export(driver, probe->handle, &fabric);
+    if (status != VMM_OK)
+        return status;
+    probe->step = "import";
+    status = vmm__cuda_fabric_import(driver, &fabric, driver->granule_bytes, &probe->import);
+    probe->is_imported = status == VMM_OK;
+    return status;
+}
+
+/* Any thread may ask, also while a stream is under capture: all work is on a stream of its own. */
+static vmm_status fabric_try(struct cuda_driver *cuda, struct probe *probe)
+{
+    vmm_status status = vmm__cuda_stream_create(&cuda->base, &probe->stream);
+    if (status == VMM_OK)
+        status = memory_open(cuda, probe);
+    if (status == VMM_OK)
+        status = fabric_pass(cuda, probe);
+    return status == VMM_OK ? alias_try(cuda, probe, probe->import) : status;
+}
+
 /* ---- The whole self-test --------------------------------------------------------------------- */
 
 /* Records the first failure with its line. After a lost device, releases run without its context. */
@@ -341,7 +373,7 @@ static void extra_note(struct cuda_driver *cuda, struct probe *probe, const char
 static void home_note(struct cuda_driver *cuda, struct probe *probe, const char *step,
                       vmm_status status)
 {
-    if (probe->is_shared)
+    if (probe->reach != VMM_SHARE_NONE)
         extra_note(cuda, probe, step, status);
     else
         failure_note(cuda, &probe->failure, step, status);
@@ -415,11 +447,17 @@ static bool extra_store(const struct probe *probe, char *text, size_t text_bytes
     return false;
 }
 
+static vmm_status failure_status(const struct probe_failure *failure)
+{
+    bool passes_through = failure->status == VMM_ERR_DEVICE_OOM || failure->status == VMM_ERR_LOST;
+    return passes_through ? failure->status : VMM_ERR_UNSUPPORTED;
+}
+
 static vmm_status probe_run(struct cuda_driver *cuda)
 {
     struct driver *driver = &cuda->base;
     struct probe memory = { .step = "start" };
-    struct probe sharing = { .step = "start", .is_shared = true };
+    struct probe sharing = { .step = "start", .reach = VMM_SHARE_MACHINE };
     const struct probe_failure *failure = &memory.failure;
     memory_probe(cuda, &memory);
     if (failure->status == VMM_OK) {
@@ -431,10 +469,8 @@ static vmm_status probe_run(struct cuda_driver *cuda)
         extra_store(&sharing, driver->sharing_failure, sizeof driver->sharing_failure);
     if (failure->status == VMM_OK)
         return VMM_OK;
-    bool passes_through = failure->status == VMM_ERR_DEVICE_OOM || failure->status == VMM_ERR_LOST;
-    return vmm__error(passes_through ? failure->status : VMM_ERR_UNSUPPORTED,
-                      "%s failed its self-test at '%s': %s", cuda->base.device_name, failure->step,
-                      failure->reason);
+    return vmm__error(failure_status(failure), "%s failed its self-test at '%s': %s",
+                      cuda->base.device_name, failure->step, failure->reason);
 }
 
 /* If the device reports support for the RDMA flag but refuses such memory, retries without the flag. */
@@ -450,4 +486,36 @@ vmm_status vmm__cuda_self_test(struct cuda_driver *cuda)
     if (status == VMM_OK)
         vmm__error_restore(&before);
     return status;
+}
+
+/* ---- Fabric handles: when a pool asks for them -------------------------------------------------- */
+
+static void fabric_probe(struct cuda_driver *cuda, struct probe *probe)
+{
+    vmm_status status = fabric_try(cuda, probe);
+    extra_note(cuda, probe, probe->step, status);
+    probe_end(cuda, probe);
+    if (probe->stream != NULL) {
+        status = vmm__cuda_stream_destroy(&cuda->base, probe->stream);
+        extra_note(cuda, probe, "destroy the stream", status);
+    }
+}
+
+vmm_status vmm__cuda_fabric_check(struct driver *driver)
+{
+    struct probe probe = { .step = "create a stream", .reach = VMM_SHARE_FABRIC };
+    const struct probe_failure *failure = &probe.failure;
+    struct error_line before;
+    if (!driver->has_sharing)
+        return vmm__cuda_sharing_refuse(driver);
+    vmm__error_save(&before);
+    fabric_probe(vmm__cuda_of(driver), &probe);
+    if (failure->status == VMM_OK)
+        failure = &probe.extra_failure;
+    if (failure->status == VMM_OK) {
+        vmm__error_restore(&before);
+        return VMM_OK;
+    }
+    return vmm__error(failure_status(failure), "%s has no fabric handles: '%s': %s",
+                      driver->device_name, failure->step, failure->reason);
 }

@@ -30,6 +30,18 @@ vmm_status vmm__cuda_share_export(struct driver *driver, uint64_t handle, int *d
     return VMM_OK;
 }
 
+vmm_status vmm__cuda_fabric_export(struct driver *driver, uint64_t handle,
+                                   struct driver_fabric *fabric)
+{
+    struct driver_fabric exported = { { 0 } };
+    CUDA_CALL(vmm__cuda_of(driver),
+              cuMemExportToShareableHandle(exported.bytes, handle, CUDA_HANDLE_TYPE_FABRIC, 0),
+              VMM_ERR_HOST_OOM, "cuMemExportToShareableHandle(0x%" PRIx64 ", fabric)", handle);
+    if (status == VMM_OK)
+        *fabric = exported;
+    return status;
+}
+
 /* ---- Import ---------------------------------------------------------------------------------- */
 
 static vmm_status descriptor_read(const struct cuda_driver *cuda, int descriptor,
@@ -42,6 +54,18 @@ static vmm_status descriptor_read(const struct cuda_driver *cuda, int descriptor
               cuMemImportFromShareableHandle(&found, (void *)(intptr_t)descriptor,
                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
               VMM_ERR_DEVICE_OOM, "cuMemImportFromShareableHandle(descriptor %d)", descriptor);
+    if (status == VMM_OK)
+        *imported = found;
+    return status;
+}
+
+static vmm_status fabric_read(const struct cuda_driver *cuda, const struct driver_fabric *fabric,
+                              uint64_t *imported)
+{
+    CUmemGenericAllocationHandle found = 0;
+    struct driver_fabric handle = *fabric;
+    CUDA_CALL(cuda, cuMemImportFromShareableHandle(&found, handle.bytes, CUDA_HANDLE_TYPE_FABRIC),
+              VMM_ERR_DEVICE_OOM, "cuMemImportFromShareableHandle(fabric)");
     if (status == VMM_OK)
         *imported = found;
     return status;
@@ -83,16 +107,11 @@ static vmm_status import_try(struct driver *driver, uint64_t handle, uint64_t by
     return step_undo(status, vmm__cuda_address_free, driver, address, bytes);
 }
 
-vmm_status vmm__cuda_share_import(struct driver *driver, int descriptor, uint64_t bytes,
-                                  uint64_t *handle)
+/* Checks a handle that was just imported. */
+static vmm_status import_check(struct driver *driver, uint64_t imported, uint64_t bytes,
+                               uint64_t *handle)
 {
-    uint64_t imported = 0;
-    if (!driver->has_sharing)
-        return vmm__cuda_sharing_refuse(driver);
-    vmm_status status = descriptor_read(vmm__cuda_of(driver), descriptor, &imported);
-    if (status != VMM_OK)
-        return status;
-    status = import_try(driver, imported, bytes);
+    vmm_status status = import_try(driver, imported, bytes);
     if (status == VMM_OK) {
         *handle = imported;
         return VMM_OK;
@@ -101,9 +120,28 @@ vmm_status vmm__cuda_share_import(struct driver *driver, int descriptor, uint64_
     struct error_line reason;
     vmm__error_save(&reason);
     return vmm__error(status,
-                      "share_import(descriptor %d): not %" PRIu64
-                      " bytes that this device can access: %.280s",
-                      descriptor, bytes, reason.text);
+                      "share_import: not %" PRIu64 " bytes that this device can access: %.280s",
+                      bytes, reason.text);
+}
+
+vmm_status vmm__cuda_share_import(struct driver *driver, int descriptor, uint64_t bytes,
+                                  uint64_t *handle)
+{
+    uint64_t imported = 0;
+    if (!driver->has_sharing)
+        return vmm__cuda_sharing_refuse(driver);
+    vmm_status status = descriptor_read(vmm__cuda_of(driver), descriptor, &imported);
+    return status == VMM_OK ? import_check(driver, imported, bytes, handle) : status;
+}
+
+vmm_status vmm__cuda_fabric_import(struct driver *driver, const struct driver_fabric *fabric,
+                                   uint64_t bytes, uint64_t *handle)
+{
+    uint64_t imported = 0;
+    if (!driver->has_sharing)
+        return vmm__cuda_sharing_refuse(driver);
+    vmm_status status = fabric_read(vmm__cuda_of(driver), fabric, &imported);
+    return status == VMM_OK ? import_check(driver, imported, bytes, handle) : status;
 }
 
 vmm_status vmm__cuda_share_release(struct driver *driver, uint64_t handle, uint64_t bytes)

@@ -47,11 +47,11 @@ uint64_t vmm__host_handle_add_locked(struct host_memory *memory, struct host_han
     return handle->node.key;
 }
 
-static vmm_status memory_take(struct host_file *file, bool exportable, struct host_handle *handle)
+static vmm_status memory_take(struct host_file *file, struct host_handle *handle)
 {
     uint64_t granules = handle->bytes / HOST_GRANULE_BYTES;
     handle->descriptor = -1;
-    if (!exportable)
+    if (handle->reach == VMM_SHARE_NONE)
         return vmm__host_file_allocate(file, granules, &handle->extents);
     vmm_status status = vmm__host_file_take(file, granules, &handle->extents);
     if (status != VMM_OK)
@@ -62,8 +62,8 @@ static vmm_status memory_take(struct host_file *file, bool exportable, struct ho
     return status;
 }
 
-vmm_status vmm__host_create_locked(struct host_memory *memory, uint64_t bytes, bool exportable,
-                                   uint64_t *id)
+vmm_status vmm__host_create_locked(struct host_memory *memory, uint64_t bytes,
+                                   vmm_share_reach reach, uint64_t *id)
 {
     VMM_ASSERT_HELD(&memory->lock);
     if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
@@ -72,7 +72,8 @@ vmm_status vmm__host_create_locked(struct host_memory *memory, uint64_t bytes, b
     if (handle == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "create: out of host memory for the record");
     handle->bytes = bytes;
-    vmm_status status = memory_take(&memory->file, exportable, handle);
+    handle->reach = reach;
+    vmm_status status = memory_take(&memory->file, handle);
     if (status != VMM_OK) {
         vmm__host_free(handle, sizeof *handle);
         return status;

@@ -113,6 +113,7 @@ struct host_handle {
     uint64_t mappings;
     struct host_extents extents; /* an imported handle has none */
     int descriptor;              /* of its own file, if it is exportable or imported; else -1 */
+    vmm_share_reach reach;       /* as created */
     bool imported;
     bool released;
 };

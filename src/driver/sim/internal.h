@@ -142,6 +142,7 @@ struct sim_handle {
     struct map_node node; /* its key is the id */
     uint64_t bytes;
     struct sim_share *share; /* NULL: not exportable */
+    vmm_share_reach reach;   /* as created */
     bool imported;
     uint64_t mappings;
     struct sim_mapping *youngest; /* head of the list of its mappings, linked by `older` */

@@ -24,21 +24,22 @@ uint64_t vmm__sim_handle_add(struct sim *sim, struct sim_handle *handle)
     return sim_id_give(sim, &sim->handles, &handle->node);
 }
 
-static struct sim_handle *handle_new(struct sim *sim, uint64_t bytes, bool exportable)
+static struct sim_handle *handle_new(struct sim *sim, uint64_t bytes, vmm_share_reach reach)
 {
     struct sim_handle *created = vmm__host_alloc(1, sizeof *created);
     if (created == NULL)
         return NULL;
     created->bytes = bytes;
-    if (exportable)
+    created->reach = reach;
+    if (reach != VMM_SHARE_NONE)
         created->share = vmm__sim_share_new(sim, bytes);
-    if (!exportable || created->share != NULL)
+    if (reach == VMM_SHARE_NONE || created->share != NULL)
         return created;
     vmm__host_free(created, sizeof *created);
     return NULL;
 }
 
-vmm_status vmm__sim_create(struct sim *sim, uint64_t bytes, bool exportable, uint64_t *handle)
+vmm_status vmm__sim_create(struct sim *sim, uint64_t bytes, vmm_share_reach reach, uint64_t *handle)
 {
     uint64_t free_bytes = sim->driver.total_bytes - sim->census.physical_bytes;
     if (bytes == 0 || !vmm__is_aligned(bytes, sim->driver.granule_bytes))
@@ -50,11 +51,11 @@ vmm_status vmm__sim_create(struct sim *sim, uint64_t bytes, bool exportable, uin
                           " bytes are free",
                           bytes, free_bytes, sim->driver.total_bytes);
     }
-    struct sim_handle *created = handle_new(sim, bytes, exportable);
+    struct sim_handle *created = handle_new(sim, bytes, reach);
     if (created == NULL)
         return create_refuse(VMM_ERR_HOST_OOM, bytes, "out of host memory for its record");
     sim->census.physical_bytes += bytes;
-    sim_charge(sim, exportable ? SIM_COST_CREATE_EXPORTABLE : SIM_COST_CREATE, bytes);
+    sim_charge(sim, reach != VMM_SHARE_NONE ? SIM_COST_CREATE_EXPORTABLE : SIM_COST_CREATE, bytes);
     *handle = vmm__sim_handle_add(sim, created);
     return VMM_OK;
 }

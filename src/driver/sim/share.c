@@ -1,8 +1,8 @@
 /*
  * Memory that the sim drivers of one process share, and pinned memory.
  *
- * The descriptor of an exported handle is a file with a record that names the memory. Nothing else crosses it, as the
- * memory is only a shadow in this process: another process is refused. A driver that uses memory after another one
+ * The descriptor of an exported handle is a file with a record that names the memory; a fabric handle is that record.
+ * Nothing else crosses it, as the memory is only a shadow in this process: another process is refused. A driver that uses memory after another one
  * forgets who used it before, because the epochs of drivers cannot be compared: their users order their work.
  *
  * Owns: the process-wide list of shared memory, and the shadows of pinned memory. Called by: sim.c, memory.c, work.c;
@@ -33,13 +33,14 @@ struct sim_share {
     struct sim_shadow shadow;
 };
 
-/* The contents of an exported descriptor's file. */
+/* The contents of an exported descriptor's file, and the first bytes of a fabric handle. */
 struct share_record {
     char magic[16];
     uint64_t process; /* differs in every process */
     uint64_t id;
     uint64_t bytes;
 };
+_Static_assert(sizeof(struct share_record) <= DRIVER_FABRIC_BYTES, "a fabric handle has no room");
 
 static const char record_magic[16] = "vmmcache sim";
 
@@ -134,10 +135,16 @@ static bool record_write(int descriptor, const struct share_record *record)
            fcntl(descriptor, F_ADD_SEALS, RECORD_SEALS) == 0;
 }
 
-static vmm_status record_export(const struct sim_share *share, int *descriptor)
+static struct share_record record_make(const struct sim_share *share)
 {
     struct share_record record = { .process = process, .id = share->id, .bytes = share->bytes };
     memcpy(record.magic, record_magic, sizeof record.magic);
+    return record;
+}
+
+static vmm_status record_export(const struct sim_share *share, int *descriptor)
+{
+    struct share_record record = record_make(share);
     int created = memfd_create("vmmcache sim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (created >= 0 && record_write(created, &record)) {
         *descriptor = created;
@@ -150,26 +157,55 @@ static vmm_status record_export(const struct sim_share *share, int *descriptor)
                       strerror(code), code);
 }
 
-vmm_status vmm__sim_share_export(struct sim *sim, uint64_t id, int *descriptor)
+/* The memory of a handle that was created with at least this reach. */
+static vmm_status share_of(struct sim *sim, const char *verb, uint64_t id, vmm_share_reach reach,
+                           const struct sim_share **out)
 {
     const struct sim_handle *handle = (struct sim_handle *)vmm__map_find(&sim->handles, id);
     if (handle == NULL)
-        return vmm__sim_handle_refuse(sim, "share export", id);
-    if (handle->share == NULL || handle->imported)
+        return vmm__sim_handle_refuse(sim, verb, id);
+    if (handle->reach < reach)
         return vmm__error(VMM_ERR_DRIVER,
-                          "sim: share export: handle %#" PRIx64 " was not created as exportable",
-                          id);
-    vmm_status status = record_export(handle->share, descriptor);
+                          "sim: %s: handle %#" PRIx64 " was not created as exportable", verb, id);
+    *out = handle->share;
+    return VMM_OK;
+}
+
+vmm_status vmm__sim_share_export(struct sim *sim, uint64_t id, int *descriptor)
+{
+    const struct sim_share *share = NULL;
+    vmm_status status = share_of(sim, "share export", id, VMM_SHARE_MACHINE, &share);
     if (status == VMM_OK)
-        sim_charge(sim, SIM_COST_SHARE_EXPORT, handle->bytes);
+        status = record_export(share, descriptor);
+    if (status == VMM_OK)
+        sim_charge(sim, SIM_COST_SHARE_EXPORT, share->bytes);
     return status;
+}
+
+vmm_status vmm__sim_fabric_check(struct sim *sim)
+{
+    (void)sim;
+    return VMM_OK;
+}
+
+vmm_status vmm__sim_fabric_export(struct sim *sim, uint64_t id, struct driver_fabric *fabric)
+{
+    const struct sim_share *share = NULL;
+    vmm_status status = share_of(sim, "fabric export", id, VMM_SHARE_FABRIC, &share);
+    if (status != VMM_OK)
+        return status;
+    struct share_record record = record_make(share);
+    *fabric = (struct driver_fabric){ { 0 } };
+    memcpy(fabric->bytes, &record, sizeof record);
+    sim_charge(sim, SIM_COST_SHARE_EXPORT, share->bytes);
+    return VMM_OK;
 }
 
 /* ---- Import ---------------------------------------------------------------------------------- */
 
-static vmm_status import_refuse(int descriptor, const char *why)
+static vmm_status import_refuse(const char *why)
 {
-    return vmm__error(VMM_ERR_DRIVER, "sim: share import: descriptor %d %s", descriptor, why);
+    return vmm__error(VMM_ERR_DRIVER, "sim: share import: the handle %s", why);
 }
 
 static bool record_read(int descriptor, struct share_record *record)
@@ -177,37 +213,36 @@ static bool record_read(int descriptor, struct share_record *record)
     struct stat file;
     return fstat(descriptor, &file) == 0 && file.st_size == (off_t)sizeof *record &&
            fcntl(descriptor, F_GET_SEALS) == RECORD_SEALS &&
-           pread(descriptor, record, sizeof *record, 0) == (ssize_t)sizeof *record &&
-           memcmp(record->magic, record_magic, sizeof record->magic) == 0;
+           pread(descriptor, record, sizeof *record, 0) == (ssize_t)sizeof *record;
 }
 
-static vmm_status share_find(int descriptor, uint64_t bytes, struct sim_share **out)
+static vmm_status share_find(const struct share_record *record, uint64_t bytes,
+                             struct sim_share **out)
 {
-    struct share_record record;
     struct sim_share *share = shares;
-    if (!record_read(descriptor, &record))
-        return import_refuse(descriptor, "is not one that a sim driver exports");
-    if (record.process != process)
-        return import_refuse(descriptor,
-                             "comes from another process, which has its own simulation");
-    while (share != NULL && share->id != record.id)
+    if (memcmp(record->magic, record_magic, sizeof record->magic) != 0)
+        return import_refuse("is not one that a sim driver exports");
+    if (record->process != process)
+        return import_refuse("comes from another process, which has its own simulation");
+    while (share != NULL && share->id != record->id)
         share = share->next;
     if (share == NULL)
-        return import_refuse(descriptor, "names memory that no longer exists");
-    if (share->bytes != bytes || record.bytes != bytes)
+        return import_refuse("names memory that no longer exists");
+    if (share->bytes != bytes || record->bytes != bytes)
         return vmm__error(VMM_ERR_DRIVER,
-                          "sim: share import: descriptor %d has %" PRIu64 " bytes, not %" PRIu64,
-                          descriptor, share->bytes, bytes);
+                          "sim: share import: the handle has %" PRIu64 " bytes, not %" PRIu64,
+                          share->bytes, bytes);
     *out = share;
     return VMM_OK;
 }
 
-vmm_status vmm__sim_share_import(struct sim *sim, int descriptor, uint64_t bytes, uint64_t *id)
+static vmm_status record_import(struct sim *sim, const struct share_record *record, uint64_t bytes,
+                                uint64_t *id)
 {
     struct sim_share *share = NULL;
     vmm_status status = sharing_begin(sim);
     if (status == VMM_OK)
-        status = share_find(descriptor, bytes, &share);
+        status = share_find(record, bytes, &share);
     if (status != VMM_OK)
         return status;
     struct sim_handle *handle = vmm__host_alloc(1, sizeof *handle);
@@ -220,6 +255,22 @@ vmm_status vmm__sim_share_import(struct sim *sim, int descriptor, uint64_t bytes
     sim_charge(sim, SIM_COST_SHARE_IMPORT, bytes);
     *id = vmm__sim_handle_add(sim, handle);
     return VMM_OK;
+}
+
+vmm_status vmm__sim_share_import(struct sim *sim, int descriptor, uint64_t bytes, uint64_t *id)
+{
+    struct share_record record;
+    if (!record_read(descriptor, &record))
+        return import_refuse("is not one that a sim driver exports");
+    return record_import(sim, &record, bytes, id);
+}
+
+vmm_status vmm__sim_fabric_import(struct sim *sim, const struct driver_fabric *fabric,
+                                  uint64_t bytes, uint64_t *id)
+{
+    struct share_record record;
+    memcpy(&record, fabric->bytes, sizeof record);
+    return record_import(sim, &record, bytes, id);
 }
 
 vmm_status vmm__sim_share_release(struct sim *sim, uint64_t id, uint64_t bytes)

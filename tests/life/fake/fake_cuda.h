@@ -35,6 +35,7 @@ enum fake_alias {
 
 struct fake_cuda {
     enum fake_alias alias;  /* set before the first call */
+    bool lacks_fabric;      /* no process may use fabric handles, as on a machine without IMEX */
     _Atomic uint64_t calls; /* so far, without queries of names and texts of results */
     /* The function of this name returns this result from its `fail_from`th call on (from 1), or at that call only. */
     char fail_call[FAKE_NAME_BYTES]; /* empty: none; "*": any */

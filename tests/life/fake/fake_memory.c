@@ -20,7 +20,11 @@ struct handle {
     uint64_t second;
 };
 
-#define FILE_HANDLE CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+#define FILE_HANDLE   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+#define FABRIC_HANDLE CUDA_HANDLE_TYPE_FABRIC
+
+/* A fabric handle is one of the host driver with the size at its end: CUDA knows it. */
+enum { FABRIC_SIZE_AT = DRIVER_FABRIC_BYTES - sizeof(uint64_t) };
 
 static _Atomic(struct handle *) handles;
 
@@ -154,14 +158,18 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                             const CUmemAllocationProp *property, unsigned long long flags)
 {
     CONTEXT_CALL_BEGIN();
+    unsigned types = property->requestedHandleTypes;
     if (property->type != CU_MEM_ALLOCATION_TYPE_PINNED || flags != 0 ||
-        (property->requestedHandleTypes != FILE_HANDLE &&
-         property->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) ||
+        (types & ~(unsigned)(FILE_HANDLE | FABRIC_HANDLE)) != 0 ||
         &fake_contexts[property->location.id] != context)
         return fake_misuse(__func__, "property", CUDA_ERROR_INVALID_VALUE);
+    if ((types & FABRIC_HANDLE) != 0 && fake_cuda.lacks_fabric)
+        return CUDA_ERROR_NOT_PERMITTED;
     uint64_t made;
-    vmm_status status =
-        vmm__driver_create(memory, bytes, property->requestedHandleTypes == FILE_HANDLE, &made);
+    vmm_share_reach reach = types == 0 ? VMM_SHARE_NONE : VMM_SHARE_MACHINE;
+    if ((types & FABRIC_HANDLE) != 0)
+        reach = VMM_SHARE_FABRIC;
+    vmm_status status = vmm__driver_create(memory, bytes, reach, &made);
     if (status == VMM_OK)
         *handle = (CUmemGenericAllocationHandle)(uintptr_t)handle_add(context, made, bytes);
     return fake_result(__func__, status);
@@ -183,14 +191,27 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle value)
 
 /* ---- Handles that processes share -------------------------------------------------------------- */
 
+static CUresult fabric_export(const struct handle *handle, void *out)
+{
+    struct driver_fabric fabric;
+    uint64_t bytes = handle->bytes;
+    if (vmm__driver_fabric_export(handle->context->memory, handle->handle, &fabric) != VMM_OK)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(fabric.bytes + FABRIC_SIZE_AT, &bytes, sizeof bytes);
+    memcpy(out, &fabric, sizeof fabric);
+    return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle value,
                                              CUmemAllocationHandleType type,
                                              unsigned long long flags)
 {
     CALL_BEGIN();
     const struct handle *handle = handle_of(value);
-    if (handle == NULL || type != FILE_HANDLE || flags != 0)
+    if (handle == NULL || (type != FILE_HANDLE && type != FABRIC_HANDLE) || flags != 0)
         return fake_misuse(__func__, "arguments", CUDA_ERROR_INVALID_VALUE);
+    if (type == FABRIC_HANDLE)
+        return fabric_export(handle, out);
     int descriptor;
     struct driver *memory = handle->context->memory;
     vmm_status status = vmm__driver_share_export(memory, handle->handle, &descriptor);
@@ -201,20 +222,42 @@ EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
     return status == VMM_OK ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Finds the size itself, as CUDA does. A wrong descriptor is no misuse. */
+static vmm_status file_import(struct driver *memory, int descriptor, uint64_t *bytes,
+                              uint64_t *made)
+{
+    struct stat file;
+    if (fstat(descriptor, &file) != 0)
+        return VMM_ERR_DRIVER;
+    *bytes = (uint64_t)file.st_size;
+    return vmm__driver_share_import(memory, descriptor, *bytes, made);
+}
+
+static vmm_status fabric_import(struct driver *memory, const void *os_handle, uint64_t *bytes,
+                                uint64_t *made)
+{
+    struct driver_fabric fabric;
+    memcpy(&fabric, os_handle, sizeof fabric);
+    memcpy(bytes, fabric.bytes + FABRIC_SIZE_AT, sizeof *bytes);
+    return vmm__driver_fabric_import(memory, &fabric, *bytes, made);
+}
+
+/* Finds the size itself, as CUDA does. A wrong handle is no misuse. */
 EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
                                                CUmemAllocationHandleType type)
 {
     CONTEXT_CALL_BEGIN();
-    struct stat file;
-    uint64_t made;
-    int descriptor = (int)(intptr_t)os_handle;
-    if (type != FILE_HANDLE)
+    uint64_t bytes = 0;
+    uint64_t made = 0;
+    if (type != FILE_HANDLE && type != FABRIC_HANDLE)
         return fake_misuse(__func__, "type", CUDA_ERROR_INVALID_VALUE);
-    if (fstat(descriptor, &file) != 0 ||
-        vmm__driver_share_import(memory, descriptor, (uint64_t)file.st_size, &made) != VMM_OK)
+    if (type == FABRIC_HANDLE && fake_cuda.lacks_fabric)
+        return CUDA_ERROR_NOT_PERMITTED;
+    vmm_status status = type == FABRIC_HANDLE
+                            ? fabric_import(memory, os_handle, &bytes, &made)
+                            : file_import(memory, (int)(intptr_t)os_handle, &bytes, &made);
+    if (status != VMM_OK)
         return CUDA_ERROR_INVALID_VALUE;
-    struct handle *handle = handle_add(context, made, (size_t)file.st_size);
+    struct handle *handle = handle_add(context, made, (size_t)bytes);
     handle->is_imported = true;
     *out = (CUmemGenericAllocationHandle)(uintptr_t)handle;
     return CUDA_SUCCESS;

@@ -57,6 +57,7 @@
     X(moves)                                                                                       \
     X(copied)                                                                                      \
     X(imports)                                                                                     \
+    X(fabrics)                                                                                     \
     X(pinned)                                                                                      \
     X(watched)                                                                                     \
     X(apart)                                                                                       \
@@ -197,6 +198,8 @@ void reach_note(struct stress *stress, const struct operation *operation)
     reach.commits = vmm__max(reach.commits, stress->sums.commits);
     reach.resizes = vmm__max(reach.resizes, stress->sums.resizes);
     reach.imports = vmm__max(reach.imports, vmm__stat_now(&cache->imports.account.reserved_bytes));
+    reach.fabrics =
+        vmm__max(reach.fabrics, vmm__driver_calls(cache->driver, DRIVER_CALL_fabric_import));
     reach.limits += operation->code == OPERATION_limit;
     reach.unmap += cache->vm.places < places;
     places = cache->vm.places;
