@@ -13,8 +13,8 @@ namespace bench
 {
 
 /*
- * A queue from one thread to another. Each side reads the other's count only when the queue seems full or empty, so that
- * the queue costs little beside the allocators.
+ * A queue from one thread to another. Each side reads the other's count only when the queue seems full or empty, so
+ * that the queue costs little beside the allocators.
  */
 class queue
 {

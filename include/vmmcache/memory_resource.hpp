@@ -10,15 +10,15 @@
  *   rmm::mr::set_current_device_resource(&classic);
  *
  * CCCL has changed the names of these functions: up to 3.0 a resource allocates with allocate(bytes, alignment) and
- * allocate_async(bytes, alignment, stream), from 3.1 with allocate_sync(bytes, alignment) and
- * allocate(stream, bytes, alignment). device_resource has all of them. Without CCCL's headers it works with any type of stream that has get();
+ * allocate_async(bytes, alignment, stream), from 3.1 with allocate_sync(bytes, alignment) and allocate(stream, bytes,
+ * alignment). device_resource has all of them. Without CCCL's headers it works with any type of stream that has get();
  * without RMM's there is no rmm_resource.
  *
  * Errors. vmm::out_of_memory (a std::bad_alloc), vmm::error; rmm_resource throws rmm::out_of_memory and
  * rmm::bad_alloc. A free that fails leaves the block live: the cache reports it as a leak.
  *
- * Streams. A free on another stream than that of the allocation is in the order of both. Call vmm_stream_end() before you
- * destroy a stream: rmm::cuda_stream does not.
+ * Streams. A free on another stream than that of the allocation is in the order of both. Call vmm_stream_end() before
+ * you destroy a stream: rmm::cuda_stream does not.
  *
  * Owns: nothing. The cache must outlive the resource and its blocks. Threads: any.
  */

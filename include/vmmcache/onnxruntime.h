@@ -7,8 +7,8 @@
  *   api->AddSessionConfigEntry(options, "session.use_env_allocators", "1");
  *   ... sessions; then api->UnregisterAllocator(env, allocator.info), vmm_ort_allocator_fini(&allocator, api) ...
  *
- * Declares nothing where onnxruntime_c_api.h is not found. ONNX Runtime frees memory while work of its stream still uses it, so the sessions
- * must run on `stream`: give it as user_compute_stream of the CUDA execution provider.
+ * Declares nothing where onnxruntime_c_api.h is not found. ONNX Runtime frees memory while work of its stream still
+ * uses it, so the sessions must run on `stream`: give it as user_compute_stream of the CUDA execution provider.
  *
  * Owns: `info`, until fini. The cache must outlive the allocator, and the allocator the sessions. Threads: any.
  */

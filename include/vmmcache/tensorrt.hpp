@@ -4,7 +4,8 @@
  *   vmm::tensorrt_allocator allocator(cache.get());
  *   runtime->setGpuAllocator(&allocator);
  *
- * Declares nothing where NvInfer.h is not found. Owns: nothing; the cache must outlive the allocator, and that the engines. Threads: any.
+ * Declares nothing where NvInfer.h is not found. Owns: nothing; the cache must outlive the allocator, and that the
+ * engines. Threads: any.
  */
 #ifndef VMMCACHE_TENSORRT_HPP
 #define VMMCACHE_TENSORRT_HPP

@@ -108,8 +108,8 @@ typedef struct vmm_torch_pool {
 /*
  * Does:     leads requests of the calling thread on a device to the pool of a tag, until vmm_torch_region_end(), and
  *           opens the device. Regions nest; the innermost one counts. Pools that PyTorch begins inside a region (for a
- *           captured graph, for a MemPool) take over until their end; new ones get the tag. Do not begin a region during
- *           a capture: its blocks would not belong to the graph.
+ *           captured graph, for a MemPool) take over until their end; new ones get the tag. Do not begin a region
+ *           during a capture: its blocks would not belong to the graph.
  * Takes:    tag, of 1 to 63 bytes. discards: not 0 if vmm_pool_sleep() need not keep the
  *           contents. A tag has one pool for either case.
  * Returns:  VMM_OK.
@@ -122,7 +122,8 @@ VMM_API vmm_status vmm_torch_region_begin(int device, const char *tag, int disca
 VMM_API vmm_status vmm_torch_region_end(int device);
 
 /*
- * Does:     lists the pools of a device that can sleep, the default pool first: not those with an allocator of their own.
+ * Does:     lists the pools of a device that can sleep, the default pool first: not those with an allocator of their
+ *           own.
  * Takes:    pools: room for so many.
  * Returns:  VMM_OK and in *count how many there are, which may be more than `room`; 0 if the device has no cache.
  * Threads:  any.
@@ -132,8 +133,8 @@ VMM_API vmm_status vmm_torch_pools_list(int device, vmm_torch_pool *pools, size_
                                         size_t *count);
 
 /*
- * Does:     tells PyTorch's allocator class which memory a sleep is about to unmap, and a wake has mapped. The class tells
- *           PyTorch, which has NCCL drop its registration of the memory, and register it again. Set both in the
+ * Does:     tells PyTorch's allocator class which memory a sleep is about to unmap, and a wake has mapped. The class
+ *           tells PyTorch, which has NCCL drop its registration of the memory, and register it again. Set both in the
  *           vmm_sleep_options of each vmm_pool_sleep() and vmm_pool_wake() of pools of this library. A sleep that fails
  *           calls the second one for what is awake again.
  * Takes:    what vmm_sleep_fn takes; context is ignored. Without the class they do nothing.
@@ -260,10 +261,10 @@ VMM_API vmm_status vmm_torch_snapshot_take(int device, const vmm_torch_snapshot 
 VMM_API void vmm_torch_snapshot_drop(const vmm_torch_snapshot *snapshot);
 
 /*
- * For vmmcache.Cache of the Python package: the deleter of a DLManagedTensor, and the destructor of the capsule that owns one
- * until a consumer takes it. They call the function that the structure's context points to, with the structure, and keep
- * an exception of Python that is on its way: ctypes alone loses it. Any thread, with or without Python's lock. Without Python
- * in the process they do nothing.
+ * For vmmcache.Cache of the Python package: the deleter of a DLManagedTensor, and the destructor of the capsule that
+ * owns one until a consumer takes it. They call the function that the structure's context points to, with the
+ * structure, and keep an exception of Python that is on its way: ctypes alone loses it. Any thread, with or without
+ * Python's lock. Without Python in the process they do nothing.
  */
 VMM_API void vmm_torch_dlpack_delete(void *managed);
 VMM_API void vmm_torch_dlpack_end(void *capsule);

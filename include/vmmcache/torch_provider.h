@@ -2,11 +2,12 @@
  * What libvmmcache_torch gives to an allocator class of PyTorch: one table of C functions.
  *
  * The class (src/torch/shim) is C++ and is compiled against the user's PyTorch. It uses the library through this table
- * only, so it needs no symbol of the library, and one library serves every PyTorch. vmm_torch_provider() returns the table.
+ * only, so it needs no symbol of the library, and one library serves every PyTorch. vmm_torch_provider() returns the
+ * table.
  *
- * Conventions are those of vmmcache.h: out-parameters are written on success only, and last_error() describes a failure.
- * Every function is thread-safe. A function that takes a device creates the device's cache if that is said, else it treats a
- * device without a cache as empty.
+ * Conventions are those of vmmcache.h: out-parameters are written on success only, and last_error() describes a
+ * failure. Every function is thread-safe. A function that takes a device creates the device's cache if that is said,
+ * else it treats a device without a cache as empty.
  */
 #ifndef VMMCACHE_TORCH_PROVIDER_H
 #define VMMCACHE_TORCH_PROVIDER_H
@@ -27,13 +28,13 @@ typedef int (*vmm_torch_reclaim_fn)(void);
 /* Receives each change of a device's cache: see vmm_listen(). Called with locks held: it must not call the library. */
 typedef void (*vmm_torch_watch_fn)(int device, const vmm_change *change);
 
-/* Says that a range of a pool is about to be unmapped by a sleep, or was mapped by a wake: see vmm_torch_unmapping(). Called
- * without locks. */
+/* Says that a range of a pool is about to be unmapped by a sleep, or was mapped by a wake: see vmm_torch_unmapping().
+ * Called without locks. */
 typedef void (*vmm_torch_sleep_fn)(int device, vmm_pool_id pool, uint64_t address, uint64_t bytes,
                                    int is_mapped);
 
-/* Says that the library has stored (change 1) or dropped (change -1) a copy of a number that vmm_torch_stack_fn returned.
- * The number begins with one copy. Called with locks held: it must not call the library. */
+/* Says that the library has stored (change 1) or dropped (change -1) a copy of a number that vmm_torch_stack_fn
+ * returned. The number begins with one copy. Called with locks held: it must not call the library. */
 typedef void (*vmm_torch_stack_use_fn)(uint64_t stack, int change);
 
 /* What history_start() records. See vmm_torch_history_start(). */
@@ -101,9 +102,9 @@ typedef struct vmm_torch_functions {
     vmm_status (*pool_leave)(int device, vmm_pool_id id);
     /* Number of uses; 0: there is no such pool. */
     uint64_t (*pool_uses)(int device, vmm_pool_id id);
-    /* Sets or clears vmm_pool_options.use_on_oom of an empty pool with one use. While it is set, the pool is one of the kind
-     * VMM_POOL_GENERAL: while it has one use only, its idle memory serves all requests of other pools; with more, such as
-     * graphs, its free memory serves those that would fail. ERR_INVALID_ARGUMENT: it is in use. */
+    /* Sets or clears vmm_pool_options.use_on_oom of an empty pool with one use. While it is set, the pool is one of the
+     * kind VMM_POOL_GENERAL: while it has one use only, its idle memory serves all requests of other pools; with more,
+     * such as graphs, its free memory serves those that would fail. ERR_INVALID_ARGUMENT: it is in use. */
     vmm_status (*pool_use_on_oom)(int device, vmm_pool_id id, int is_on);
     /* The same for vmm_pool_options.no_split, which cannot be cleared. */
     vmm_status (*pool_no_split)(int device, vmm_pool_id id);
@@ -120,8 +121,8 @@ typedef struct vmm_torch_functions {
 
     /* Writes a handle of the block that contains an address, and the address's offset in it. *handle_bytes: the room
      * for the handle (64), then its size. The handle is valid until the block is freed, and the same for each call. A
-     * thread of the library gives the memory to processes that have the handle. They can also access other blocks beside
-     * it: see vmm_config.shareable, which caches have by default. ERR_UNSUPPORTED: the device cannot share, or
+     * thread of the library gives the memory to processes that have the handle. They can also access other blocks
+     * beside it: see vmm_config.shareable, which caches have by default. ERR_UNSUPPORTED: the device cannot share, or
      * shareable is off. */
     vmm_status (*share)(const void *address, void *handle, size_t *handle_bytes,
                         uint64_t *offset_bytes);
@@ -149,7 +150,8 @@ typedef struct vmm_torch_functions {
 
     /* ---- Pools, continued ---- */
 
-    /* Gives an empty pool with one use a source: see vmm_pool_options.source. Its functions are called until pool_uses() is
+    /* Gives an empty pool with one use a source: see vmm_pool_options.source. Its functions are called until
+     * pool_uses() is
      * 0. A pool with live blocks stays after its last use, until they are freed and empty() or pool_trim() is called.
      * ERR_INVALID_ARGUMENT: it is in use. */
     vmm_status (*pool_source)(int device, vmm_pool_id id, const vmm_segment_source *source);

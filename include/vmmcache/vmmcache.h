@@ -620,14 +620,15 @@ typedef enum vmm_on_sleep {
 } vmm_on_sleep;
 
 /*
- * The functions of a source: see vmm_pool_options.source. The library calls them without locks, on the thread of the call
- * that needs or releases the memory, on several threads at once, and with vmm_config.decay_thread on a thread of its own.
- * They may call CUDA and every function of the library except vmm_destroy() and vmm_pool_destroy(). A request that `alloc`
- * makes of its own pool asks it again, without end. They must return, as all callbacks must.
+ * The functions of a source: see vmm_pool_options.source. The library calls them without locks, on the thread of the
+ * call that needs or releases the memory, on several threads at once, and with vmm_config.decay_thread on a thread of
+ * its own. They may call CUDA and every function of the library except vmm_destroy() and vmm_pool_destroy(). A request
+ * that `alloc` makes of its own pool asks it again, without end. They must return, as all callbacks must.
  *
- * alloc: returns a segment, which is memory of `bytes` bytes, a multiple of the granule (2 MiB), that the cache's device can
- *     use, at a multiple of 512; NULL: there is none. `stream` is that of the request, but the memory must be ready for work
- *     of every stream. During a capture it must not make calls that invalidate the capture
+ * alloc: returns a segment, which is memory of `bytes` bytes, a multiple of the granule (2 MiB), that the cache's
+ * device can
+ *     use, at a multiple of 512; NULL: there is none. `stream` is that of the request, but the memory must be ready for
+ *     work of every stream. During a capture it must not make calls that invalidate the capture
  *     (cudaThreadExchangeStreamCaptureMode() allows cudaMalloc()).
  * free: takes back a segment, and the size with which it was asked for. All work that used its blocks has ended.
  */
@@ -722,7 +723,8 @@ typedef struct vmm_pool_options {
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 }, 0, 0, 0, { NULL, NULL, NULL, 0 } }
+#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 }, \
+                                0, 0, 0, { NULL, NULL, NULL, 0 } }
 #else
 #define VMM_POOL_OPTIONS_INIT { .struct_size = sizeof(vmm_pool_options) }
 #endif
@@ -735,33 +737,30 @@ typedef struct vmm_pool_options {
  * Owns:     the cache. vmm_destroy() destroys the pools that are left.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or out; a wrong option; another pool has the user
- *           id), ERR_UNSUPPORTED (an option that this version does not know is set; source, and nvtx is on; shareable, and the
- *           device cannot share memory so far: the line names the step that failed),
- *           ERR_DEVICE_OOM (reserve_bytes of all pools exceed the limit of the cache or the device;
- *           VMM_SHARE_FABRIC, and the device has no granule left to try it),
- *           ERR_HOST_OOM, ERR_LOST.
+ *           id), ERR_UNSUPPORTED (an option that this version does not know is set; source, and nvtx is on; shareable,
+ *           and the device cannot share memory so far: the line names the step that failed), ERR_DEVICE_OOM
+ *           (reserve_bytes of all pools exceed the limit of the cache or the device; VMM_SHARE_FABRIC, and the device
+ *           has no granule left to try it), ERR_HOST_OOM, ERR_LOST.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options,
                                                  vmm_pool **out);
 
 /*
  * Does:     destroys a pool. The default pool adopts its live blocks, and its free memory once the
- *           work on it has ended. If the pool was retained or is of the kind GRAPH, graphs may have
- *           been launched on any stream: the call then waits for the device. During a capture it
- *           cannot wait; then vmm_pool_unroute() or vmm_wait() after the capture waits, or a
- *           request that would otherwise fail. A pool with a source gives all segments back, and waits for work on them.
+ *           work on it has ended. If the pool was retained or is of the kind GRAPH, graphs may have been launched on
+ *           any stream: the call then waits for the device. During a capture it cannot wait; then vmm_pool_unroute() or
+ *           vmm_wait() after the capture waits, or a request that would otherwise fail. A pool with a source gives all
+ *           segments back, and waits for work on them.
  * Takes:    adopt: 0 refuses a pool with live blocks.
  * Returns:  VMM_OK.
  * Threads:  any; no other call on the pool may be under way.
  * On failure: ERR_INVALID_ARGUMENT (not a pool; the default pool; a route or a push leads to it; it
- *           is retained; it has live blocks and adopt is 0; it sleeps and has live blocks, or freed
- *           ones that wait for streams; it goes to sleep or wakes; it has a source and live blocks, or a capture forbids to
- *           wait for the work on its memory): nothing has changed. With a source, ERR_DRIVER, ERR_LOST and ERR_HOST_OOM
- *           also leave the pool.
- *           ERR_DRIVER, ERR_LOST, ERR_HOST_OOM: the wait failed; the pool is destroyed, and a
- *           later call retries the wait. ERR_HOST_OOM also if a pool that sleeps could not release
- *           its chunks: nothing has changed. ERR_CORRUPTED (VMM_DEBUG_ON): a
- *           freed block was written to; the pool is destroyed.
+ *           is retained; it has live blocks and adopt is 0; it sleeps and has live blocks, or freed ones that wait for
+ *           streams; it goes to sleep or wakes; it has a source and live blocks, or a capture forbids to wait for the
+ *           work on its memory): nothing has changed. With a source, ERR_DRIVER, ERR_LOST and ERR_HOST_OOM also leave
+ *           the pool. ERR_DRIVER, ERR_LOST, ERR_HOST_OOM: the wait failed; the pool is destroyed, and a later call
+ *           retries the wait. ERR_HOST_OOM also if a pool that sleeps could not release its chunks: nothing has
+ *           changed. ERR_CORRUPTED (VMM_DEBUG_ON): a freed block was written to; the pool is destroyed.
  */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int adopt);
 
@@ -1001,7 +1000,8 @@ VMM_API vmm_status vmm_ticket_poll(vmm_ticket *ticket, int *done);
  * Does:     waits for the work of a ticket, and ends the ticket.
  * Returns:  what the work returned; vmm_last_error() has its line.
  * Threads:  any; one thread waits for a ticket, others may poll it meanwhile.
- * On failure: ERR_INVALID_ARGUMENT (not a ticket; another thread waits for it; called by a function of its sleep or wake).
+ * On failure: ERR_INVALID_ARGUMENT (not a ticket; another thread waits for it; called by a function of its sleep or
+ *           wake).
  */
 VMM_API vmm_status vmm_ticket_wait(vmm_ticket *ticket);
 
@@ -1055,8 +1055,8 @@ VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
  *           `alignment` is above 512. vmm_resize() does not keep the alignment.
  * Takes:    alignment, a power of two. Above the granule (2 MiB) the request may need as much more memory, which
  *           stays free for others.
- * Returns, Owns, Threads: as vmm_alloc_from(). Pushes and routes do not apply. During a capture: as vmm_alloc_from(). With
- *           VMM_DEBUG_ON, a block with an alignment above 512 has canaries and no guard page.
+ * Returns, Owns, Threads: as vmm_alloc_from(). Pushes and routes do not apply. During a capture: as vmm_alloc_from().
+ *           With VMM_DEBUG_ON, a block with an alignment above 512 has canaries and no guard page.
  * On failure: as vmm_alloc_from(); ERR_INVALID_ARGUMENT also if `alignment` is no power of two; ERR_UNSUPPORTED also if
  *           it is above the granule and the pool is shareable or has no_split, or above 512 and the pool has a source.
  */
@@ -1073,7 +1073,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc_aligned(vmm_pool *pool, size_t bytes,
  *           not.
  * Threads:  any.
  * On failure: ERR_ADDRESS_SPACE (see vmm_config.arena_bytes), ERR_INVALID_ARGUMENT (not a pool; NULL out; bytes is 0; a
- *           wrong unit; an unusable stream), ERR_UNSUPPORTED (with nvtx; the pool has a source), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
+ *           wrong unit; an unusable stream), ERR_UNSUPPORTED (with nvtx; the pool has a source), ERR_HOST_OOM,
+ *           ERR_DRIVER, ERR_LOST.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_t unit_bytes,
                                              vmm_stream stream, void **out);
@@ -1090,8 +1091,9 @@ VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_
  * Costs:    one create and one map for each new unit, and one set access for all that are adjacent.
  * Threads:  any.
  * On failure: ERR_DEVICE_OOM as vmm_alloc_from(), after the same attempts; ERR_UNKNOWN_POINTER (not such a block),
- *           ERR_INVALID_ARGUMENT (not whole units; beyond the block; NULL cache; with vmm_config.zero, the block's stream
- *           has ended; if a new stream has its handle, that one clears the memory), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
+ *           ERR_INVALID_ARGUMENT (not whole units; beyond the block; NULL cache; with vmm_config.zero, the block's
+ *           stream has ended; if a new stream has its handle, that one clears the memory), ERR_HOST_OOM, ERR_DRIVER,
+ *           ERR_LOST.
  */
 VMM_API vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes);
 
@@ -1104,8 +1106,8 @@ VMM_API vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t
  * Takes:    as vmm_commit().
  * Returns:  VMM_OK, also if the device is lost: the memory then stays until vmm_destroy().
  * Threads:  any.
- * On failure: ERR_UNKNOWN_POINTER (not a live block of vmm_reserve()), ERR_INVALID_ARGUMENT (not whole units; beyond the
- *           block; the block is pinned, or its pool is retained or of the kind GRAPH; NULL cache), ERR_HOST_OOM.
+ * On failure: ERR_UNKNOWN_POINTER (not a live block of vmm_reserve()), ERR_INVALID_ARGUMENT (not whole units; beyond
+ *           the block; the block is pinned, or its pool is retained or of the kind GRAPH; NULL cache), ERR_HOST_OOM.
  */
 VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes);
 
@@ -1124,10 +1126,10 @@ VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size
  *           vmm_decommit(). Nothing is copied.
  *
  *           These blocks are copied to a new one: those of up to 1 MiB; large ones that cannot grow in place and that
- *           vmm_record_stream() named, or whose pool is retained, of the kind GRAPH or has a source; all with debug mode, zero or nvtx.
- *           The old block is then freed, and waits for the streams of vmm_record_stream(), which do not go over to the
- *           new one. The new block is not taken from another stream's memory, where vmm_alloc() might find one
- *           before it fails. resize_copied_bytes counts what is copied.
+ *           vmm_record_stream() named, or whose pool is retained, of the kind GRAPH or has a source; all with debug
+ *           mode, zero or nvtx. The old block is then freed, and waits for the streams of vmm_record_stream(), which do
+ *           not go over to the new one. The new block is not taken from another stream's memory, where vmm_alloc()
+ *           might find one before it fails. resize_copied_bytes counts what is copied.
  * Takes:    ptr; bytes, above 0.
  * Returns:  VMM_OK and the block's address in *out, which may be ptr. out may be &ptr.
  * Threads:  any, while the block is live; no other call on the block may be under way.
@@ -1145,8 +1147,9 @@ VMM_API VMM_NODISCARD vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t 
 
 /*
  * Does:     gives a live block a name for reports: vmm_find() and vmm_walk() show it in vmm_item.name, a recording has
- *           it, and the log with the largest blocks that were not freed. The name ends with the block; vmm_resize() keeps it. It has no other
- *           effect: blocks without a name cost nothing, and one with a name is freed under its stream's lock.
+ *           it, and the log with the largest blocks that were not freed. The name ends with the block; vmm_resize()
+ *           keeps it. It has no other effect: blocks without a name cost nothing, and one with a name is freed under
+ *           its stream's lock.
  * Takes:    text; the first 63 bytes are copied. NULL removes the name.
  * Returns:  VMM_OK, also on a lost device and during a capture.
  * Threads:  any, while the block is live.
@@ -1171,9 +1174,10 @@ VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
  *
  *   vmm_pool_options.shareable: each block of the pool has chunks of its own, in whole granules (2 MiB), so an importer
  *       sees no other block. The pool neither gives idle memory to other pools nor takes theirs, and it reuses a freed
- *       block only for a request of the same size in granules. vmm_resize() copies such a block if it gets fewer granules.
- *   vmm_config.shareable: any block of the cache. Blocks lie as in any cache. An export shares all chunks that the block
- *       touches, so THE IMPORTER CAN READ AND WRITE OTHER BLOCKS THERE, as with cudaIpcGetMemHandle(): share with
+ *       block only for a request of the same size in granules. vmm_resize() copies such a block if it gets fewer
+ *       granules.
+ *   vmm_config.shareable: any block of the cache. Blocks lie as in any cache. An export shares all chunks that the
+ *       block touches, so THE IMPORTER CAN READ AND WRITE OTHER BLOCKS THERE, as with cudaIpcGetMemHandle(): share with
  *       processes that you trust.
  *
  * A block of vmm_reserve() cannot be exported.
@@ -1575,7 +1579,8 @@ typedef struct vmm_item {
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, NULL, { 0, 0 }, 0, 0, 0, 0, 0, "" }
+#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, NULL, { 0, 0 }, \
+                        0, 0, 0, 0, 0, "" }
 #else
 #define VMM_ITEM_INIT { .struct_size = sizeof(vmm_item) }
 #endif
@@ -1587,13 +1592,12 @@ typedef int (*vmm_visitor)(void *context, const vmm_item *item);
 
 /*
  * Does:     visits all mapped memory and every block in ascending order of addresses, each range of
- *           memory (VMM_ITEM_CHUNK) before the blocks that start in it. A block in a view has a
- *           range of its own, of exactly its size, or several, if only a part of it is asleep. Ranges do not overlap, and the sizes of those
- *           that are not asleep add up to reserved_bytes and imported_bytes; a chunk may be reported
- *           as several ranges. Memory that the driver refused to map or to take back is one range of
- *           each pool, waiting, at address 0. It visits each block of a slab on its own. A reserved block comes
- *           after the range at its start, or before its first range if there is no memory at its
- *           start.
+ *           memory (VMM_ITEM_CHUNK) before the blocks that start in it. A block in a view has a range of its own, of
+ *           exactly its size, or several, if only a part of it is asleep. Ranges do not overlap, and the sizes of those
+ *           that are not asleep add up to reserved_bytes and imported_bytes; a chunk may be reported as several ranges.
+ *           Memory that the driver refused to map or to take back is one range of each pool, waiting, at address 0. It
+ *           visits each block of a slab on its own. A reserved block comes after the range at its start, or before its
+ *           first range if there is no memory at its start.
  * Returns:  VMM_OK, also if the visitor ended the walk.
  * Threads:  any; other calls wait for this call.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).

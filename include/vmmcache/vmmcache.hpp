@@ -123,8 +123,8 @@ struct callbacks {
 };
 
 /*
- * The functions of a source of segments, as vmm_segment_source says; several threads may call them at once. One that throws
- * has no memory, or has taken the segment back; the cache keeps the exception.
+ * The functions of a source of segments, as vmm_segment_source says; several threads may call them at once. One that
+ * throws has no memory, or has taken the segment back; the cache keeps the exception.
  */
 struct segment_source {
     std::function<void *(std::size_t bytes, vmm_stream stream)> allocate;
@@ -514,8 +514,8 @@ class cache
     std::unique_ptr<detail::state> state_;
 };
 
-/* While it lives, vmm_alloc() of the thread that made it allocates from its pool. Destroy it on that thread, the last one
- * made first. */
+/* While it lives, vmm_alloc() of the thread that made it allocates from its pool. Destroy it on that thread, the last
+ * one made first. */
 class pool_push
 {
   public:
@@ -546,8 +546,8 @@ class pool
     {
         throw_on_error(vmm_pool_create(owner.get(), &options, &handle_));
     }
-    /* A pool whose memory is that of a source. Its blocks must not outlive it: if some do, the pool stays until the cache
-     * ends. */
+    /* A pool whose memory is that of a source. Its blocks must not outlive it: if some do, the pool stays until the
+     * cache ends. */
     pool(cache &owner, segment_source functions, vmm_pool_options options = make_pool_options())
         : owner_(owner.state_.get()),
           source_(new detail::source{ owner_, std::move(functions), nullptr })
@@ -581,8 +581,8 @@ class pool
             owner_->keep_source(std::move(source_));
     }
 
-    /* vmm_pool_destroy(). If the status is ERR_INVALID_ARGUMENT, nothing happened; else the pool is gone. One with a source
-     * is gone only on success. */
+    /* vmm_pool_destroy(). If the status is ERR_INVALID_ARGUMENT, nothing happened; else the pool is gone. One with a
+     * source is gone only on success. */
     void close(bool adopt = true)
     {
         vmm_status status = vmm_pool_destroy(handle_, adopt ? 1 : 0);

@@ -40,8 +40,8 @@ static inline uint64_t vmm__config_limit_bytes(const vmm_config *config)
     return config->limit_bytes == VMM_NO_LIMIT ? 0 : config->limit_bytes;
 }
 
-/* Reads the limit from the environment if the program sets none: VMM_LIMIT, else on cuda the limit of MPS. Call it after
- * opening the driver. ERR_INVALID_ARGUMENT, or the driver's error. */
+/* Reads the limit from the environment if the program sets none: VMM_LIMIT, else on cuda the limit of MPS. Call it
+ * after opening the driver. ERR_INVALID_ARGUMENT, or the driver's error. */
 vmm_status vmm__config_limit(struct driver *driver, vmm_config *config);
 
 /* The bytes that a text like "0=4G,1=2G" has for a device, which it names by ordinal or UUID; 0: none. */

@@ -24,8 +24,8 @@
 
 #define DEFAULT_ARENA_BYTES (UINT64_C(1) << 44)
 
-/* Reserved memory may exceed the peak of active memory by 1 % before the cache makes views. docs/results/footprint.md has
- * the measurements. */
+/* Reserved memory may exceed the peak of active memory by 1 % before the cache makes views. docs/results/footprint.md
+ * has the measurements. */
 enum { FOOTPRINT_PERMILLE = 10 };
 
 /* How often the library's thread polls in each decay_ms. */
@@ -43,7 +43,8 @@ static void device_lost(struct lost_listener *listener)
  * only after all other addresses, so it needs more of them. */
 enum { FIRST_DEVICES = 4, FIRST_DEVICES_DEBUG = 64 };
 
-/* The same for a driver whose addresses are backed at once, and with NVTX, which registers the whole arena as one heap. */
+/* The same for a driver whose addresses are backed at once, and with NVTX, which registers the whole arena as one
+ * heap. */
 enum { PLAIN_DEVICES = 2 };
 
 static struct memory_limits limits_choose(const vmm_config *config, const struct driver *driver)
@@ -296,7 +297,8 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
 }
 
 /* Refuses a call inside one of the cache's callbacks, which would continue to use the cache. If several threads destroy
- * the same cache, the registry lets one of them succeed; the others must not read the cache, which that thread frees. */
+ * the same cache, the registry lets one of them succeed; the others must not read the cache, which that thread
+ * frees. */
 static vmm_status destroy_begin(const vmm_cache *cache)
 {
     if (vmm__callback_is_in(cache, false) || vmm__callback_is_in(cache, true))

@@ -3,8 +3,8 @@
  * second and writes them to the segment (monitor/segment.h).
  *
  * The thread never waits for a call of the program, and calls only wait for it in vmm_create(), vmm_destroy(),
- * vmm_pool_create() and vmm_pool_destroy(), for microseconds: it takes neither the grow lock nor a lane's. So the figures
- * are right also while a request waits for the device. A figure that is read while it changes may be off until
+ * vmm_pool_create() and vmm_pool_destroy(), for microseconds: it takes neither the grow lock nor a lane's. So the
+ * figures are right also while a request waits for the device. A figure that is read while it changes may be off until
  * the next time. The fast path does not know of any of this.
  *
  * Owns: the segment, the thread and the list of published caches. Invariants:

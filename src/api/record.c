@@ -1,6 +1,6 @@
 /*
- * Calls that are recorded: see vmm_trace_start(). While a cache is recorded, SLOW_PATH_RECORDED keeps allocations
- * and frees from the fast paths of vmm_alloc() and vmm_free(); the fast paths here do the same, and record. Other frees are
+ * Calls that are recorded: see vmm_trace_start(). While a cache is recorded, SLOW_PATH_RECORDED keeps allocations and
+ * frees from the fast paths of vmm_alloc() and vmm_free(); the fast paths here do the same, and record. Other frees are
  * recorded where they are made, with the lock held under which the block becomes free.
  */
 #include "api/internal.h"

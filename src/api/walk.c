@@ -212,7 +212,8 @@ static uint64_t sleep_end(const struct vm *memory, struct range range)
     return vmm__min(address, range.end);
 }
 
-/* Visits a block in a view, and its memory as a chunk of its own. After a sleep that failed, only a part may be asleep. */
+/* Visits a block in a view, and its memory as a chunk of its own. After a sleep that failed, only a part may be
+ * asleep. */
 static void view_block_visit(struct walk *walk, const struct block *block)
 {
     const struct vm *memory = &walk->cache->vm;

@@ -86,7 +86,8 @@ struct vmm_cache {
     vmm_pressure_fn pressure; /* NULL: none */
     void *pressure_context;
     FILE *log_file; /* opened for VMM_LOG; NULL if not */
-    /* NULL: not in debug mode. In debug mode no lane is locked on the fast path, so that the fast path need not check. */
+    /* NULL: not in debug mode. In debug mode no lane is locked on the fast path, so that the fast path need not
+     * check. */
     struct debug *debug;
     const struct debug_view *debug_view;
     bool has_guard_pages; /* see grow/guard_page.h */
@@ -212,8 +213,8 @@ static inline void vmm__cache_called(struct vmm_cache *cache)
 void vmm__cache_lane_activate(struct vmm_cache *cache, struct lane *lane);
 
 /*
- * Locks a lane to allocate or free in it. The fast way succeeds if the lock is biased to the calling thread and the lane
- * is active, or the totals are shared. The slow way always succeeds.
+ * Locks a lane to allocate or free in it. The fast way succeeds if the lock is biased to the calling thread and the
+ * lane is active, or the totals are shared. The slow way always succeeds.
  */
 static inline bool vmm__cache_lane_lock_fast(struct vmm_cache *cache, struct lane *lane)
 {

@@ -10,7 +10,8 @@ static vmm_status broken(const char *what)
     return vmm__error(VMM_ERR_INTERNAL, "%s", what);
 }
 
-/* The pool after another one: the default pool is the first, then come that of imported memory and those of the list. */
+/* The pool after another one: the default pool is the first, then come that of imported memory and those of the
+ * list. */
 static const struct pool *pool_after(const struct vmm_cache *cache, const struct pool *pool)
 {
     if (pool == &cache->pool)

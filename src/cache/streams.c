@@ -24,8 +24,8 @@ static bool is_open(const struct lane *lane, vmm_stream stream)
     return lane->stream == stream && !vmm__timeline_has_ended(&lane->timeline);
 }
 
-/* Settles a lane and begins a new epoch, so that a wait for the device covers all that was freed before. Leaves lanes of
- * retained pools alone. */
+/* Settles a lane and begins a new epoch, so that a wait for the device covers all that was freed before. Leaves lanes
+ * of retained pools alone. */
 static void lane_settle(struct lane *lane)
 {
     vmm__lane_lock(lane);

@@ -28,8 +28,8 @@ static void counter_subtract(_Atomic uint64_t *counter, uint64_t amount)
     atomic_fetch_sub_explicit(counter, amount, memory_order_relaxed);
 }
 
-/* Enforces D5. Only calls that ask for memory may report DEVICE_OOM, and only reserve may report ADDRESS_SPACE: from any
- * other call, freeing memory would not help the caller, so the status becomes ERR_DRIVER. An open device exists, so
+/* Enforces D5. Only calls that ask for memory may report DEVICE_OOM, and only reserve may report ADDRESS_SPACE: from
+ * any other call, freeing memory would not help the caller, so the status becomes ERR_DRIVER. An open device exists, so
  * NO_DEVICE becomes ERR_DRIVER as well. */
 static vmm_status status_normalize(enum driver_call call, vmm_status status)
 {

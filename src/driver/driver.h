@@ -30,12 +30,11 @@
  *  D4. if has_aliases, one handle can be mapped at several addresses at once. All of them show the
  *      same bytes in stream order, and unmapping one leaves the others as they are;
  *  D5. each failure has its own status: device memory (ERR_DEVICE_OOM; create, map, access,
- *      share_import, fabric_check and fabric_import only), addresses (ERR_ADDRESS_SPACE; reserve
- *      only), host memory (ERR_HOST_OOM), a lost context (ERR_LOST), a destroyed stream (ERR_INVALID_ARGUMENT;
- *      event_record, stream_wait, capturing and work; with cuda only if CUDA detects it), sharing
- *      without has_sharing (ERR_UNSUPPORTED; create, share_import, fabric_check and fabric_import
- *      only), everything else (ERR_DRIVER). Each failure sets the vmm__error() line, which names the call and, for cuda,
- *      the native error code;
+ *      share_import, fabric_check and fabric_import only), addresses (ERR_ADDRESS_SPACE; reserve only), host memory
+ *      (ERR_HOST_OOM), a lost context (ERR_LOST), a destroyed stream (ERR_INVALID_ARGUMENT; event_record, stream_wait,
+ *      capturing and work; with cuda only if CUDA detects it), sharing without has_sharing (ERR_UNSUPPORTED; create,
+ *      share_import, fabric_check and fabric_import only), everything else (ERR_DRIVER). Each failure sets the
+ *      vmm__error() line, which names the call and, for cuda, the native error code;
  *  D6. any thread may call any operation;
  *  D7. if has_sharing, an exported descriptor stands for the whole memory of one handle and for no
  *      other memory. It is closed on exec. share_import refuses a descriptor of anything else, and
@@ -86,8 +85,8 @@ struct driver_piece {
  *   reserve      reserves addresses, aligned to the granule: at `hint` if that range is free and the driver supports
  *                hints, otherwise anywhere. `hint` is a multiple of the granule, or 0 for none. ERR_ADDRESS_SPACE if no
  *                range is available.
- *   create       physical memory. ERR_DEVICE_OOM if the device has none left. Only a handle with a reach can be exported;
- *                each call on one costs more, and host needs a file descriptor for it.
+ *   create       physical memory. ERR_DEVICE_OOM if the device has none left. Only a handle with a reach can be
+ *                exported; each call on one costs more, and host needs a file descriptor for it.
  *   map          the mapping is inaccessible until access().
  */
 #define VMM_DRIVER_MEMORY_MAP(X, P, A)                                                             \
@@ -107,13 +106,13 @@ struct driver_piece {
  *   share_export   a new descriptor, which the caller closes, also after it sent it to another process. The handle can
  *                  be exported again.
  *   share_import   a handle for the memory behind a descriptor, which stays the caller's. `bytes` is the size that the
- *                  exporter's handle has. The memory may be another device's if this device and its peers can access it.
- *                  It does not count as memory of this device. sim: only from a sim driver of the same process, and
+ *                  exporter's handle has. The memory may be another device's if this device and its peers can access
+ *                  it. It does not count as memory of this device. sim: only from a sim driver of the same process, and
  *                  while a handle for the memory exists.
- *   fabric_check   whether handles can be created with VMM_SHARE_FABRIC: ERR_UNSUPPORTED names the failed step. cuda tries
- *                  all steps with a granule, so ask seldom.
- *   fabric_export, fabric_import   the same as share_export and share_import. host: the importer is a process of the same
- *                  machine and user, and the exporter's handle exists.
+ *   fabric_check   whether handles can be created with VMM_SHARE_FABRIC: ERR_UNSUPPORTED names the failed step. cuda
+ *                  tries all steps with a granule, so ask seldom.
+ *   fabric_export, fabric_import   the same as share_export and share_import. host: the importer is a process of the
+ *                  same machine and user, and the exporter's handle exists.
  *   share_release  ends an imported handle, as release ends a created one.
  *   pin            lets copies between device and host memory run at full speed and without the host. Memory that is
  *                  pinned when the device is lost needs no unpin. sim knows the contents that save put into pinned
@@ -160,14 +159,14 @@ struct driver_piece {
  * Contents of memory, in stream order.
  *
  *   copy         from device to device.
- *   clear        sets every byte of the range to `value`. On a stream under capture the clear becomes part of the graph.
- *                host: the bytes are written before the call returns, after all earlier work of the stream, during a
- *                capture after that of all streams; the program may then use them without the stream.
+ *   clear        sets every byte of the range to `value`. On a stream under capture the clear becomes part of the
+ *                graph. host: the bytes are written before the call returns, after all earlier work of the stream,
+ *                during a capture after that of all streams; the program may then use them without the stream.
  *   read         reads ranges of device memory; blocks the host until the copies are complete. Not allowed on a stream
  *                under capture. sim knows the contents only of cleared memory; for other contents it returns bytes that
  *                are not 0 and have the upper bit clear.
- *   save, load   copy ranges of device memory to pinned host memory, and back; neither waits for the copies. Not allowed
- *                on a stream under capture.
+ *   save, load   copy ranges of device memory to pinned host memory, and back; neither waits for the copies. Not
+ *                allowed on a stream under capture.
  */
 #define VMM_DRIVER_CONTENTS_MAP(X, P, A)                                                           \
     X(copy, (P, uint64_t to, uint64_t from, uint64_t bytes, vmm_stream stream),                    \
@@ -184,14 +183,14 @@ struct driver_piece {
 /*
  * Work for tests and tools, in stream order; the call returns before the work runs.
  *
- *   fill, check  fill writes a pattern derived from `word` and the place within the block; check compares, and adds each
- *                place that differs to the count of mismatches(). cuda processes every word; host processes one word in
- *                each 512 bytes (the smallest block) near a block's ends and in each page between; sim has no memory and
- *                checks its shadow instead: which block was last filled there, that the addresses are mapped with
- *                access, and that the work is ordered after earlier work there.
+ *   fill, check  fill writes a pattern derived from `word` and the place within the block; check compares, and adds
+ *                each place that differs to the count of mismatches(). cuda processes every word; host processes one
+ *                word in each 512 bytes (the smallest block) near a block's ends and in each page between; sim has no
+ *                memory and checks its shadow instead: which block was last filled there, that the addresses are
+ *                mapped with access, and that the work is ordered after earlier work there.
  *   delay        work that takes `ns` nanoseconds of the driver's clock, measured from the end of the previous work on
- *                its stream. On sim it ends when the clock, the sum of modelled costs, reaches that time; work submitted
- *                later on any stream ends after it, as always on sim.
+ *                its stream. On sim it ends when the clock, the sum of modelled costs, reaches that time; work
+ *                submitted later on any stream ends after it, as always on sim.
  */
 #define VMM_DRIVER_WORK_MAP(X, P, A)                                                               \
     X(fill, (P, uint64_t address, uint64_t bytes, uint32_t word, vmm_stream stream),               \

@@ -20,7 +20,8 @@ struct pins {
     struct pin *first;
 };
 
-/* Records the range in `pin` and lists it. Fails, with a line, if the range is empty, wraps, or overlaps a pinned one. */
+/* Records the range in `pin` and lists it. Fails, with a line, if the range is empty, wraps, or overlaps a pinned
+ * one. */
 vmm_status vmm__pins_add(struct pins *pins, struct pin *pin, const void *host, uint64_t bytes);
 
 /* Takes the record of exactly this range off the list. Returns NULL, with a line, if there is none. */

@@ -230,8 +230,8 @@ vmm_status vmm__heap_take_edge(struct heap *heap, struct block *block, uint64_t 
     return VMM_OK;
 }
 
-/* In a small heap, large blocks come from the high end of a free block and small ones from the
- * low end: different sizes tend to have different lifetimes, and must not mix. Large is a quarter of the largest size. */
+/* In a small heap, large blocks come from the high end of a free block and small ones from the low end: different sizes
+ * tend to have different lifetimes, and must not mix. Large is a quarter of the largest size. */
 enum { HIGH_END_BYTES = 256 << 10 };
 
 vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)

@@ -94,7 +94,8 @@ struct heap {
     _Alignas(64) struct lane *lane;
     uint64_t bytes;                   /* of its extents; changes under the grow lock */
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
-    /* Where the heap, or one that shares its home, last grew into unused addresses; 0: never. The grow lock guards it. */
+    /* Where the heap, or one that shares its home, last grew into unused addresses; 0: never. The grow lock guards
+     * it. */
     uint64_t *home_end;
     uint64_t own_home_end;
     /* Free runs of those places: see lane/views.h; NULL: it never had any. */

@@ -76,7 +76,8 @@ struct lane {
     _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
     uint64_t serial;          /* never reused */
     _Atomic bool is_watched;  /* its counters are flushed at each large change */
-    /* All lanes of the cache, in order of creation. Atomic, as lanes.first is: a thread may read the list without a lock. */
+    /* All lanes of the cache, in order of creation. Atomic, as lanes.first is: a thread may read the list without a
+     * lock. */
     _Atomic(struct lane *) next;
     _Atomic(struct lane *) next_in_bucket; /* see pool.h; the grow lock guards all links below */
     struct map_node by_stream; /* its key is the stream; in lanes.closed or lanes.pooled_streams */
@@ -151,8 +152,8 @@ static inline bool vmm__lane_may_give(const struct lane *from, const struct lane
            (is_one_pool || (vmm__pool_shares(from->pool) && vmm__pool_shares(to->pool)));
 }
 
-/* Whether a timeline is of the lane's stream, which has one in each pool that it uses. After the lane's stream is closed,
- * the same handle names another stream. */
+/* Whether a timeline is of the lane's stream, which has one in each pool that it uses. After the lane's stream is
+ * closed, the same handle names another stream. */
 static inline bool vmm__lane_is_of(const struct lane *lane, const struct timeline *timeline)
 {
     if (timeline == &lane->timeline)
@@ -203,8 +204,8 @@ static inline vmm_status vmm__lane_take_locked(struct lane *lane, uint64_t bytes
 vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t skip_bytes,
                                        uint64_t bytes, void **out);
 
-/* Allocates block_bytes, or an object, at an address of a heap. VMM__NOT_FOUND if no such block begins there; VMM__NO_FIT if
- * some of its bytes are not free; ERR_HOST_OOM. */
+/* Allocates block_bytes, or an object, at an address of a heap. VMM__NOT_FOUND if no such block begins there;
+ * VMM__NO_FIT if some of its bytes are not free; ERR_HOST_OOM. */
 vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t address,
                                   uint64_t bytes, uint64_t block_bytes);
 

@@ -1,14 +1,14 @@
 /*
  * Magazines: what threads free without the lock of a lane that several threads use (Bonwick and Adams, "Magazines and
  * Vmem", USENIX ATC 2001). A lane has none until threads have waited for its lock. Then it has a fixed number, and
- * lists its blocks in the live table (lane/live_table.h). Each thread uses one, by the number of its slot, or one of the
- * next.
+ * lists its blocks in the live table (lane/live_table.h). Each thread uses one, by the number of its slot, or one of
+ * the next.
  *
  * A thread that cannot lock the lane on the fast path claims the entry of the block that it frees, and keeps the entry
  * in its magazine. An allocation of exactly as many bytes releases a kept entry: the block is live again. A magazine
- * that keeps enough is pending: a thread that allocates moves its blocks to its own magazine, and so does the bias owner
- * of the lane's lock, or drains it. A request that finds no free block drains all. vmm__lane_lock() closes and drains all
- * magazines. Code that grows, reuses or trims memory therefore never sees a kept block.
+ * that keeps enough is pending: a thread that allocates moves its blocks to its own magazine, and so does the bias
+ * owner of the lane's lock, or drains it. A request that finds no free block drains all. vmm__lane_lock() closes and
+ * drains all magazines. Code that grows, reuses or trims memory therefore never sees a kept block.
  *
  * A kept block gets its epoch when it is drained. That is late enough: the drain sees, through the magazine's lock, all
  * that happened before the free, and the event for the epoch is recorded after the drain. So the event covers the work
@@ -21,8 +21,8 @@
  *     allocating the block;
  *  2. `taken` holds what was allocated from the magazine since it was last added to the lane's counters.
  * Called by: the lane module, src/cache. Locks: each magazine has a lock, after the lane's lock and before its
- * timeline's. Threads only try it, but for vmm__lane_lock(), which holds all of them until vmm__lane_unlock(). Functions
- * that end in _locked expect the lane's lock.
+ * timeline's. Threads only try it, but for vmm__lane_lock(), which holds all of them until vmm__lane_unlock().
+ * Functions that end in _locked expect the lane's lock.
  */
 #ifndef VMM_LANE_MAGAZINE_H
 #define VMM_LANE_MAGAZINE_H
@@ -62,8 +62,8 @@ void vmm__magazines_fini(struct lane *lane);
 /*
  * Allocate and free in the calling thread's magazine. False if the lane has none, if the thread has no slot or its fast
  * path is disabled (in a child of fork(), and in functions of the program that the library calls with locks held), if
- * another thread has locked the magazine, or if it keeps enough; and if no block of exactly `bytes` is kept, or the one at
- * the address is not listed. *frees: the count of frees before this one.
+ * another thread has locked the magazine, or if it keeps enough; and if no block of exactly `bytes` is kept, or the one
+ * at the address is not listed. *frees: the count of frees before this one.
  */
 bool vmm__magazine_take(struct lane *lane, uint64_t bytes, void **out);
 bool vmm__magazine_give(struct lane *lane, uint64_t address, uint64_t *frees);

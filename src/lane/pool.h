@@ -25,8 +25,8 @@ struct lane_table {
     unsigned bits;
 };
 
-/* Streams that the table of a pool finds at the first look, as a power of 2. The pages of a table are made as streams use
- * them. */
+/* Streams that the table of a pool finds at the first look, as a power of 2. The pages of a table are made as streams
+ * use them. */
 enum { POOL_TABLE_BITS = 16 };
 
 enum { POOL_NAME_BYTES = 64 };

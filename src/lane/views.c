@@ -482,8 +482,8 @@ void vmm__views_leave(struct heap *heap, uint64_t address, uint64_t bytes)
 
 /* ---- Chunks that change heaps ------------------------------------------------------------------- */
 
-/* Idle chunks at consecutive homes that change from one heap to another. Each step is done for all of their places before
- * the next one begins. */
+/* Idle chunks at consecutive homes that change from one heap to another. Each step is done for all of their places
+ * before the next one begins. */
 struct hand {
     struct heap *from;
     struct heap *to;

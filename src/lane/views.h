@@ -1,7 +1,7 @@
 /*
  * Views: rows of further mappings of chunks, at consecutive addresses. A request that fits in no free block is served
- * from a free run of a view: the free tail of one chunk, idle chunks, and the free head of another. The bytes stay where
- * they are; only their addresses are new.
+ * from a free run of a view: the free tail of one chunk, idle chunks, and the free head of another. The bytes stay
+ * where they are; only their addresses are new.
  *
  * A place is one further mapping of one chunk. Places that touch and have the same view number form a row. A barrier is
  * a place whose chunk is not idle, or that is forced: it is the first of its row, or the place before it belongs to
@@ -9,22 +9,23 @@
  * them names it, and all of its chunks belong to one heap. Its parts are
  *     the free tail of the barrier's chunk + the idle chunks behind it + the free head of the next barrier's chunk.
  *
- * A block in a view occupies blocks of the extents, its pieces, one for each chunk under it. vmm_free() frees the pieces
- * and stamps them and the places; the row stays for the next request. A retained pool keeps its places, too.
+ * A block in a view occupies blocks of the extents, its pieces, one for each chunk under it. vmm_free() frees the
+ * pieces and stamps them and the places; the row stays for the next request. A retained pool keeps its places, too.
  *
  * Owns: the table of places, the barriers, and each large heap's index of runs. Invariants:
- *  1. places[g].chunk is the id of the chunk that is mapped at the place which starts at granule g, while the place is in
- *     a row; 0: no such place. The directory has the chunk's heap at each granule of the place;
+ *  1. places[g].chunk is the id of the chunk that is mapped at the place which starts at granule g, while the place is
+ *     in a row; 0: no such place. The directory has the chunk's heap at each granule of the place;
  *  2. the bit of granule g is set exactly if g is a barrier;
- *  3. the `run` of a barrier's place has the size of its run; a heap's index of runs has exactly those with an idle chunk
- *     behind the barrier, or with a tail and a head;
+ *  3. the `run` of a barrier's place has the size of its run; a heap's index of runs has exactly those with an idle
+ *     chunk behind the barrier, or with a tail and a head;
  *  4. free_head_bytes and free_tail_bytes of each chunk that has a place, and is not marked, are the free bytes at its
  *     ends; 2 and 3 hold for these bytes;
  *  5. a place's users are the blocks in views that lie over it; a heap's occupied_bytes are the bytes of its blocks in
  *     views;
  *  6. two rows are at least one granule apart, and a view has a chunk at most once;
- *  7. left is the place of the same view that ends where a place starts, first leads from the last granule of a place to
- *     its first one, and the list of ends has exactly the first and last places of rows, with their heaps and chunks;
+ *  7. left is the place of the same view that ends where a place starts, first leads from the last granule of a place
+ *     to its first one, and the list of ends has exactly the first and last places of rows, with their heaps and
+ *     chunks;
  *  8. a heap's view_chunks is the number of its chunks that have places;
  *  9. a chunk's view_bits has the bits of the views in which it has a place, and no others.
  * Called by: the lane module, and src/cache to add and remove places. Locks: the lock of the chunk's lane guards its
@@ -162,16 +163,16 @@ static inline void vmm__views_note(struct heap *heap, uint64_t address, uint64_t
         vmm__views_mark(heap, address, bytes);
 }
 
-/* Measures the marked chunks, and puts their runs into the index with their new sizes. vmm__lane_lock() and each search of
- * the runs do this. A lane that was locked without vmm__lane_lock() may have marked chunks. */
+/* Measures the marked chunks, and puts their runs into the index with their new sizes. vmm__lane_lock() and each search
+ * of the runs do this. A lane that was locked without vmm__lane_lock() may have marked chunks. */
 void vmm__views_update(struct heap *heap);
 
 /* Free chunks were attached to the heap, or are about to be detached; they may have places. */
 void vmm__views_enter(struct heap *heap, uint64_t address, uint64_t bytes);
 void vmm__views_leave(struct heap *heap, uint64_t address, uint64_t bytes);
 
-/* Idle chunks of a heap, at consecutive homes, change to another heap of the same kind, with their places. `epoch` is of
- * that heap's timeline: a stamp for the places. The caller holds the locks of both lanes and the grow lock. */
+/* Idle chunks of a heap, at consecutive homes, change to another heap of the same kind, with their places. `epoch` is
+ * of that heap's timeline: a stamp for the places. The caller holds the locks of both lanes and the grow lock. */
 void vmm__views_hand(struct heap *from, struct heap *to, uint64_t address, uint64_t bytes,
                      uint64_t epoch);
 

@@ -1,6 +1,6 @@
 /*
- * The segment of this process: the file that vmmtop reads. It is written with pwrite(), never mapped: a full or cut file
- * then fails a call, and does not end the program with a signal.
+ * The segment of this process: the file that vmmtop reads. It is written with pwrite(), never mapped: a full or cut
+ * file then fails a call, and does not end the program with a signal.
  *
  * Owns: the file, and its removal. Invariants:
  *  1. the file has mode 0600, and was made by this process;
@@ -20,8 +20,8 @@ struct segment {
     char path[SEGMENT_PATH_BYTES];
 };
 
-/* Makes the segment in a folder. Replaces one that an earlier process with this pid left there. ERR_INVALID_ARGUMENT: it
- * cannot be made; the line says why. */
+/* Makes the segment in a folder. Replaces one that an earlier process with this pid left there. ERR_INVALID_ARGUMENT:
+ * it cannot be made; the line says why. */
 vmm_status vmm__segment_open(struct segment *segment, const char *folder);
 
 /* Writes what the head describes, and completes the head. False: it could not be written, errno says why; a reader sees

@@ -74,7 +74,8 @@ typedef CUresult preload_proc_address_v1(const char *symbol, void **found, int v
     X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, PRELOAD_LEGACY) \
     X(cuDeviceGetMemPool, cuDeviceGetMemPool, "cuDeviceGetMemPool", 11020, PRELOAD_LEGACY)         \
     X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", 11020, PRELOAD_LEGACY) \
-    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 10010, PRELOAD_LEGACY) \
+    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode,                           \
+      "cuThreadExchangeStreamCaptureMode", 10010, PRELOAD_LEGACY)                                    \
     X(cuEventCreate, cuEventCreate, "cuEventCreate", 2000, PRELOAD_LEGACY)                         \
     X(cuEventDestroy_v2, cuEventDestroy_v2, "cuEventDestroy", 4000, PRELOAD_LEGACY)                \
     X(cuEventRecord, cuEventRecord, "cuEventRecord", 2000, PRELOAD_LEGACY)                         \

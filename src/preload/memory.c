@@ -294,8 +294,8 @@ static bool block_free_after(struct preload_block *block, CUstream stream)
     return status != VMM_ERR_DRIVER && status != VMM_ERR_HOST_OOM;
 }
 
-/* A stream that the cache cannot know: another context's, or the thread's own default stream. If no event can be recorded
- * there, waits for the stream. */
+/* A stream that the cache cannot know: another context's, or the thread's own default stream. If no event can be
+ * recorded there, waits for the stream. */
 static CUresult block_free_after_unknown(const struct preload_real *real,
                                          struct preload_block *block, CUstream stream)
 {

@@ -1,10 +1,10 @@
 /*
  * How programs find libcuda's functions: see preload.h.
  *
- * A program that is linked to libcuda finds the replacements by itself, because LD_PRELOAD comes first. The CUDA runtime
- * and most bindings open libcuda and ask dlsym() for cuGetProcAddress(), and that for everything else: so both are
- * replaced. Each asks the original first, and answers with a replacement only where that found the very function which
- * is replaced.
+ * A program that is linked to libcuda finds the replacements by itself, because LD_PRELOAD comes first. The CUDA
+ * runtime and most bindings open libcuda and ask dlsym() for cuGetProcAddress(), and that for everything else: so both
+ * are replaced. Each asks the original first, and answers with a replacement only where that found the very function
+ * which is replaced.
  */
 #define _GNU_SOURCE
 #include "preload/preload.h"

@@ -1,9 +1,9 @@
 /*
- * What the provider knows of the blocks that it allocated: PyTorch frees a block by its address alone, and a search in the
- * caches would wait for requests of other threads.
+ * What the provider knows of the blocks that it allocated: PyTorch frees a block by its address alone, and a search in
+ * the caches would wait for requests of other threads.
  *
- * Owns: a note for each block, in parts by address, so that threads seldom meet. Without host memory a block has no note.
- * Called by: provider. Locks: each part's own, a leaf.
+ * Owns: a note for each block, in parts by address, so that threads seldom meet. Without host memory a block has no
+ * note. Called by: provider. Locks: each part's own, a leaf.
  */
 #ifndef VMM_TORCH_BLOCKS_H
 #define VMM_TORCH_BLOCKS_H

@@ -1,6 +1,6 @@
 /*
- * Exceptions of Python that are on their way while a destructor calls the library: ctypes loses them when the library then
- * calls a function of Python.
+ * Exceptions of Python that are on their way while a destructor calls the library: ctypes loses them when the library
+ * then calls a function of Python.
  *
  * Owns: the addresses of functions of Python, found once. Without Python in the process nothing here does anything.
  * Called by: record, any thread. Locks: none.

@@ -3,8 +3,8 @@
  *
  * Owns: a list of PyTorch's pools and of the pools of tags, and for each thread the regions that it is in. Invariants:
  *  1. a tag has at most two pools on a device: one whose contents a sleep keeps, and one whose contents it discards;
- *  2. a thread's regions are what it pushed (vmm_pool_push), in this order. A route that begins inside a region is pushed
- *     too, since a push comes before every route: a capture must get memory of its graph's pool.
+ *  2. a thread's regions are what it pushed (vmm_pool_push), in this order. A route that begins inside a region is
+ *     pushed too, since a push comes before every route: a capture must get memory of its graph's pool.
  * Called by: pools, provider, and the program through vmmcache/torch.h. Locks: `members_lock`, a leaf, guards the list.
  */
 #ifndef VMM_TORCH_REGIONS_H
@@ -28,8 +28,8 @@ vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id,
 /* The settings of a pool of PyTorch. */
 struct torch_pool_settings vmm__torch_region_settings(const vmm_pool *pool);
 
-/* Has a pool destroyed later that cannot be destroyed because it sleeps, or has a source and live blocks. False if neither
- * is so. */
+/* Has a pool destroyed later that cannot be destroyed because it sleeps, or has a source and live blocks. False if
+ * neither is so. */
 bool vmm__torch_region_defer(const vmm_pool *pool);
 
 /* Destroys the pools that PyTorch has ended, except those that cannot be destroyed yet. */

@@ -133,8 +133,8 @@ vmm_status vmm__torch_share_open(const void *handle, size_t handle_bytes, int or
 
 /* ---- Close ---------------------------------------------------------------------------------- */
 
-/* Waits for all work of the device, also of streams that the cache has never seen, unless a capture is under way: the end
- * of a pool of graphs does so. */
+/* Waits for all work of the device, also of streams that the cache has never seen, unless a capture is under way: the
+ * end of a pool of graphs does so. */
 static vmm_status device_wait(vmm_cache *cache)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;

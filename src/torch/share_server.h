@@ -1,6 +1,6 @@
 /*
- * A thread that gives other processes the blocks which this process shares. It starts with the first share and runs until
- * the process ends.
+ * A thread that gives other processes the blocks which this process shares. It starts with the first share and runs
+ * until the process ends.
  *
  * Owns: the thread, the socket that listens, the connections. Invariants:
  *  1. a connection that has not sent its request after PEER_SECONDS, or makes room for a newer one, is closed;

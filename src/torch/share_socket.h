@@ -5,8 +5,8 @@
  *   importer -> exporter         a request with the token
  *   exporter -> importer         an answer; then, if it is SHARE_GRANTED, what vmm_share_send() sends
  *
- * The socket is a Unix socket in the abstract namespace, with a random name. Each side checks that the other is of the same
- * user, and waits for it a bounded time. All structures have fixed sizes and no padding, and are sent as they are.
+ * The socket is a Unix socket in the abstract namespace, with a random name. Each side checks that the other is of the
+ * same user, and waits for it a bounded time. All structures have fixed sizes and no padding, and are sent as they are.
  *
  * Owns: nothing; the caller closes the sockets. Called by: share, shared_blocks, share_server. Locks: none.
  */
@@ -72,8 +72,8 @@ bool vmm__share_peer_is_own(int socket);
 /* Makes the socket wait PEER_SECONDS at most for each part that is sent or received. Returns whether it will. */
 bool vmm__share_wait_bound(int socket);
 
-/* Send and receive a structure as a whole. ERR_INVALID_ARGUMENT: the other side has ended; ERR_DRIVER: it is too slow, or
- * the socket has failed. */
+/* Send and receive a structure as a whole. ERR_INVALID_ARGUMENT: the other side has ended; ERR_DRIVER: it is too slow,
+ * or the socket has failed. */
 vmm_status vmm__share_bytes_send(int socket, const void *bytes, size_t count);
 vmm_status vmm__share_bytes_receive(int socket, void *bytes, size_t count);
 

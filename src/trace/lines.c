@@ -39,7 +39,8 @@ vmm_status vmm__lines_open(struct lines *lines, const char *path)
     return VMM_OK;
 }
 
-/* Says at the end of the file why no more follows, in place of the last page: without this line the file would look whole. */
+/* Says at the end of the file why no more follows, in place of the last page: without this line the file would look
+ * whole. */
 static void failure_write(struct lines *lines)
 {
     char line[LINE_MOST];

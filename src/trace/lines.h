@@ -1,7 +1,7 @@
 /*
  * A file of lines. It can be read at any moment, also after the program was killed: no line crosses a boundary of
- * LINES_PAGE bytes, so a write that is cut short, which happens at the boundary of a page, ends with a whole line. Empty
- * lines fill the rest of a page.
+ * LINES_PAGE bytes, so a write that is cut short, which happens at the boundary of a page, ends with a whole line.
+ * Empty lines fill the rest of a page.
  *
  * Owns: the file and a buffer. Invariants:
  *  1. the file has `offset` bytes and ends with a whole line;
@@ -25,8 +25,8 @@ struct lines {
     char buffer[LINES_BYTES];
 };
 
-/* Opens a file for one writer, and empties it. VMM__IN_USE: another recording writes it. ERR_INVALID_ARGUMENT: it cannot
- * be written; the line says why. */
+/* Opens a file for one writer, and empties it. VMM__IN_USE: another recording writes it. ERR_INVALID_ARGUMENT: it
+ * cannot be written; the line says why. */
 vmm_status vmm__lines_open(struct lines *lines, const char *path);
 
 /* Passes all lines to the system. */

@@ -1,7 +1,7 @@
 /*
  * The recorder of a cache: threads push events into a ring, and a thread of the library writes them to a file, each
- * second and whenever a quarter of the ring has filled up. A thread that finds the ring full waits for the writer, which
- * takes none of the cache's locks.
+ * second and whenever a quarter of the ring has filled up. A thread that finds the ring full waits for the writer,
+ * which takes none of the cache's locks.
  *
  * The order of events is the order of the changes, because a free is pushed before another thread can allocate the
  * memory (with the lock of the lane or magazine held), and an allocation after it was made.
@@ -9,7 +9,8 @@
  * Owns: the ring, the writer and its thread. Invariants:
  *  1. events are written only from open to close; those that come later are dropped;
  *  2. the recorder lives until the cache ends, so a thread that has found it may still push.
- * Called by: lane, cache, api. Locks: `lock`, a leaf, guards the writer; so push may be called with any lock but a leaf.
+ * Called by: lane, cache, api. Locks: `lock`, a leaf, guards the writer; so push may be called with any lock but a
+ * leaf.
  */
 #ifndef VMM_TRACE_RECORDER_H
 #define VMM_TRACE_RECORDER_H

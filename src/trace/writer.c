@@ -45,8 +45,8 @@ static char *put_text(char *at, const char *text)
     return at + bytes;
 }
 
-/* The digits of a number below 10^8, from its first byte on, without a step for each: in parallel, halves become pairs and
- * pairs become digits. */
+/* The digits of a number below 10^8, from its first byte on, without a step for each: in parallel, halves become pairs
+ * and pairs become digits. */
 static uint64_t digits_of(uint64_t number)
 {
     uint64_t halves = number / 10000 | number % 10000 << 32;

@@ -32,8 +32,8 @@ static vmm_status mapping_drop(struct vm *vm, const struct chunk *chunk, uint64_
                              vmm__chunk_bytes(vm, chunk));
 }
 
-/* Maps a chunk with access at its mappings before `end`, in the order of mapping_after(). On failure it is mapped nowhere,
- * unless the driver refuses to undo. */
+/* Maps a chunk with access at its mappings before `end`, in the order of mapping_after(). On failure it is mapped
+ * nowhere, unless the driver refuses to undo. */
 static vmm_status mappings_make(struct vm *vm, const struct chunk *chunk, uint64_t end)
 {
     vmm_status status = VMM_OK;

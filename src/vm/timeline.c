@@ -111,7 +111,8 @@ static vmm_status events_thin(struct timeline *timeline)
     return VMM_OK;
 }
 
-/* Finds an event that can be recorded, and puts it behind the pending ones. VMM__PENDING: host waits need all of them. */
+/* Finds an event that can be recorded, and puts it behind the pending ones. VMM__PENDING: host waits need all of
+ * them. */
 static vmm_status event_choose(struct timeline *timeline, struct timeline_event **out)
 {
     vmm_status status = events_thin(timeline);

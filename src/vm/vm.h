@@ -110,14 +110,14 @@ struct chunk {
 };
 
 /*
- * Segments: memory that a source of the program has given to a pool (vmm_segment_source), at addresses of its own. A segment
- * is a chunk, whose granules of the arena have no memory: they stand for it. All of vm, lane and cache work with the
- * addresses of these granules, the inner addresses of the memory; the program knows the outer ones. The two are exchanged
- * where blocks are handed out, looked up and reported.
+ * Segments: memory that a source of the program has given to a pool (vmm_segment_source), at addresses of its own. A
+ * segment is a chunk, whose granules of the arena have no memory: they stand for it. All of vm, lane and cache work
+ * with the addresses of these granules, the inner addresses of the memory; the program knows the outer ones. The two
+ * are exchanged where blocks are handed out, looked up and reported.
  *
  * A drain of limbo leaves segments there, because their source is called without locks: vmm__limbo_take_segment() takes
- * them out. A closed segment has no chunk, and goes back at once. `lock`, a leaf, also guards `sorted`, so that a look-up
- * needs it only.
+ * them out. A closed segment has no chunk, and goes back at once. `lock`, a leaf, also guards `sorted`, so that a
+ * look-up needs it only.
  */
 struct sourced_segment {
     struct sourced_segment *next; /* closed */
@@ -209,8 +209,8 @@ struct shared_chunk {
     struct chunk_export *exported;
 };
 
-/* As vmm__vm_map(), for chunks of other caches, side by side from `granule` on. What stands for them stays the caller's.
- * ERR_UNSUPPORTED; ERR_DRIVER also if one stands for other memory. */
+/* As vmm__vm_map(), for chunks of other caches, side by side from `granule` on. What stands for them stays the
+ * caller's. ERR_UNSUPPORTED; ERR_DRIVER also if one stands for other memory. */
 vmm_status vmm__vm_import(struct vm *vm, struct account *account, uint64_t granule,
                           const struct shared_chunk *chunks, uint32_t count);
 
@@ -362,15 +362,15 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk);
 vmm_status vmm__limbo_wait(struct vm *vm, const struct account *account, uint64_t *released);
 
 /*
- * Makes memory of a source a chunk of an account, at granules that the caller took from the arena. ERR_INVALID_ARGUMENT: the
- * address is no multiple of 512, or the memory overlaps that of another segment or the arena; ERR_HOST_OOM. On failure the
- * granules return to the arena, and the memory stays the caller's.
+ * Makes memory of a source a chunk of an account, at granules that the caller took from the arena.
+ * ERR_INVALID_ARGUMENT: the address is no multiple of 512, or the memory overlaps that of another segment or the arena;
+ * ERR_HOST_OOM. On failure the granules return to the arena, and the memory stays the caller's.
  */
 vmm_status vmm__sourced_open(struct vm *vm, struct account *account, uint64_t granule,
                              const struct sourced_segment *memory);
 
-/* Takes a segment out of limbo whose work has finished, and closes it. The caller gives it back to its source and frees it.
- * NULL: there is none. */
+/* Takes a segment out of limbo whose work has finished, and closes it. The caller gives it back to its source and frees
+ * it. NULL: there is none. */
 struct sourced_segment *vmm__limbo_take_segment(struct vm *vm);
 
 /* The same for one that vmm__vm_fini() has closed. */
@@ -380,8 +380,8 @@ void vmm__sourced_free(struct sourced_segment *segment);
 /* The inner address of an address of the program; the same one if no segment has it. Needs no lock. */
 uint64_t vmm__sourced_inner(struct vm *vm, uint64_t address);
 
-/* The address of a block, or of a range of memory, as the program knows it. The caller holds the grow lock, or the memory
- * is that of a segment and in use. */
+/* The address of a block, or of a range of memory, as the program knows it. The caller holds the grow lock, or the
+ * memory is that of a segment and in use. */
 uint64_t vmm__sourced_outer(const struct vm *vm, uint64_t address);
 
 vmm_status vmm__vm_check(const struct vm *vm);

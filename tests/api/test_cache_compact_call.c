@@ -114,8 +114,8 @@ CACHE_TEST(under_a_limit_compaction_moves_what_has_room)
     pieces_free(test);
 }
 
-/* Under a limit, the free tail of one chunk and the free head of another one serve a block. Then both chunks hold nothing
- * else; the first piece and the last one stay. */
+/* Under a limit, the free tail of one chunk and the free head of another one serve a block. Then both chunks hold
+ * nothing else; the first piece and the last one stay. */
 CACHE_TEST(a_block_in_a_view_moves_with_its_chunks)
 {
     size_t bytes = PIECE + PIECE / 2;

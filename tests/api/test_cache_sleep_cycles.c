@@ -1,4 +1,5 @@
-/* A thousand cycles of sleep and wake: no granule stays on the device, no host memory is left, and no live byte changes. */
+/* A thousand cycles of sleep and wake: no granule stays on the device, no host memory is left, and no live byte
+ * changes. */
 #include "support/tenant_support.h"
 
 #include "base/hostmem.h"

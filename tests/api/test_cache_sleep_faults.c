@@ -30,8 +30,8 @@ static bool order_fail(struct cache_test *test, bool is_wake, vmm_pool *pool, ui
     return has_failed;
 }
 
-/* A sleep fails for good halfway, so that the pool stays asleep with a part of its contents on the device alone. No wake
- * that fails may lose that part. */
+/* A sleep fails for good halfway, so that the pool stays asleep with a part of its contents on the device alone. No
+ * wake that fails may lose that part. */
 CACHE_TEST(what_never_slept_survives_a_wake_that_fails)
 {
     if (driver_choice_kind() != VMM_DRIVER_SIM)
@@ -134,7 +134,8 @@ CACHE_TEST(a_pool_whose_backup_stays_pinned_can_be_destroyed)
     }
 }
 
-/* Sleeps, and wakes while the driver refuses call `call`, and those after it if is_for_ever. Leaves the line in `line`. */
+/* Sleeps, and wakes while the driver refuses call `call`, and those after it if is_for_ever. Leaves the line in
+ * `line`. */
 static vmm_status wake_refused(struct cache_test *test, vmm_pool *pool, uint64_t call,
                                bool is_for_ever, char line[LINE_BYTES])
 {

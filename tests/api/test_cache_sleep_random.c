@@ -1,7 +1,7 @@
 /*
  * Random calls while some pools sleep, on the sim driver also while calls of the driver fail. A small model knows which
- * pools are asleep and what is in their blocks: no call changes that but those that may, blocks of sleeping pools cannot
- * change but be freed, and walks add up to the statistics after each call.
+ * pools are asleep and what is in their blocks: no call changes that but those that may, blocks of sleeping pools
+ * cannot change but be freed, and walks add up to the statistics after each call.
  */
 #include "support/tenant_support.h"
 
@@ -110,7 +110,8 @@ static void model_verify(struct model *model)
         assert_int_equal(phase_of(model->pools[i]) == VMM_POOL_ASLEEP, model->sleeps[i]);
 }
 
-/* Whether a call on a pool succeeded. It must fail while the pool sleeps; else only if memory ran out, or by a fault. */
+/* Whether a call on a pool succeeded. It must fail while the pool sleeps; else only if memory ran out, or by a
+ * fault. */
 static bool is_done(const struct model *model, unsigned pool, vmm_status status)
 {
     if (model->sleeps[pool] && !model->has_faults)

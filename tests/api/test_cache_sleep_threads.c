@@ -1,5 +1,5 @@
-/* Pools sleep and wake, on tickets and in calls, while threads use other pools of the cache, free blocks of the sleeping
- * ones, and read reports. Also runs under ThreadSanitizer. */
+/* Pools sleep and wake, on tickets and in calls, while threads use other pools of the cache, free blocks of the
+ * sleeping ones, and read reports. Also runs under ThreadSanitizer. */
 #define _GNU_SOURCE
 #include "support/tenant_support.h"
 

@@ -434,8 +434,8 @@ CACHE_TEST(a_graph_pool_keeps_its_views)
     cache_verify_empty(test);
 }
 
-/* A view needs addresses beside those of the memory that it joins. Here they are fewer than the addresses that new memory
- * needs: a hole of exactly the request's size is all there is. */
+/* A view needs addresses beside those of the memory that it joins. Here they are fewer than the addresses that new
+ * memory needs: a hole of exactly the request's size is all there is. */
 #define GRANULE (2 * MIB)
 
 CACHE_TEST(new_memory_serves_a_request_if_a_view_finds_no_addresses)

@@ -1,6 +1,6 @@
 /*
- * The time of the host in vmm_commit(), outside of driver calls, on the sim driver: at most 3 microseconds for 16 MiB of a
- * block of 64 GiB. The best of several rounds counts, because other load only makes rounds longer.
+ * The time of the host in vmm_commit(), outside of driver calls, on the sim driver: at most 3 microseconds for 16 MiB
+ * of a block of 64 GiB. The best of several rounds counts, because other load only makes rounds longer.
  *
  * Exits with 1 if the bar is not met.
  */

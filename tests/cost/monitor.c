@@ -1,7 +1,7 @@
 /*
- * What the monitor's thread costs: the time to read a cache of some streams and pools, as it does twice a second. Reading
- * must cost less than 200 ns for each lane (one stream in one pool), and 20 us beside that. The best of some rounds
- * counts: a busy machine only ever makes one longer.
+ * What the monitor's thread costs: the time to read a cache of some streams and pools, as it does twice a second.
+ * Reading must cost less than 200 ns for each lane (one stream in one pool), and 20 us beside that. The best of some
+ * rounds counts: a busy machine only ever makes one longer.
  *
  * Ends with 1 if a bar is not met.
  */

@@ -1,6 +1,6 @@
 /*
- * What a recording adds to a call, in a loop of one thread that does nothing else: at most 30 ns. The loop is as slow as
- * the slower one of two threads, its own and the one that writes the file, if each has a processor. So the bar is on
+ * What a recording adds to a call, in a loop of one thread that does nothing else: at most 30 ns. The loop is as slow
+ * as the slower one of two threads, its own and the one that writes the file, if each has a processor. So the bar is on
  * the processor time of the slower one, which does not depend on what else runs; the wall time stands beside it. With
  * one processor for both, the loop takes the time of the process. The best of some rounds counts.
  *

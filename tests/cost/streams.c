@@ -1,10 +1,10 @@
 /*
  * What a stream costs, on the sim driver, whose streams are names: its first block, and the host memory that stays for
- * it. Each stream takes a block and gives it back, and none is ended. The first block of a stream may cost at most twice as
- * much after 100 000 streams as after 100, and at most 2 KiB may stay for each; a trim after 100 000 streams takes at most a
- * tenth of a second. Where each of 10 000 streams keeps its block, too, the last tenth costs at most twice as much as the
- * second. The best batch of each side counts, and of up to three runs the first that meets its bars: a busy machine only
- * ever makes batches longer.
+ * it. Each stream takes a block and gives it back, and none is ended. The first block of a stream may cost at most
+ * twice as much after 100 000 streams as after 100, and at most 2 KiB may stay for each; a trim after 100 000 streams
+ * takes at most a tenth of a second. Where each of 10 000 streams keeps its block, too, the last tenth costs at most
+ * twice as much as the second. The best batch of each side counts, and of up to three runs the first that meets its
+ * bars: a busy machine only ever makes batches longer.
  *
  * Ends with 1 if a bar is not met.
  */

@@ -10,8 +10,8 @@
  *   after-free    writes the first byte of a block after its free
  *   unwritten     reads the first byte of a block that no work has written
  *
- * The cache annotates its memory (VMM_NVTX). Prints the seeded bug: "planted: 1 byte at ADDRESS behind/in BYTES bytes at
- * ADDRESS". Without a tool the GPU reports none of this. compute-sanitizer must report the seeded bug and nothing
+ * The cache annotates its memory (VMM_NVTX). Prints the seeded bug: "planted: 1 byte at ADDRESS behind/in BYTES bytes
+ * at ADDRESS". Without a tool the GPU reports none of this. compute-sanitizer must report the seeded bug and nothing
  * else: the last one with --tool initcheck, the others with --tool memcheck.
  *
  * Exit status: 0 all calls succeeded, 1 a call failed, 2 wrong arguments, 77 no GPU.

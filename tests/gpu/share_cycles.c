@@ -7,9 +7,9 @@
  *
  * A cycle: this process exports a block that it has filled and sends it; another process receives and imports it, and
  * checks its bytes with a kernel; both free it. Prints the time from before the export until that kernel has ended, how
- * much of it the driver's calls took, and whether the rest is within the bar. Then nothing may be left in either process:
- * no descriptor, no mapping, no imported handle, no host memory of the library, no block's worth of device memory; or the
- * exit status is 1.
+ * much of it the driver's calls took, and whether the rest is within the bar. Then nothing may be left in either
+ * process: no descriptor, no mapping, no imported handle, no host memory of the library, no block's worth of device
+ * memory; or the exit status is 1.
  */
 #define _GNU_SOURCE
 #include "support/folder_support.h"

@@ -42,8 +42,8 @@ static inline void new_cache_check(struct scene *scene, vmm_cache *cache)
     check_nothing_left(scene);
 }
 
-/* While any reference to the broken context exists, vmm_create() fails. Whether it succeeds afterwards, or after a reset,
- * depends on CUDA. */
+/* While any reference to the broken context exists, vmm_create() fails. Whether it succeeds afterwards, or after a
+ * reset, depends on CUDA. */
 static inline void new_cache_try(struct scene *scene)
 {
     vmm_cache *cache = NULL;

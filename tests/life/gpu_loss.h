@@ -29,7 +29,8 @@ struct loss {
 
 /* ---- Faults -------------------------------------------------------------------------------------- */
 
-/* The address of a block whose memory is unmapped. A trim keeps what unfinished work uses, and may need several calls. */
+/* The address of a block whose memory is unmapped. A trim keeps what unfinished work uses, and may need several
+ * calls. */
 static inline CUdeviceptr address_unmapped(struct scene *scene)
 {
     enum { LARGE_MIB = 128, TRIES = 10000 };
@@ -137,8 +138,8 @@ static inline vmm_status finder_call(struct scene *scene, enum finder finder)
 }
 
 /*
- * Makes the next call that needs the driver. CUDA documents that waits and cuMemGetInfo return a kernel's fault. It does
- * not for the calls that create and map memory, which belong to no context. If those succeed on a GPU, a wait must
+ * Makes the next call that needs the driver. CUDA documents that waits and cuMemGetInfo return a kernel's fault. It
+ * does not for the calls that create and map memory, which belong to no context. If those succeed on a GPU, a wait must
  * detect the loss.
  */
 static inline void loss_detect(struct scene *scene, enum finder finder)

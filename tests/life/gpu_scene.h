@@ -1,6 +1,6 @@
 /*
- * A cache with work under way on a GPU, or on the fake libcuda (fake/fake_cuda.h), and checks for it after its device is
- * lost. Each scene runs in a process of its own; a failed check ends that process (child.h).
+ * A cache with work under way on a GPU, or on the fake libcuda (fake/fake_cuda.h), and checks for it after its device
+ * is lost. Each scene runs in a process of its own; a failed check ends that process (child.h).
  *
  * Owns: the program's own reference to the device's primary context, and streams and kernels in it.
  * Define _GNU_SOURCE before the first header.

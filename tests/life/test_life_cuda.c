@@ -77,8 +77,8 @@ FAKE_TEST(refused_self_test_call_is_named)
     cache_check_works(0);
 }
 
-/* Whether creating a cache makes fewer than `from` calls of this name, so that the fault never occurs. The cache, or the
- * failed attempt, must leave nothing. */
+/* Whether creating a cache makes fewer than `from` calls of this name, so that the fault never occurs. The cache, or
+ * the failed attempt, must leave nothing. */
 static bool create_misses_fault(const char *call, int result, uint64_t from, bool once)
 {
     vmm_cache *cache = NULL;

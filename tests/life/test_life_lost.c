@@ -1,6 +1,6 @@
 /*
- * A lost device: after the first driver call that reports the loss, the cache makes no driver calls. Calls that need the
- * device fail at once with the first error, blocks can be freed, and vmm_destroy() leaves nothing on the host.
+ * A lost device: after the first driver call that reports the loss, the cache makes no driver calls. Calls that need
+ * the device fail at once with the first error, blocks can be freed, and vmm_destroy() leaves nothing on the host.
  */
 #define _GNU_SOURCE
 #include "life/lost_support.h"

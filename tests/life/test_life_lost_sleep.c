@@ -1,5 +1,5 @@
-/* A device that is lost at each step of a sleep and a wake: the call fails, blocks can be freed, and vmm_destroy() leaves
- * nothing on the host. */
+/* A device that is lost at each step of a sleep and a wake: the call fails, blocks can be freed, and vmm_destroy()
+ * leaves nothing on the host. */
 #define _GNU_SOURCE
 #include "support/cache_support.h"
 #include "support/sim_support.h"

@@ -1,8 +1,9 @@
-"""Functions of at most 60 lines between their braces.
+"""Functions of at most 60 lines between their braces, and lines of C of at most 120 columns.
 
 usage: sizes.py ROOT
 
-A function of C is found by its braces, which clang-format puts on lines of their own.
+A function of C is found by its braces, which clang-format puts on lines of their own. clang-format wraps code at 100
+columns, and leaves comments as they are.
 """
 import ast
 import re
@@ -11,7 +12,8 @@ import sys
 import sources
 
 FUNCTION_LINES = 60
-FOLDERS = ("src", "tests", "bench", "tools")
+COLUMNS = 120
+FOLDERS = ("include", "src", "tests", "bench", "tools")
 ENDINGS = sources.C_ENDINGS + (".py", ".sh", ".cmake", "CMakeLists.txt")
 
 
@@ -48,6 +50,9 @@ def main(root):
         functions += len(found)
         faults += ["%s:%d: function of %d lines, at most %d" % (path, start, size, FUNCTION_LINES)
                    for start, size in found if size > FUNCTION_LINES]
+        faults += ["%s:%d: %d columns, at most %d" % (path, number, len(line), COLUMNS)
+                   for number, line in enumerate(code.splitlines(), 1)
+                   if len(line) > COLUMNS and path.endswith(sources.C_ENDINGS)]
     sources.finish("sizes", functions, faults)
 
 

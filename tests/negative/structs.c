@@ -6,7 +6,8 @@
 
 enum { SIZES = 700, EDGE = 0x5a };
 
-/* Allocates exactly struct_size bytes, so that a sanitizer detects an access beyond them. EDGE marks unwritten bytes. */
+/* Allocates exactly struct_size bytes, so that a sanitizer detects an access beyond them. EDGE marks unwritten
+ * bytes. */
 static unsigned char *struct_create(size_t struct_size)
 {
     unsigned char *bytes = malloc(struct_size);

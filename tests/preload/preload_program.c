@@ -1,7 +1,7 @@
 /*
  * A program for test_modes.py, which runs it with and without the preload library: usage preload_program ROUTE [fork].
- * Prints how many of its blocks libcuda served, and which sizes. With `fork` a child exits meanwhile. It exits without freeing
- * the last block.
+ * Prints how many of its blocks libcuda served, and which sizes. With `fork` a child exits meanwhile. It exits without
+ * freeing the last block.
  */
 #define _GNU_SOURCE
 #include "preload_support.h"

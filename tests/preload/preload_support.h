@@ -1,6 +1,6 @@
 /*
- * libcuda as a program finds it: by linking (a), by dlsym() (b), by cuGetProcAddress() (c), as the CUDA runtime does. The
- * libcuda is the fake one (life/fake/fake_cuda.h), and LD_PRELOAD may put libvmmcache_preload before it.
+ * libcuda as a program finds it: by linking (a), by dlsym() (b), by cuGetProcAddress() (c), as the CUDA runtime does.
+ * The libcuda is the fake one (life/fake/fake_cuda.h), and LD_PRELOAD may put libvmmcache_preload before it.
  *
  * Define _GNU_SOURCE before the first header.
  */

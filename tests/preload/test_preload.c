@@ -493,8 +493,8 @@ static void threads_allocate_at_once(void **state)
 
 /* ---- dlsym() --------------------------------------------------------------------------------- */
 
-/* RTLD_NEXT begins after the object that calls. If the replacement were seen as the caller, the search would begin after
- * the preload library, which follows this program. */
+/* RTLD_NEXT begins after the object that calls. If the replacement were seen as the caller, the search would begin
+ * after the preload library, which follows this program. */
 static void dlsym_knows_its_caller(void **state)
 {
     (void)state;

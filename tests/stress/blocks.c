@@ -165,8 +165,8 @@ uint64_t stress_block_bytes(const struct stress *stress, uint64_t bytes, bool ha
     return has_own_chunks ? vmm__align_up(block_bytes, stress->driver->granule_bytes) : block_bytes;
 }
 
-/* A request that would have failed has a block of another pool, one that lends. Stores the bytes of that block. NULL: it has
- * none. */
+/* A request that would have failed has a block of another pool, one that lends. Stores the bytes of that block. NULL:
+ * it has none. */
 static const struct model_tenant *lender_of(struct stress *stress, const struct model_tenant *asked,
                                             const void *address, uint64_t *block_bytes)
 {

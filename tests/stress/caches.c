@@ -22,8 +22,8 @@
  *    11-12 how often everything is looked at: after each operation, each 8th, each 64th, when told to
  * The upper five bits of footprint:
  *    0-15  work finishes by lag    16-29 in an order of one of seven kinds, chosen by the seed in bits    30-31 by lag
- * Those of memory: see stress_debug_draw(). Those of decay: 128-255 there is decay; 96-127 the cache is shareable, without
- * debug mode.
+ * Those of memory: see stress_debug_draw(). Those of decay: 128-255 there is decay; 96-127 the cache is shareable,
+ * without debug mode.
  */
 static unsigned bits_of(const struct operation *operation, unsigned first, unsigned count)
 {

@@ -179,8 +179,8 @@ static struct part part_draw(const struct model_block *block, const struct opera
                           .units = model_units(count) << first };
 }
 
-/* The stream on which the cache clears and copies a block: its own, or if that has ended the one that has its handle now;
- * MODEL_STREAMS: none. */
+/* The stream on which the cache clears and copies a block: its own, or if that has ended the one that has its handle
+ * now; MODEL_STREAMS: none. */
 static unsigned stream_of(const struct stress *stress, const struct model_block *block)
 {
     unsigned stream = 0;
@@ -280,7 +280,8 @@ static unsigned resize_statuses(const struct stress *stress, const struct model_
     return legal | (is_stuck ? STATUS_BIT(ERR_INVALID_ARGUMENT) : 0);
 }
 
-/* The block as it is afterwards. One that other streams use does not move: it is copied to a block that they do not use. */
+/* The block as it is afterwards. One that other streams use does not move: it is copied to a block that they do not
+ * use. */
 static struct model_block resized_make(struct stress *stress, const struct model_block *block,
                                        uint64_t bytes, const void *address)
 {

@@ -21,7 +21,8 @@ struct option_row {
     void *out;
 };
 
-/* Moves what is no option to argv[1] and behind, and says how many those are. False: an option or its value is wrong. */
+/* Moves what is no option to argv[1] and behind, and says how many those are. False: an option or its value is
+ * wrong. */
 bool options_read(int argc, char **argv, const struct option_row *rows, size_t count, int *others);
 
 bool number_read(const char *text, uint64_t least, uint64_t most, uint64_t *out);

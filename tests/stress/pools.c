@@ -32,7 +32,8 @@ static vmm_stats tenant_stats(struct stress *stress, const struct model_tenant *
 /* ---- Life ---------------------------------------------------------------------------------- */
 
 /* One in four has a limit, one in four a promise, both of up to an eighth of the device; one in four shares, half of
- * these with fabric handles, or has no_split; one in two lends; one in eight of those that do not share has a source. */
+ * these with fabric handles, or has no_split; one in two lends; one in eight of those that do not share has a
+ * source. */
 static vmm_pool_options options_draw(struct stress *stress, uint64_t bits)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;

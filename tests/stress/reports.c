@@ -29,8 +29,8 @@ static void number_verify(struct stress *stress, const char *name, uint64_t numb
                        wanted);
 }
 
-/* A request that failed only when its zeros were to be written, or another block copied to it, has been counted, as its end
- * has. */
+/* A request that failed only when its zeros were to be written, or another block copied to it, has been counted, as its
+ * end has. */
 static void stat_undone(const vmm_stat *figure, struct model_stat *wanted)
 {
     uint64_t undone = figure->freed - wanted->freed;

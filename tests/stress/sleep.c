@@ -1,6 +1,6 @@
 /*
- * General pools that sleep and wake within one operation: nothing else sees a pool that sleeps, but calls on it in between.
- * See stress.h.
+ * General pools that sleep and wake within one operation: nothing else sees a pool that sleeps, but calls on it in
+ * between. See stress.h.
  */
 #include "stress.h"
 
@@ -96,7 +96,8 @@ static void pins_note(struct stress *stress, const struct model_tenant *tenant)
     }
 }
 
-/* A pool that sleeps serves no request, and has no memory; after a fault it may have what the driver did not release. */
+/* A pool that sleeps serves no request, and has no memory; after a fault it may have what the driver did not
+ * release. */
 static void asleep_verify(struct stress *stress, const struct model_tenant *tenant, bool has_failed)
 {
     void *out = UNTOUCHED;

@@ -1,6 +1,6 @@
 /*
- * The source of general pools that have one: granules of a region of the driver, which the cache does not know. Its functions
- * make no call of the driver, so that no fault reaches them; one call in eight has no segment. See stress.h.
+ * The source of general pools that have one: granules of a region of the driver, which the cache does not know. Its
+ * functions make no call of the driver, so that no fault reaches them; one call in eight has no segment. See stress.h.
  */
 #include "stress.h"
 

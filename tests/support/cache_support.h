@@ -63,8 +63,8 @@ void block_try_fill(struct cache_test *test, size_t bytes, unsigned stream, uint
                     void **block);
 void block_use(struct cache_test *test, void *block, unsigned stream);
 size_t cache_trim(struct cache_test *test, size_t keep_bytes);
-/* Leaves a stream of an empty cache with so much idle memory, in chunks of LARGE_CHUNK bytes. The cache has no limit yet,
- * and a footprint_permille of 50 or more. */
+/* Leaves a stream of an empty cache with so much idle memory, in chunks of LARGE_CHUNK bytes. The cache has no limit
+ * yet, and a footprint_permille of 50 or more. */
 void large_chunks_make(struct cache_test *test, size_t bytes, unsigned stream);
 vmm_stats cache_stats(struct cache_test *test);
 /* Trims; fails if any memory stays reserved. */

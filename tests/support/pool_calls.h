@@ -1,6 +1,6 @@
 /*
- * Graph pools by user id, as a program with captured graphs uses them: the first capture into a pool creates it, further
- * ones retain it, and the release of the last one destroys it.
+ * Graph pools by user id, as a program with captured graphs uses them: the first capture into a pool creates it,
+ * further ones retain it, and the release of the last one destroys it.
  */
 #ifndef VMM_POOL_CALLS_H
 #define VMM_POOL_CALLS_H

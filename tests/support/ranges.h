@@ -34,8 +34,8 @@ bool ranges_add(struct ranges *ranges, const struct owned_range *range);
 /* Removes a range. False, and nothing is removed: ranges_contain() does not hold. */
 bool ranges_remove(struct ranges *ranges, const struct owned_range *range);
 
-/* Whether all bytes of a range are there and belong to its stream, its graph pool, its kind of heap and of address. A range without
- * a graph pool may belong to any: a released graph pool has no name left. */
+/* Whether all bytes of a range are there and belong to its stream, its graph pool, its kind of heap and of address. A
+ * range without a graph pool may belong to any: a released graph pool has no name left. */
 bool ranges_contain(const struct ranges *ranges, const struct owned_range *range);
 
 /* The sum of all ranges. */

@@ -1,6 +1,6 @@
 /*
- * A source of segments for pools (vmm_segment_source): a second cache on the driver of a test, so that a segment is real
- * memory on each driver. It counts, and fails when told to.
+ * A source of segments for pools (vmm_segment_source): a second cache on the driver of a test, so that a segment is
+ * real memory on each driver. It counts, and fails when told to.
  */
 #ifndef VMM_SOURCE_SUPPORT_H
 #define VMM_SOURCE_SUPPORT_H

@@ -187,7 +187,8 @@ SIM_TEST(test_waits_cost_nothing)
     replay_outcome_free(&outcome);
 }
 
-/* Every other block is freed, then the rest. A chunk has several blocks, so only a compaction gives their memory back. */
+/* Every other block is freed, then the rest. A chunk has several blocks, so only a compaction gives their memory
+ * back. */
 SIM_TEST(test_compacts)
 {
     char text[1024] = "";

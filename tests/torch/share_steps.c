@@ -84,8 +84,8 @@ vmm_stats stats_of(void)
     return stats;
 }
 
-/* A block that is freed while the server's thread sends it is active a little longer; memory that is closed while another
- * thread uses the cache is unmapped by a later poll. */
+/* A block that is freed while the server's thread sends it is active a little longer; memory that is closed while
+ * another thread uses the cache is unmapped by a later poll. */
 void all_is_freed(void)
 {
     vmm_stats stats = stats_of();

@@ -1,6 +1,6 @@
 /*
- * Memory of PyTorch's allocator that processes share, on the host driver: contents both ways, every order in which the two
- * end, and what a hostile peer may send.
+ * Memory of PyTorch's allocator that processes share, on the host driver: contents both ways, every order in which the
+ * two end, and what a hostile peer may send.
  *
  * Tests run this program once more, as `test_torch_share ROLE ARGUMENT...`: see roles.
  */

@@ -1,5 +1,5 @@
-/* Compaction when driver calls or host allocations fail: no live byte is lost, and the next compaction releases all that
- * can be released. When the device is lost, all of its memory is still released. */
+/* Compaction when driver calls or host allocations fail: no live byte is lost, and the next compaction releases all
+ * that can be released. When the device is lost, all of its memory is still released. */
 #include "support/live_support.h"
 
 #include "cache/reclaim/reclaim.h"
@@ -13,8 +13,8 @@ static vmm_status compact_run(struct vmm_cache *cache, uint64_t bytes)
     return status;
 }
 
-/* Lays out chunks of several heaps: with one run of live granules, with several, with a pinned block, under a block in a
- * view. */
+/* Lays out chunks of several heaps: with one run of live granules, with several, with a pinned block, under a block in
+ * a view. */
 static void mixture_lay_out(struct scene *scene)
 {
     struct heap *heap = &scene->lane->large;

@@ -280,8 +280,8 @@ TEST(chunks_grow_with_the_program)
     assert_in_range(chunks_of(2 * MIB, 512, 0, 0), 160, 512);
 }
 
-/* With 1 GiB live, requests of a granule make chunks of a quarter of the 16 MiB that the target adds, not of one granule
- * and not of the 13 MiB that are most. */
+/* With 1 GiB live, requests of a granule make chunks of a quarter of the 16 MiB that the target adds, not of one
+ * granule and not of the 13 MiB that are most. */
 TEST(small_requests_widen_their_chunk_by_a_share_of_the_room)
 {
     uint64_t more = chunks_of(2 * MIB, 1024, 0, 0) - chunks_of(2 * MIB, 512, 0, 0);

@@ -27,8 +27,8 @@ static void *block_alloc(vmm_cache *cache, size_t bytes)
     return block;
 }
 
-/* Grows a block of 4 GiB by 512 MiB a hundred times. Returns how often it moved; each move maps all chunks of the moment
- * at most once more. */
+/* Grows a block of 4 GiB by 512 MiB a hundred times. Returns how often it moved; each move maps all chunks of the
+ * moment at most once more. */
 static unsigned block_grow(vmm_cache *cache, void **block, uint64_t *remaps_most)
 {
     unsigned moves = 0;

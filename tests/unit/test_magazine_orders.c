@@ -1,8 +1,8 @@
 /*
  * Frees without the lane's lock, in every order of their steps: the code of magazines and of the live table, compiled
  * here with atomic operations that pass control to a scheduler. It runs each scenario again and again, each time in
- * another order, up to a number of switches away from a thread that could go on. Memory is sequentially consistent here;
- * ThreadSanitizer finds a missing order of memory in test_magazine. Negative controls: without one of the atomic
+ * another order, up to a number of switches away from a thread that could go on. Memory is sequentially consistent
+ * here; ThreadSanitizer finds a missing order of memory in test_magazine. Negative controls: without one of the atomic
  * operations a scenario must fail.
  */
 #define _GNU_SOURCE
@@ -347,8 +347,8 @@ struct scenario {
     unsigned given_before; /* blocks that actor 0 has given */
 };
 
-/* Frees of one block by three threads; a drain, a close and a move beside frees; two threads with one magazine. The lane
- * has one lock, so one actor uses it. */
+/* Frees of one block by three threads; a drain, a close and a move beside frees; two threads with one magazine. The
+ * lane has one lock, so one actor uses it. */
 static const struct scenario scenarios[] = {
     { { give_0, give_0, give_0_locked }, false, 0 },
     { { give_0, give_0, NULL }, true, 0 },

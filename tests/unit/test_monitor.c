@@ -104,8 +104,8 @@ static void caches_destroy_late(void)
         _exit(2);
 }
 
-/* Caches may end after the handler of exit() that removes the segment. The first test: handlers of exit() run in reverse
- * order, and the first cache of a process registers that one. */
+/* Caches may end after the handler of exit() that removes the segment. The first test: handlers of exit() run in
+ * reverse order, and the first cache of a process registers that one. */
 MONITOR_TEST(caches_can_outlive_the_segment)
 {
     (void)fflush(NULL);

@@ -1,5 +1,5 @@
-/* Plans of a cache after random requests: each is the one that a plain search finds, chunk by chunk, with no table, no sums
- * and nothing passed over. */
+/* Plans of a cache after random requests: each is the one that a plain search finds, chunk by chunk, with no table, no
+ * sums and nothing passed over. */
 #include "support/policy_support.h"
 
 #include "base/arith.h"

@@ -395,7 +395,8 @@ POLICY_TEST(internal_outcomes_stay_inside_reclaim)
     capture_drop(scene);
 }
 
-/* The same through vmm_alloc(), with a fault at each driver call of the request in turn: a single one, then a lasting one. */
+/* The same through vmm_alloc(), with a fault at each driver call of the request in turn: a single one, then a lasting
+ * one. */
 POLICY_TEST(requests_return_public_statuses_only)
 {
     capture_hold(scene);

@@ -194,8 +194,8 @@ ENGINE_TEST(remap_pending_chunk_cannot_be_relocated)
     parts_check(engine);
 }
 
-/* Relocates and releases chunks while one call of a drain fails: memory and addresses return. The first drain unmaps two
- * old mappings, releases the old chunk, and unmaps and releases both parts. */
+/* Relocates and releases chunks while one call of a drain fails: memory and addresses return. The first drain unmaps
+ * two old mappings, releases the old chunk, and unmaps and releases both parts. */
 ENGINE_TEST(relocated_chunks_are_released)
 {
     for (uint64_t call = 1; call <= 7; call++) {

@@ -1,5 +1,6 @@
 /*
- * A process for vmmtop to show, or to record. It does what the lines of its standard input say, and answers each with "ok":
+ * A process for vmmtop to show, or to record. It does what the lines of its standard input say, and answers each with
+ * "ok":
  *
  *   alloc POOL BYTES STREAM   POOL 0 is the default pool; the handle of the stream is 16 * STREAM
  *   free                      frees the oldest block

@@ -1,7 +1,7 @@
 /*
  * A program of the CUDA runtime for tools/preload_check.py, which runs it with and without libvmmcache_preload and
- * compares what it prints: usage program PART. It knows nothing of the library. The build is with the static or the shared
- * runtime. A part prints results that must not depend on the allocator, `times` prints times.
+ * compares what it prints: usage program PART. It knows nothing of the library. The build is with the static or the
+ * shared runtime. A part prints results that must not depend on the allocator, `times` prints times.
  */
 #include <cuda.h>
 #include <cuda_runtime.h>

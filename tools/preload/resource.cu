@@ -1,5 +1,6 @@
 /*
- * vmm::device_resource with CCCL and kernels, for tools/preload_check.py: blocks on two streams, freed on the other one.
+ * vmm::device_resource with CCCL and kernels, for tools/preload_check.py: blocks on two streams, freed on the other
+ * one.
  */
 #include <cstdio>
 #include <cuda_runtime.h>

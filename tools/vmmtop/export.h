@@ -1,6 +1,6 @@
 /*
- * What vmmtop says to programs: JSON, and the text format of Prometheus. Every value of monitor/format.h is in both, under
- * its name there.
+ * What vmmtop says to programs: JSON, and the text format of Prometheus. Every value of monitor/format.h is in both,
+ * under its name there.
  *
  * Owns nothing. May be called by: vmmtop, tests. Locks: none.
  */
@@ -14,8 +14,8 @@
 /* Writes one object and a newline. */
 void export_json(FILE *out, const struct processes *processes);
 
-/* Writes metrics vmmcache_NAME of caches, vmmcache_pool_NAME and vmmcache_stream_NAME. Counters end with _total; times are
- * in seconds. */
+/* Writes metrics vmmcache_NAME of caches, vmmcache_pool_NAME and vmmcache_stream_NAME. Counters end with _total; times
+ * are in seconds. */
 void export_prometheus(FILE *out, const struct processes *processes);
 
 #endif

@@ -5,7 +5,8 @@
  * One whose process has ended is removed. Everything else is refused with a line. Segments of other users cannot be
  * opened, and are only counted; root reads those that belong to the user of their process.
  *
- * Owns: for each process the last two states, so that rates can be computed. May be called by: vmmtop, tests. Locks: none.
+ * Owns: for each process the last two states, so that rates can be computed. May be called by: vmmtop, tests. Locks:
+ * none.
  */
 #ifndef VMMTOP_PROCESSES_H
 #define VMMTOP_PROCESSES_H

@@ -8,15 +8,17 @@
  * in a child of fork() and in a callback that may not call the cache, the thread has no thread slot
  * (base/thread_slot.h, base/callback.h), so it owns no bias and no magazine; a lost device sets SLOW_PATH_ONLY.
  *
- * May be called by: alloc, debug, api. Takes lanes' locks, and the grow lock for a stream's first lane and for a refill.
+ * May be called by: alloc, debug, api. Takes lanes' locks, and the grow lock for a stream's first lane and for a
+ * refill.
  */
 #ifndef VMM_CACHE_ALLOC_ALLOC_H
 #define VMM_CACHE_ALLOC_ALLOC_H
 
 #include "cache/cache.h"
 
-/* Locks a stream's lane of the default pool on the fast path. NULL if the thread cannot, or if cache->slow_path has one of
- * `bits`. Never locks a detached lane, even if it is the active one: its stream was closed, or it is of another pool. */
+/* Locks a stream's lane of the default pool on the fast path. NULL if the thread cannot, or if cache->slow_path has one
+ * of `bits`. Never locks a detached lane, even if it is the active one: its stream was closed, or it is of another
+ * pool. */
 static inline struct lane *vmm__alloc_lane_lock_unless(struct vmm_cache *cache, vmm_stream stream,
                                                        uint8_t bits)
 {
@@ -93,8 +95,8 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
     return NULL;
 }
 
-/* The heap that owns an address of the program; NULL if none does. *address becomes its inner address (vm/vm.h), which is no
- * address of the program itself. */
+/* The heap that owns an address of the program; NULL if none does. *address becomes its inner address (vm/vm.h), which
+ * is no address of the program itself. */
 struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address);
 static inline struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *address)
 {

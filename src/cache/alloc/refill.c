@@ -17,8 +17,8 @@ static bool gather(struct vmm_cache *cache, const struct demand *demand)
     return vmm__gather(cache, demand, granules << cache->vm.arena.granule_shift);
 }
 
-/* In this order: new memory within the footprint target, all idle memory of streams whose work has finished, idle memory of
- * others where it lies, a view, and new memory beyond the target. */
+/* In this order: new memory within the footprint target, all idle memory of streams whose work has finished, idle
+ * memory of others where it lies, a view, and new memory beyond the target. */
 static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
 {
     const struct demand *demand = &request->demand;
@@ -47,8 +47,8 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
     return vmm__lane_take_locked(request->lane, request->bytes, out);
 }
 
-/* In a pool whose blocks have chunks of their own, a free block is what a request of its size left behind, and serves only
- * another one. NULL: none fits exactly. */
+/* In a pool whose blocks have chunks of their own, a free block is what a request of its size left behind, and serves
+ * only another one. NULL: none fits exactly. */
 static struct block *idle_find(const struct vmm_cache *cache, const struct request *request)
 {
     struct size_index *index = &request->demand.heap->index;

@@ -87,8 +87,8 @@ static void block_shrink(const struct resize *resize)
     size_note(resize, before);
 }
 
-/* Creates memory behind the extent that ends with the block, or with a free block of free_bytes behind it. VMM__NO_FIT if
- * the addresses there are too few. */
+/* Creates memory behind the extent that ends with the block, or with a free block of free_bytes behind it. VMM__NO_FIT
+ * if the addresses there are too few. */
 static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resize,
                               uint64_t free_bytes, uint64_t need_bytes)
 {
@@ -111,8 +111,8 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
     return status;
 }
 
-/* A block in a view stays as it is; so does one that serves another stream than its lane's, which has not waited for what
- * lies behind; and no two blocks share a chunk that one has alone. */
+/* A block in a view stays as it is; so does one that serves another stream than its lane's, which has not waited for
+ * what lies behind; and no two blocks share a chunk that one has alone. */
 static bool may_extend(const struct resize *resize, uint64_t free_bytes, uint64_t need_bytes)
 {
     bool would_split = resize->lane->has_own_chunks && free_bytes > need_bytes;
@@ -142,8 +142,8 @@ static vmm_status block_extend(struct vmm_cache *cache, const struct resize *res
 /* ---- Move ---------------------------------------------------------------------------------- */
 
 /*
- * The new place of a block: granules for the bytes before its first chunk of its own, these chunks, and granules for the
- * bytes after them and for what is new. The block begins inside the first granules, so that all stays adjacent.
+ * The new place of a block: granules for the bytes before its first chunk of its own, these chunks, and granules for
+ * the bytes after them and for what is new. The block begins inside the first granules, so that all stays adjacent.
  */
 struct move {
     struct memory_part *parts; /* the chunks that the block has alone */

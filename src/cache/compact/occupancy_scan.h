@@ -22,7 +22,8 @@ struct occupancy_scan {
     uint64_t capacity;
 };
 
-/* Fills *out with every such chunk, but those of retained pools and of pools with a source; ERR_HOST_OOM. End it with vmm__occupancy_scan_end(). */
+/* Fills *out with every such chunk, but those of retained pools and of pools with a source; ERR_HOST_OOM. End it with
+ * vmm__occupancy_scan_end(). */
 vmm_status vmm__occupancy_scan_begin(struct vmm_cache *cache, struct occupancy_scan *out);
 void vmm__occupancy_scan_end(struct occupancy_scan *occupancy_scan);
 

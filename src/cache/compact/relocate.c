@@ -111,7 +111,8 @@ static void parts_undo(struct relocation *relocation)
     vmm__error_restore(&line);
 }
 
-/* Removes the granules that were free in the chunk from their heap. Cannot fail: vmm__relocate() reserved the records. */
+/* Removes the granules that were free in the chunk from their heap. Cannot fail: vmm__relocate() reserved the
+ * records. */
 static void gaps_detach(struct relocation *relocation, uint64_t first, uint64_t end)
 {
     struct heap *heap = relocation->partly->heap;

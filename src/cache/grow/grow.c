@@ -16,8 +16,8 @@ static bool placement_extends_home(const struct arena *arena, const struct heap 
 }
 
 /* The last chunk would be small. It gets more granules, for later requests, from the room of the placement and what the
- * target still allows: many small chunks cost driver time. One of a quarter of the largest stays as it is: blocks of one
- * size then have chunks of their own, which a free leaves idle. */
+ * target still allows: many small chunks cost driver time. One of a quarter of the largest stays as it is: blocks of
+ * one size then have chunks of their own, which a free leaves idle. */
 enum { LEAVE_SHARE = 4 };
 
 static void placement_widen(const struct vmm_cache *cache, const struct heap *heap, uint64_t bytes,
@@ -61,8 +61,8 @@ static vmm_status placement_reserve(struct vmm_cache *cache, const struct heap *
     return status == VMM_OK ? vmm__placement_find(cache, heap, bytes, placement) : status;
 }
 
-/* A small heap has no views. Nor has a cache whose driver maps a chunk at one address only, or one in debug mode, where an
- * access after a free must fault. */
+/* A small heap has no views. Nor has a cache whose driver maps a chunk at one address only, or one in debug mode, where
+ * an access after a free must fault. */
 static bool has_views(const struct vmm_cache *cache, const struct heap *heap)
 {
     return !heap->is_small && cache->has_views;

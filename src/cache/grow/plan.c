@@ -196,7 +196,8 @@ struct site {
     uint64_t begin;      /* item: a partly live chunk that a new row begins with; 0: none */
 };
 
-/* What a site may become: it gets new memory, then the largest idle chunks that it may have, and then one more chunk. */
+/* What a site may become: it gets new memory, then the largest idle chunks that it may have, and then one more
+ * chunk. */
 struct choice {
     struct site site;
     uint64_t new_bytes;
@@ -305,8 +306,8 @@ static inline struct bounds bounds_of(const uint64_t *home_starts, uint64_t low,
                             .last = low + vmm__log2(starts | 1) };
 }
 
-/* Adds the chunks of the free blocks of the requesting heap: of each the tail of a chunk, up to the first boundary; idle
- * chunks; and the head of one, from the last boundary on. What is free in the middle of a chunk is of no use. */
+/* Adds the chunks of the free blocks of the requesting heap: of each the tail of a chunk, up to the first boundary;
+ * idle chunks; and the head of one, from the last boundary on. What is free in the middle of a chunk is of no use. */
 static void blocks_add(struct search *search)
 {
     const struct arena *arena = &search->cache->vm.arena;
@@ -413,8 +414,8 @@ static uint64_t end_largest(const struct search *search, const struct site *site
 
 /* ---- Choices --------------------------------------------------------------------------------- */
 
-/* How many of the largest idle chunks fill `bytes` of a site until a chunk or an end holds the rest, or all of them. Returns
- * what is missing, even with the largest end. */
+/* How many of the largest idle chunks fill `bytes` of a site until a chunk or an end holds the rest, or all of them.
+ * Returns what is missing, even with the largest end. */
 static uint64_t choice_fill(const struct search *search, uint64_t bytes, struct choice *choice)
 {
     const struct idle *idle = &search->usable;

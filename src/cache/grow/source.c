@@ -109,8 +109,8 @@ static uint64_t source_call(struct vmm_cache *cache, struct lane *lane, uint64_t
     return (uint64_t)(uintptr_t)memory;
 }
 
-/* Makes the memory a chunk, at addresses that stand for it, with a free granule on either side, so that it joins no other
- * extent. */
+/* Makes the memory a chunk, at addresses that stand for it, with a free granule on either side, so that it joins no
+ * other extent. */
 static vmm_status segment_open(struct vmm_cache *cache, struct account *account,
                                const struct sourced_segment *memory, uint64_t *granule)
 {

@@ -14,14 +14,16 @@ uint64_t vmm__source_segment_bytes(const struct vmm_cache *cache, const struct h
                                    uint64_t bytes);
 
 /*
- * Asks the source for a segment that holds a block of so many bytes, and stores its free block in *out. The caller holds
- * the grow lock and the heap's lane lock, which the call releases while the source runs. ERR_DEVICE_OOM (the source has
- * none, or a limit refuses), ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (memory that cannot be used).
+ * Asks the source for a segment that holds a block of so many bytes, and stores its free block in *out. The caller
+ * holds the grow lock and the heap's lane lock, which the call releases while the source runs. ERR_DEVICE_OOM (the
+ * source has none, or a limit refuses), ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (memory that cannot be
+ * used).
  */
 vmm_status vmm__source_grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                             struct block **out);
 
-/* The address of a block as the program knows it. The caller holds the grow lock, or the block is live and in a segment. */
+/* The address of a block as the program knows it. The caller holds the grow lock, or the block is live and in a
+ * segment. */
 static inline void *vmm__source_outer(const struct vmm_cache *cache, const void *block)
 {
     return (void *)(uintptr_t)vmm__sourced_outer(&cache->vm, (uint64_t)(uintptr_t)block);
@@ -33,8 +35,8 @@ static inline bool vmm__source_has_ready(const struct vmm_cache *cache)
     return atomic_load_explicit(&cache->vm.segments.has_ready, memory_order_relaxed);
 }
 
-/* Gives the segments in limbo whose work has finished back to their sources. Returns the bytes of those of a pool; NULL: of
- * all. The caller holds no lock. */
+/* Gives the segments in limbo whose work has finished back to their sources. Returns the bytes of those of a pool;
+ * NULL: of all. The caller holds no lock. */
 uint64_t vmm__source_return(struct vmm_cache *cache, const struct pool *pool);
 
 /* The same for a caller that holds the grow lock and the lock of a lane. */

@@ -13,8 +13,8 @@
 #include "cache/grow/plan.h"
 
 /*
- * Transfers the planned chunks of other heaps to the heap. Maps nothing. The caller also holds the locks of their lanes.
- * On failure some of them have changed heaps. VMM__NO_FIT: one is no longer available. ERR_HOST_OOM, ERR_DRIVER.
+ * Transfers the planned chunks of other heaps to the heap. Maps nothing. The caller also holds the locks of their
+ * lanes. On failure some of them have changed heaps. VMM__NO_FIT: one is no longer available. ERR_HOST_OOM, ERR_DRIVER.
  */
 vmm_status vmm__stitch_transfer(struct vmm_cache *cache, struct heap *heap, enum idle_when when,
                                 const struct plan *plan);

@@ -19,12 +19,12 @@ enum {
     SHRINK_STEPS = 1024        /* of a chunk: the precision of its root */
 };
 
-/* Small programs get a little more slack, so that a loop over fixed shapes settles: by default 1/50 of the peak instead of
- * 1/100, up to a peak of 800 MiB; from 1600 MiB on, 1/100 is more. */
+/* Small programs get a little more slack, so that a loop over fixed shapes settles: by default 1/50 of the peak instead
+ * of 1/100, up to a peak of 800 MiB; from 1600 MiB on, 1/100 is more. */
 enum { FLOOR_BYTES = 16 << 20, FLOOR_SHARE = 50 };
 
-/* Below this limit the largest chunk shrinks in proportion. With this, LIMIT_SHARE_OF_ROOM and splits, the five traces run
- * in 1.007 to 1.011 of their peak of live memory. */
+/* Below this limit the largest chunk shrinks in proportion. With this, LIMIT_SHARE_OF_ROOM and splits, the five traces
+ * run in 1.007 to 1.011 of their peak of live memory. */
 #define LIMIT_FULL_BYTES (UINT64_C(8) << 30)
 
 static uint64_t root(uint64_t value)

@@ -49,7 +49,8 @@ static inline uint64_t vmm__backup_segment_left(uint64_t offset)
     return SEGMENT_BYTES - offset % SEGMENT_BYTES;
 }
 
-/* Gives the host memory and the entries back. ERR_DRIVER: the driver refuses to unpin it, and it stays for a later call. */
+/* Gives the host memory and the entries back. ERR_DRIVER: the driver refuses to unpin it, and it stays for a later
+ * call. */
 vmm_status vmm__backup_drop(struct backup *backup, struct driver *driver);
 
 #endif

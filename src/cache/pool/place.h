@@ -1,9 +1,9 @@
 /*
  * Places blocks at addresses that the program names: see vmm_pool_place().
  *
- * A pool that is retained keeps its homes, its views and the lanes of both. Slabs of its lanes start where the addresses
- * of their objects say (lane/slab.h). So any set of blocks that were live in it together can be placed again, in any
- * order, once all other blocks are free.
+ * A pool that is retained keeps its homes, its views and the lanes of both. Slabs of its lanes start where the
+ * addresses of their objects say (lane/slab.h). So any set of blocks that were live in it together can be placed again,
+ * in any order, once all other blocks are free.
  *
  * Owns: nothing. May be called by: api, debug. Locks: takes the grow lock and the lane's lock.
  */

@@ -13,8 +13,8 @@
 vmm_status vmm__pool_backup_find(struct pool *pool, uint64_t address, void **host);
 vmm_status vmm__pool_backup_drop(struct pool *pool);
 
-/* Gives the backup of a pool back, at the end of the pool; takes no lock. The cache keeps it if the driver refuses to unpin
- * it: vmm__pool_backups_fini() tries again at the end of the cache. */
+/* Gives the backup of a pool back, at the end of the pool; takes no lock. The cache keeps it if the driver refuses to
+ * unpin it: vmm__pool_backups_fini() tries again at the end of the cache. */
 void vmm__pool_backup_end(struct pool *pool);
 void vmm__pool_backups_fini(struct vmm_cache *cache);
 

@@ -203,14 +203,15 @@ vmm_pool *vmm__pool_find(struct vmm_cache *cache, vmm_pool_id id)
 
 /* ---- Lanes --------------------------------------------------------------------------------- */
 
-/* Whether a lane serves a stream in a pool. If its own stream has ended, it does once that stream's work has finished. */
+/* Whether a lane serves a stream in a pool. If its own stream has ended, it does once that stream's work has
+ * finished. */
 static bool is_of(struct lane *lane, const struct pool *pool, vmm_stream stream)
 {
     return lane->pool == pool && vmm__stream_serves(&pool->cache->lanes, lane, stream);
 }
 
-/* Whether a lane without memory can serve the stream in a pool: one of a destroyed pool, or of a stream of the pool that
- * has ended. */
+/* Whether a lane without memory can serve the stream in a pool: one of a destroyed pool, or of a stream of the pool
+ * that has ended. */
 static bool is_spare(struct lane *lane, const struct pool *pool, vmm_stream stream)
 {
     bool is_free = lane->pool == pool || lane->pool == &pool->cache->pool;

@@ -38,8 +38,8 @@ void vmm__pools_close(struct vmm_cache *cache);
 vmm_status vmm__pool_create(struct vmm_cache *cache, const vmm_pool_options *options,
                             vmm_pool **out);
 vmm_status vmm__pool_destroy(struct pool *pool, bool adopts);
-/* Checks what destroying a pool with a source would refuse, and ends the pool's own use: its memory can then be released. The
- * use begins again if vmm__pool_destroy() fails. */
+/* Checks what destroying a pool with a source would refuse, and ends the pool's own use: its memory can then be
+ * released. The use begins again if vmm__pool_destroy() fails. */
 vmm_status vmm__pool_unretain(struct pool *pool);
 void vmm__pool_retain(struct pool *pool);
 vmm_status vmm__pool_drop(struct pool *pool); /* VMM__NOT_FOUND: it has no use to end */

@@ -3,8 +3,8 @@
  *
  * Owns: the thread of each ticket. Invariants:
  *  1. a ticket is in the list of its cache until a thread waits for it, or the cache ends;
- *  2. the record of a ticket that has ended serves later ones, and is freed with its cache: a thread that polls may read
- *     it while another one ends the ticket.
+ *  2. the record of a ticket that has ended serves later ones, and is freed with its cache: a thread that polls may
+ *     read it while another one ends the ticket.
  * May be called by: api. Locks: the grow lock guards the lists.
  */
 #ifndef VMM_CACHE_POOL_TICKET_H

@@ -120,7 +120,8 @@ static void line_add(struct line *line, const char *format, ...)
     line->length = vmm__min(line->length + (size_t)added, sizeof line->text - 1);
 }
 
-/* Adds nothing if no memory is pinned and no block is live. Freed blocks that wait for other streams pin memory, too. */
+/* Adds nothing if no memory is pinned and no block is live. Freed blocks that wait for other streams pin memory,
+ * too. */
 static void pinned_add(struct line *line, const struct vmm_cache *cache,
                        const struct free_memory *free_memory)
 {
@@ -198,8 +199,8 @@ static uint64_t pool_cause_add(struct line *line, const struct pool *pool, uint6
     return short_bytes;
 }
 
-/* Adds the cause: the limit, the device's size, what other pools have been promised, the pool's source, other processes,
- * or the driver. Returns the missing bytes. */
+/* Adds the cause: the limit, the device's size, what other pools have been promised, the pool's source, other
+ * processes, or the driver. Returns the missing bytes. */
 static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, const struct pool *pool,
                           uint64_t grow_bytes)
 {

@@ -10,8 +10,8 @@
 #include "cache/reuse/transfer.h"
 #include "cache/streams.h"
 
-/* A step returns VMM_OK if the request may now succeed, or any internal outcome if it has nothing to give. An error ends
- * the request, but for one that says that memory ran out: the request is tried again. */
+/* A step returns VMM_OK if the request may now succeed, or any internal outcome if it has nothing to give. An error
+ * ends the request, but for one that says that memory ran out: the request is tried again. */
 typedef vmm_status (*reclaim_step)(struct vmm_cache *cache, struct request *request);
 
 static vmm_status ok_if(bool has_given)
@@ -154,7 +154,8 @@ static vmm_status step_quarantine(struct vmm_cache *cache, struct request *reque
 
 /*
  * The oldest entry of limbo may be the old home of a relocated chunk, which frees addresses but no memory, so the step
- * waits until the first chunk is released. It drops the lane's lock while it waits, so that frees never wait for the device.
+ * waits until the first chunk is released. It drops the lane's lock while it waits, so that frees never wait for the
+ * device.
  */
 static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *request)
 {

@@ -46,8 +46,8 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
 /* The whole of vmm_pool_trim(), without its argument checks. Takes the grow lock. */
 vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *released);
 
-/* The whole of vmm_poll(), without its argument checks. Does nothing if another thread holds the grow lock, because that
- * thread may be waiting for the device; the next poll does the work. */
+/* The whole of vmm_poll(), without its argument checks. Does nothing if another thread holds the grow lock, because
+ * that thread may be waiting for the device; the next poll does the work. */
 vmm_status vmm__poll(struct vmm_cache *cache);
 
 /* The same for a caller that holds the grow lock and no lane's. */

@@ -1,5 +1,6 @@
 /*
- * Reserved blocks: addresses of a lane that get and lose physical memory in units (vmm_reserve()); see also alloc/commit.h.
+ * Reserved blocks: addresses of a lane that get and lose physical memory in units (vmm_reserve()); see also
+ * alloc/commit.h.
  *
  * A reserved block is a range (vm/vm.h). A unit with memory is one chunk. No heap owns its granules, so the alloc and
  * free paths, views and compaction never see it: a call that finds no heap at an address looks here.
@@ -90,8 +91,8 @@ void vmm__reserved_waits_drop(struct vmm_cache *cache, uint64_t granule, uint64_
 void vmm__reserved_discard(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
                            uint64_t count);
 
-/* The chunk of a block at a granule, in use or in limbo; NULL: there is no memory. *end: the granule after the chunk, or
- * after the granules without memory, at most `limit`. */
+/* The chunk of a block at a granule, in use or in limbo; NULL: there is no memory. *end: the granule after the chunk,
+ * or after the granules without memory, at most `limit`. */
 struct chunk *vmm__reserved_chunk(const struct vmm_cache *cache, uint64_t granule, uint64_t limit,
                                   uint64_t *end);
 

@@ -103,8 +103,8 @@ vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes,
 
 /* ---- Blocks of pools that lend --------------------------------------------------------------- */
 
-/* The smallest free block that holds the request: blocks with chunks of their own, and those of a cache without caching, are
- * not split. */
+/* The smallest free block that holds the request: blocks with chunks of their own, and those of a cache without
+ * caching, are not split. */
 static vmm_status whole_take(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
                              void **out)
 {

@@ -1,13 +1,14 @@
 /*
- * Allocates a block for one stream from the free memory of another lane, when memory has run out: a small block from another
- * stream of the pool, so that many streams with a few small blocks each do not need a granule each; and a block of any size
- * from a pool with use_on_oom.
+ * Allocates a block for one stream from the free memory of another lane, when memory has run out: a small block from
+ * another stream of the pool, so that many streams with a few small blocks each do not need a granule each; and a block
+ * of any size from a pool with use_on_oom.
  *
  * The block belongs to the other lane. The requesting stream waits, on the device, for the work that the lane's
  * stream has submitted so far, and is recorded as a user of the block, as by vmm_record_stream(): after vmm_free() the
  * block waits for the work of both streams.
  *
- * Called by: reclaim. Locks: the caller holds the grow lock and the requesting lane's lock; takes the other lanes' locks.
+ * Called by: reclaim. Locks: the caller holds the grow lock and the requesting lane's lock; takes the other lanes'
+ * locks.
  */
 #ifndef VMM_CACHE_REUSE_BORROW_H
 #define VMM_CACHE_REUSE_BORROW_H
@@ -19,8 +20,8 @@
  * stream. */
 vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out);
 
-/* The same for a block of any size, from a pool that lends. VMM__NO_FIT: no such pool but that of `to` has a block; each
- * block of `to` must have chunks of its own; `to` is a lane of a retained pool; or debug mode is on. */
+/* The same for a block of any size, from a pool that lends. VMM__NO_FIT: no such pool but that of `to` has a block;
+ * each block of `to` must have chunks of its own; `to` is a lane of a retained pool; or debug mode is on. */
 vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out);
 
 #endif

@@ -220,9 +220,9 @@ vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run
 }
 
 /*
- * The stamp of a run in the heap that gets it. Memory whose work has finished gets an epoch that has passed: until the new
- * stream uses it, nothing does, so it may go on to a third stream at once. The epoch is later than what a trim or decay
- * has expired: the memory may have been freed a moment ago.
+ * The stamp of a run in the heap that gets it. Memory whose work has finished gets an epoch that has passed: until the
+ * new stream uses it, nothing does, so it may go on to a third stream at once. The epoch is later than what a trim or
+ * decay has expired: the memory may have been freed a moment ago.
  */
 static uint64_t hand_epoch(const struct idle_run *run, uint64_t epoch, struct lane *to)
 {
@@ -233,8 +233,8 @@ static uint64_t hand_epoch(const struct idle_run *run, uint64_t epoch, struct la
                                                               : vmm__timeline_now(&to->timeline);
 }
 
-/* Attaching to a small heap needs slots. Without them the run goes to limbo: attaching it to its old heap would need slots,
- * too. */
+/* Attaching to a small heap needs slots. Without them the run goes to limbo: attaching it to its old heap would need
+ * slots, too. */
 static vmm_status small_hand(struct vmm_cache *cache, const struct idle_run *run, struct heap *to,
                              uint64_t new_epoch)
 {

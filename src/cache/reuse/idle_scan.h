@@ -64,8 +64,8 @@ static inline struct idle_scan vmm__idle_scan(struct heap *from, const struct la
 bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct block *block,
                     uint64_t address, uint64_t bytes, struct idle_run *run);
 
-/* Calls visit() for each run of idle chunks, of the same kind as the heap's, that the heap may have of the lanes that its
- * request has locked (vmm__cache_lanes_lock_refilling()). Stops, and returns false, when visit() returns false. */
+/* Calls visit() for each run of idle chunks, of the same kind as the heap's, that the heap may have of the lanes that
+ * its request has locked (vmm__cache_lanes_lock_refilling()). Stops, and returns false, when visit() returns false. */
 typedef bool (*idle_visit)(void *context, const struct idle_run *run);
 bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle_when when,
                      idle_visit visit, void *context);
@@ -107,8 +107,8 @@ uint64_t vmm__idle_unfinished(struct vmm_cache *cache, struct heap *heap);
 /* Returns the latest epoch at which a part of a run was freed. */
 uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run);
 
-/* Cuts a run out of its heap and puts it into limbo, which releases it after its work has finished. ERR_HOST_OOM: nothing
- * has changed. */
+/* Cuts a run out of its heap and puts it into limbo, which releases it after its work has finished. ERR_HOST_OOM:
+ * nothing has changed. */
 vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run);
 
 /* Moves a run to another heap in place; vmm__idle_clear() has returned VMM_OK for it. If the other heap has no host

@@ -27,7 +27,8 @@ void vmm__export_end(struct share *share);
 /* Whether a share names the block at an address. The caller holds the grow lock. */
 bool vmm__export_has_locked(const struct vmm_cache *cache, uint64_t address);
 
-/* The cache is about to end: its shares keep only what stands for their chunks. No other call on the cache is under way. */
+/* The cache is about to end: its shares keep only what stands for their chunks. No other call on the cache is under
+ * way. */
 void vmm__exports_leave(struct vmm_cache *cache);
 
 #endif

@@ -39,8 +39,8 @@ static vmm_status socket_failed(const char *function, const char *call, int sock
                       strerror(errno), errno);
 }
 
-/* Whether a call that failed is to be repeated. Waits for the socket if the program lets no call do so; a time limit that the
- * program set for the calls (SO_RCVTIMEO) is its own. */
+/* Whether a call that failed is to be repeated. Waits for the socket if the program lets no call do so; a time limit
+ * that the program set for the calls (SO_RCVTIMEO) is its own. */
 static bool call_repeats(int socket, short event)
 {
     struct pollfd ready = { .fd = socket, .events = event };

@@ -26,8 +26,9 @@ struct message {
 /* Sets the version, and the magic number of messages with descriptors. */
 void vmm__message_head_set(struct share_head *head);
 
-/* Sends a share: with descriptors if it has them and the socket takes them. ERR_INVALID_ARGUMENT: it has neither these nor
- * fabric handles for this socket; ERR_DRIVER: the socket refused it; if was_sent is set then, a part may have arrived. */
+/* Sends a share: with descriptors if it has them and the socket takes them. ERR_INVALID_ARGUMENT: it has neither these
+ * nor fabric handles for this socket; ERR_DRIVER: the socket refused it; if was_sent is set then, a part may have
+ * arrived. */
 vmm_status vmm__message_send(struct share *share, int socket);
 
 /* Receives a share. ERR_INVALID_ARGUMENT: what arrived is none, or the other side closed the socket; ERR_DRIVER: the

@@ -2,8 +2,9 @@
  * Memory that the sim drivers of one process share, and pinned memory.
  *
  * The descriptor of an exported handle is a file with a record that names the memory; a fabric handle is that record.
- * Nothing else crosses it, as the memory is only a shadow in this process: another process is refused. A driver that uses memory after another one
- * forgets who used it before, because the epochs of drivers cannot be compared: their users order their work.
+ * Nothing else crosses it, as the memory is only a shadow in this process: another process is refused. A driver that
+ * uses memory after another one forgets who used it before, because the epochs of drivers cannot be compared: their
+ * users order their work.
  *
  * Owns: the process-wide list of shared memory, and the shadows of pinned memory. Called by: sim.c, memory.c, work.c;
  * any thread. share_lock guards the list and all shared memory; it is taken after sim->mutex (I1). A child of fork()

@@ -232,7 +232,8 @@ static bool content_read(struct sim *sim, struct sim_work *work, run_fn visit, v
     return true;
 }
 
-/* For contents that were not cleared, returns bytes that no clear to 0, or to a byte with the upper bit set, produces. */
+/* For contents that were not cleared, returns bytes that no clear to 0, or to a byte with the upper bit set,
+ * produces. */
 static bool run_copy_out(void *to, uint64_t place, uint64_t bytes,
                          const struct sim_content *content)
 {

@@ -256,8 +256,8 @@ cudaError_t allocator::memcpyAsync(void *to, int to_device, const void *from, in
     return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
 }
 
-/* CUDA's own peer access covers memory of cudaMalloc(), which other libraries use. The cache's memory has been mapped for
- * the devices of the settings. */
+/* CUDA's own peer access covers memory of cudaMalloc(), which other libraries use. The cache's memory has been mapped
+ * for the devices of the settings. */
 void allocator::enablePeerAccess(DeviceIndex device, DeviceIndex owner)
 {
     bool is_device = device >= 0 && device < device_count();

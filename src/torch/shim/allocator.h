@@ -8,8 +8,8 @@
  *     rely on both;
  *  3. a member function of PyTorch's class whose parameters differ between versions is declared in each form and
  *     without `override`. The compiler takes the one that fits; a new pure virtual function is a compile error.
- * Called by: PyTorch. Locks: each file says which it has. The library's callbacks take leaves only: locks that no thread
- * holds while it calls the library.
+ * Called by: PyTorch. Locks: each file says which it has. The library's callbacks take leaves only: locks that no
+ * thread holds while it calls the library.
  */
 #ifndef VMM_SHIM_ALLOCATOR_H
 #define VMM_SHIM_ALLOCATOR_H
@@ -170,8 +170,8 @@ struct pool_segment {
 /* Whether PyTorch has made the pool, for a graph or as a MemPool. */
 bool is_torch_pool(const MempoolId_t &id);
 
-/* The segments of a device's pools that are awake, by address, for a snapshot of one pool, or of all if the id is zeros. From
- * now on trackers may rely on them. */
+/* The segments of a device's pools that are awake, by address, for a snapshot of one pool, or of all if the id is
+ * zeros. From now on trackers may rely on them. */
 std::vector<pool_segment> segments_show(int device, const MempoolId_t &id);
 
 /* Whether there is a tracker, so that snapshots must have its segments. */

@@ -1,10 +1,10 @@
 /*
  * The recording of history, and all that PyTorch has called when memory changes or runs out.
  *
- * Owns: contexts, what PyTorch gathered of a thread that allocated or freed. The library stores their numbers with events
- * and blocks, and says when it drops one. Owns the annotations and the observers too.
- * Locks: `settings_lock` guards the settings of the recording, and is held while the library starts and stops it.
- * `contexts_lock`, `annotations_lock`, `observers_lock` and `metadata_lock` are leaves. Observers are called without locks.
+ * Owns: contexts, what PyTorch gathered of a thread that allocated or freed. The library stores their numbers with
+ * events and blocks, and says when it drops one. Owns the annotations and the observers too. Locks: `settings_lock`
+ * guards the settings of the recording, and is held while the library starts and stops it. `contexts_lock`,
+ * `annotations_lock`, `observers_lock` and `metadata_lock` are leaves. Observers are called without locks.
  */
 #include "torch/shim/allocator.h"
 
@@ -336,8 +336,8 @@ static void oom_trace(int device, uint64_t bytes, uint64_t free_bytes)
     event_trace(event);
 }
 
-/* The library calls it without locks. An observer's exception must not cross C, nor keep others from hearing: the request
- * fails anyway. */
+/* The library calls it without locks. An observer's exception must not cross C, nor keep others from hearing: the
+ * request fails anyway. */
 static void oom_tell(int device, uint64_t bytes, uint64_t most_bytes, uint64_t free_bytes)
 {
     oom_trace(device, bytes, free_bytes);

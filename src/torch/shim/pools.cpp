@@ -1,12 +1,12 @@
 /*
  * Pools of graphs and of torch.cuda.MemPool, and the states of a pool that graph trees save and restore.
  *
- * Owns: the routes, and the sources of pools with an allocator of their own. A pool has one route in the library; a route has
- * one filter for each begin that was not ended.
- * Locks: `begins` is held by begin, end and release, and guards the table of routes; a route's own lock, a leaf, guards its
- * filters. `sources_lock` guards the table of sources, and is held while a pool is made anew. The library calls
- * route_accepts() with its locks held, and the functions of a source without any. An allocator of Python may take the GIL, so
- * no lock is held while the library may call one: not for a pool that has memory.
+ * Owns: the routes, and the sources of pools with an allocator of their own. A pool has one route in the library; a
+ * route has one filter for each begin that was not ended. Locks: `begins` is held by begin, end and release, and guards
+ * the table of routes; a route's own lock, a leaf, guards its filters. `sources_lock` guards the table of sources, and
+ * is held while a pool is made anew. The library calls route_accepts() with its locks held, and the functions of a
+ * source without any. An allocator of Python may take the GIL, so no lock is held while the library may call one: not
+ * for a pool that has memory.
  */
 #include "torch/shim/allocator.h"
 
@@ -126,8 +126,8 @@ static constexpr size_t segment_bytes = 20 << 20;
 static std::mutex sources_lock;
 static auto &sources = *new std::map<route_key, std::unique_ptr<pool_source>>;
 
-/* Segments are made and freed in relaxed mode, as PyTorch's own allocator does: otherwise CUDA refuses cudaMalloc() while a
- * graph is captured. */
+/* Segments are made and freed in relaxed mode, as PyTorch's own allocator does: otherwise CUDA refuses cudaMalloc()
+ * while a graph is captured. */
 static void *segment_take(void *context, size_t bytes, vmm_stream stream)
 {
     const auto *source = static_cast<const pool_source *>(context);
@@ -343,8 +343,8 @@ static void blocks_place(DeviceIndex device, MempoolId_t id, const pool_blocks &
                                       block.second.bytes, block.second.stream));
 }
 
-/* PyTorch expects that every block was freed and that every block of the state was allocated anew. Blocks that are in both
- * stay as they are. */
+/* PyTorch expects that every block was freed and that every block of the state was allocated anew. Blocks that are in
+ * both stay as they are. */
 caching::CheckpointDelta
 allocator::setCheckpointPoolState(DeviceIndex device,
                                   std::shared_ptr<caching::AllocatorState> state)

@@ -1,8 +1,8 @@
 /*
  * Statistics and snapshots in PyTorch's structures.
  *
- * Owns: where counting was restarted, and peaks that the library does not keep: the highest value that a query has seen.
- * Locks: `counts_lock`, a leaf, guards both.
+ * Owns: where counting was restarted, and peaks that the library does not keep: the highest value that a query has
+ * seen. Locks: `counts_lock`, a leaf, guards both.
  */
 #include "torch/shim/allocator.h"
 
@@ -272,7 +272,8 @@ void free_block_add(caching::SegmentInfo *info, uint64_t bytes)
         block_add(info, gap);
 }
 
-/* Adds the blocks of a taken segment that lie in a tracked one, from *end on. The requested bytes count where a block begins.
+/* Adds the blocks of a taken segment that lie in a tracked one, from *end on. The requested bytes count where a block
+ * begins.
  */
 void tracked_blocks_add(caching::SegmentInfo *info, const pool_segment &segment,
                         const vmm_torch_snapshot &taken, const vmm_torch_segment &from,
@@ -292,7 +293,8 @@ void tracked_blocks_add(caching::SegmentInfo *info, const pool_segment &segment,
     }
 }
 
-/* A segment as trackers know it, with what the snapshot has in it. Memory whose blocks lie in a view is free at its home. */
+/* A segment as trackers know it, with what the snapshot has in it. Memory whose blocks lie in a view is free at its
+ * home. */
 caching::SegmentInfo tracked_segment(const vmm_torch_snapshot &taken, const pool_segment &segment)
 {
     caching::SegmentInfo info;

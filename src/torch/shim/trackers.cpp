@@ -1,17 +1,18 @@
 /*
  * Trackers: functions of PyTorch that hear of each change of memory. NCCL registers MemPools by them: ProcessGroupNCCL
- * registers the segments that a snapshot of the pool has, then each one that SEGMENT_ALLOC names, and deregisters one by its
- * address at SEGMENT_FREE.
+ * registers the segments that a snapshot of the pool has, then each one that SEGMENT_ALLOC names, and deregisters one
+ * by its address at SEGMENT_FREE.
  *
  * Owns: the trackers, and the segments of PyTorch's pools (graphs, MemPools). Invariants:
  *  1. segments do not overlap. Each covers memory of its pool that is mapped, unless it sleeps;
- *  2. once a snapshot has shown a pool to a program with trackers, its segments keep address and size, and trackers hear
- *     SEGMENT_ALLOC and SEGMENT_FREE of them. Until then neighbours are joined: NCCL uses the registration of a tensor that
- *     lies in one segment;
- *  3. trackers hear it before the memory is unmapped or leaves the pool, and only then: collectives may use the rest of a
- *     segment. A block that gets its address in a view changes no segment, for the pool keeps the memory at both addresses.
- * Of all other memory trackers hear SEGMENT_MAP and SEGMENT_UNMAP, as of PyTorch's expandable segments.
- * Locks: `trackers_lock` guards all of it. Trackers are called with it, and for changes with the library's locks: PyTorch's
+ *  2. once a snapshot has shown a pool to a program with trackers, its segments keep address and size, and trackers
+ *     hear SEGMENT_ALLOC and SEGMENT_FREE of them. Until then neighbours are joined: NCCL uses the registration of a
+ *     tensor that lies in one segment;
+ *  3. trackers hear it before the memory is unmapped or leaves the pool, and only then: collectives may use the rest of
+ *     a segment. A block that gets its address in a view changes no segment, for the pool keeps the memory at both
+ *     addresses.
+ * Of all other memory trackers hear SEGMENT_MAP and SEGMENT_UNMAP, as of PyTorch's expandable segments. Locks:
+ * `trackers_lock` guards all of it. Trackers are called with it, and for changes with the library's locks: PyTorch's
  * contract lets them take neither Python's lock nor call the allocator.
  */
 #include "torch/shim/allocator.h"
@@ -214,7 +215,8 @@ static void range_change_locked(pool_segment range, vmm_change_kind kind)
         segment_tell_locked(range, is_mapped ? action::SEGMENT_MAP : action::SEGMENT_UNMAP);
 }
 
-/* Notes that a communicator may hold the segments of a device's pool from now on; of all its pools, if the id is zeros. */
+/* Notes that a communicator may hold the segments of a device's pool from now on; of all its pools, if the id is
+ * zeros. */
 static void pool_show_locked(int device, const MempoolId_t &id)
 {
     if (is_torch_pool(id))
@@ -452,8 +454,8 @@ static bool is_all_registered()
     return false;
 }
 
-/* All memory cannot be registered: the default pool maps and unmaps parts of what NCCL would hold as one segment. For the
- * same reason PyTorch ignores the variable with expandable segments. */
+/* All memory cannot be registered: the default pool maps and unmaps parts of what NCCL would hold as one segment. For
+ * the same reason PyTorch ignores the variable with expandable segments. */
 void allocator::attachAllocatorTraceTracker(caching::AllocatorTraceTracker tracker)
 {
     TORCH_CHECK_NOT_IMPLEMENTED(

@@ -187,7 +187,8 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
 
 /* ---- Calls by name ------------------------------------------------------------------------------ */
 
-/* The latest form that the version has. Functions with a form for the thread's own default stream also have the other. */
+/* The latest form that the version has. Functions with a form for the thread's own default stream also have the
+ * other. */
 static void *proc_find(const char *queried, int version, bool is_per_thread)
 {
     void *found = NULL;

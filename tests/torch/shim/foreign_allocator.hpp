@@ -1,6 +1,6 @@
 /*
- * An allocator as CUDAPluggableAllocator is, for pools with an allocator of their own: memory of the host, counted. Nothing
- * but raw_alloc_with_stream() and raw_delete() may be called.
+ * An allocator as CUDAPluggableAllocator is, for pools with an allocator of their own: memory of the host, counted.
+ * Nothing but raw_alloc_with_stream() and raw_delete() may be called.
  */
 #ifndef VMM_TEST_FOREIGN_ALLOCATOR_HPP
 #define VMM_TEST_FOREIGN_ALLOCATOR_HPP
@@ -94,7 +94,8 @@ class allocator final : public caching::CUDAAllocator
     void enablePeerAccess(DeviceIndex, DeviceIndex) override { refuse(); }
     cudaError_t memcpyAsync(void *, int, const void *, int, size_t, cudaStream_t, bool) override { refuse(); }
     std::shared_ptr<caching::AllocatorState> getCheckpointState(DeviceIndex, MempoolId_t) override { refuse(); }
-    caching::CheckpointDelta setCheckpointPoolState(DeviceIndex, std::shared_ptr<caching::AllocatorState>) override { refuse(); }
+    caching::CheckpointDelta setCheckpointPoolState(DeviceIndex,
+                                                    std::shared_ptr<caching::AllocatorState>) override { refuse(); }
     std::string name() override { return "foreign"; }
 #if VMM_TEST_TORCH >= 211
     caching::SnapshotInfo snapshot(MempoolId_t, bool) override { refuse(); }
@@ -102,7 +103,8 @@ class allocator final : public caching::CUDAAllocator
     caching::SnapshotInfo snapshot(MempoolId_t) override { refuse(); }
 #endif
 #if VMM_TEST_TORCH >= 210
-    void recordHistory(bool, caching::CreateContextFn, size_t, caching::RecordContext, bool, const std::vector<std::string> &) override { refuse(); }
+    void recordHistory(bool, caching::CreateContextFn, size_t, caching::RecordContext, bool,
+                       const std::vector<std::string> &) override { refuse(); }
 #else
     void recordHistory(bool, caching::CreateContextFn, size_t, caching::RecordContext, bool) override { refuse(); }
 #endif

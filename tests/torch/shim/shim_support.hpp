@@ -1,6 +1,6 @@
 /*
- * What the tests of the shim share: the allocator, installed in a fake PyTorch of the version that the program was built
- * for, on the driver that the command line names.
+ * What the tests of the shim share: the allocator, installed in a fake PyTorch of the version that the program was
+ * built for, on the driver that the command line names.
  */
 #ifndef VMM_TEST_SHIM_SUPPORT_HPP
 #define VMM_TEST_SHIM_SUPPORT_HPP

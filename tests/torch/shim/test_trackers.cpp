@@ -17,8 +17,8 @@ static MempoolId_t pool_id()
     return { 0, ++last };
 }
 
-/* A communicator as ProcessGroupNCCL keeps it: it registers a segment of its pools once by address, and deregistering one
- * that it does not have is an error. */
+/* A communicator as ProcessGroupNCCL keeps it: it registers a segment of its pools once by address, and deregistering
+ * one that it does not have is an error. */
 struct communicator {
     std::set<MempoolId_t> pools;
     std::map<size_t, size_t> registered; /* address: bytes */

@@ -9,10 +9,9 @@
  * With jitter, each block of each later pass is smaller than in the first by a random share of up to so many percent.
  * The sizes are the same for every policy and in every run.
  *
- * Counted are driver calls, driver time and stalls after the policy has opened and before it closes,
- * with those of trims and compactions. Before each of these the replayer waits for the device, because no policy can give
- * back memory that work still uses; these waits are not counted.
- * May be called by: main, search, tests. Locks: none (one thread).
+ * Counted are driver calls, driver time and stalls after the policy has opened and before it closes, with those of
+ * trims and compactions. Before each of these the replayer waits for the device, because no policy can give back memory
+ * that work still uses; these waits are not counted. May be called by: main, search, tests. Locks: none (one thread).
  */
 #ifndef FRAGTEST_REPLAY_H
 #define FRAGTEST_REPLAY_H
