@@ -626,9 +626,8 @@ typedef enum vmm_on_sleep {
  * that `alloc` makes of its own pool asks it again, without end. They must return, as all callbacks must.
  *
  * alloc: returns a segment, which is memory of `bytes` bytes, a multiple of the granule (2 MiB), that the cache's
- * device can
- *     use, at a multiple of 512; NULL: there is none. `stream` is that of the request, but the memory must be ready for
- *     work of every stream. During a capture it must not make calls that invalidate the capture
+ *     device can use, at a multiple of 512; NULL: there is none. `stream` is that of the request, but the memory must
+ *     be ready for work of every stream. During a capture it must not make calls that invalidate the capture
  *     (cudaThreadExchangeStreamCaptureMode() allows cudaMalloc()).
  * free: takes back a segment, and the size with which it was asked for. All work that used its blocks has ended.
  */
