@@ -4,8 +4,8 @@
  *
  * Owns: a recording for each device, made at the first allocation on it: the first in the file that VMM_TRACE names,
  * others in FILE.2 and so on. The recorder orders events itself. A child of fork() records nothing: the file is its
- * parent's, and so is the thread that writes it. Called by: memory, any thread. `lock` guards making and ending
- * recordings.
+ * parent's, and so is the thread that writes it.
+ * Called by: memory, any thread. `lock` guards making and ending recordings.
  */
 #define _GNU_SOURCE
 #include "base/clock.h"

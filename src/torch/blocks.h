@@ -3,7 +3,8 @@
  * the caches would wait for requests of other threads.
  *
  * Owns: a note for each block, in parts by address, so that threads seldom meet. Without host memory a block has no
- * note. Called by: provider. Locks: each part's own, a leaf.
+ * note.
+ * Called by: provider. Locks: each part's own, a leaf.
  */
 #ifndef VMM_TORCH_BLOCKS_H
 #define VMM_TORCH_BLOCKS_H

@@ -1,8 +1,9 @@
 /*
- * The hooks of PyTorch's plug-in interface that are plain C. A hook that returns nothing, such as a free, writes its
- * error to the log and keeps it for vmm_last_error(). Owns: the listeners of requests that ran out of memory, which it
- * calls without locks. Called by: PyTorch and the Python package; provider uses some of the functions below the hooks.
- * Locks: none of their own.
+ * The hooks of PyTorch's plug-in interface that are plain C. A hook that returns nothing, such as a free, writes
+ * its error to the log and keeps it for vmm_last_error().
+ * Owns: the listeners of requests that ran out of memory, which it calls without locks.
+ * Called by: PyTorch and the Python package; provider uses some of the functions below the hooks. Locks: none of their
+ * own.
  */
 #include "torch/hooks.h"
 #include "base/error.h"

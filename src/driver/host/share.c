@@ -3,8 +3,8 @@
  *
  * An exported descriptor is one more of the handle's own file. A fabric handle names the descriptor that the handle
  * itself has: another process of the same user opens it through /proc. Pinning changes nothing: the driver only records
- * it, to check the callers' guarantee P8. Owns: the records of pinned memory. Called by: the driver table, any thread;
- * handle.c. memory.lock guards everything.
+ * it, to check the callers' guarantee P8.
+ * Owns: the records of pinned memory. Called by: the driver table, any thread; handle.c. memory.lock guards everything.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"

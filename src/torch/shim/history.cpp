@@ -2,9 +2,10 @@
  * The recording of history, and all that PyTorch has called when memory changes or runs out.
  *
  * Owns: contexts, what PyTorch gathered of a thread that allocated or freed. The library stores their numbers with
- * events and blocks, and says when it drops one. Owns the annotations and the observers too. Locks: `settings_lock`
- * guards the settings of the recording, and is held while the library starts and stops it. `contexts_lock`,
- * `annotations_lock`, `observers_lock` and `metadata_lock` are leaves. Observers are called without locks.
+ * events and blocks, and says when it drops one. Owns the annotations and the observers too.
+ * Locks: `settings_lock` guards the settings of the recording, and is held while the library starts and stops it.
+ * `contexts_lock`, `annotations_lock`, `observers_lock` and `metadata_lock` are leaves. Observers are called without
+ * locks.
  */
 #include "torch/shim/allocator.h"
 

@@ -2,11 +2,11 @@
  * Pools of graphs and of torch.cuda.MemPool, and the states of a pool that graph trees save and restore.
  *
  * Owns: the routes, and the sources of pools with an allocator of their own. A pool has one route in the library; a
- * route has one filter for each begin that was not ended. Locks: `begins` is held by begin, end and release, and guards
- * the table of routes; a route's own lock, a leaf, guards its filters. `sources_lock` guards the table of sources, and
- * is held while a pool is made anew. The library calls route_accepts() with its locks held, and the functions of a
- * source without any. An allocator of Python may take the GIL, so no lock is held while the library may call one: not
- * for a pool that has memory.
+ * route has one filter for each begin that was not ended.
+ * Locks: `begins` is held by begin, end and release, and guards the table of routes; a route's own lock, a leaf, guards
+ * its filters. `sources_lock` guards the table of sources, and is held while a pool is made anew. The library calls
+ * route_accepts() with its locks held, and the functions of a source without any. An allocator of Python may take the
+ * GIL, so no lock is held while the library may call one: not for a pool that has memory.
  */
 #include "torch/shim/allocator.h"
 

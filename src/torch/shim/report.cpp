@@ -2,7 +2,8 @@
  * Statistics and snapshots in PyTorch's structures.
  *
  * Owns: where counting was restarted, and peaks that the library does not keep: the highest value that a query has
- * seen. Locks: `counts_lock`, a leaf, guards both.
+ * seen.
+ * Locks: `counts_lock`, a leaf, guards both.
  */
 #include "torch/shim/allocator.h"
 

@@ -11,9 +11,9 @@
  *  3. trackers hear it before the memory is unmapped or leaves the pool, and only then: collectives may use the rest of
  *     a segment. A block that gets its address in a view changes no segment, for the pool keeps the memory at both
  *     addresses.
- * Of all other memory trackers hear SEGMENT_MAP and SEGMENT_UNMAP, as of PyTorch's expandable segments. Locks:
- * `trackers_lock` guards all of it. Trackers are called with it, and for changes with the library's locks: PyTorch's
- * contract lets them take neither Python's lock nor call the allocator.
+ * Of all other memory trackers hear SEGMENT_MAP and SEGMENT_UNMAP, as of PyTorch's expandable segments.
+ * Locks: `trackers_lock` guards all of it. Trackers are called with it, and for changes with the library's locks:
+ * PyTorch's contract lets them take neither Python's lock nor call the allocator.
  */
 #include "torch/shim/allocator.h"
 

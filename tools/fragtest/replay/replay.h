@@ -11,7 +11,8 @@
  *
  * Counted are driver calls, driver time and stalls after the policy has opened and before it closes, with those of
  * trims and compactions. Before each of these the replayer waits for the device, because no policy can give back memory
- * that work still uses; these waits are not counted. May be called by: main, search, tests. Locks: none (one thread).
+ * that work still uses; these waits are not counted.
+ * May be called by: main, search, tests. Locks: none (one thread).
  */
 #ifndef FRAGTEST_REPLAY_H
 #define FRAGTEST_REPLAY_H
