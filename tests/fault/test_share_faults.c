@@ -107,7 +107,7 @@ static struct scene scene_open(struct driver *driver, vmm_share_reach reach)
     vmm_config config = CONFIG(.limit_bytes = 64 * MIB);
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm_pool *pool;
-    options.shareable = reach;
+    options.shareable = (int)reach;
     assert_ok(vmm__cache_create_on(&config, driver, &scene.from));
     assert_ok(vmm__cache_create_on(&config, driver, &scene.to));
     assert_ok(vmm_pool_create(scene.from, &options, &pool));

@@ -127,7 +127,7 @@ static vmm_status pool_create(vmm_cache *cache, vmm_share_reach reach)
 {
     vmm_pool *pool;
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    options.shareable = reach;
+    options.shareable = (int)reach;
     return vmm_pool_create(cache, &options, &pool);
 }
 

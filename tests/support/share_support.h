@@ -16,7 +16,7 @@ static inline vmm_pool *pool_with_reach(vmm_cache *cache, vmm_share_reach reach)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm_pool *pool;
-    options.shareable = reach;
+    options.shareable = (int)reach;
     options.name = "shared";
     assert_ok(vmm_pool_create(cache, &options, &pool));
     return pool;
