@@ -212,7 +212,7 @@ bool vmm__alloc_is_import(struct vmm_cache *cache, uint64_t address)
     struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
         return false;
-    bool is_import = heap->lane->is_imported && vmm__block_ref_find(heap, address, &ref);
+    bool is_import = heap->lane->is_imported && vmm__block_ref_find_live(heap, address, &ref);
     vmm__biased_unlock(&heap->lane->lock);
     return is_import;
 }
