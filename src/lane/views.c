@@ -9,30 +9,9 @@
 
 enum { BARRIER_BITS = 64 };
 
-static struct views *views_of(const struct heap *heap)
-{
-    return heap->directory->views;
-}
-
-static uint64_t granules_bytes(const struct views *views, uint64_t granules)
-{
-    return granules << views->vm->arena.granule_shift;
-}
-
-static uint64_t address_of(const struct views *views, uint64_t granule)
-{
-    return vmm__arena_address(&views->vm->arena, granule);
-}
-
 static struct chunk *chunk_of(const struct views *views, uint64_t granule)
 {
     return &views->vm->records[views->places[granule].chunk];
-}
-
-/* The heap that owns the place or the home granule here. Needs no lock. */
-static struct heap *heap_at(const struct views *views, uint64_t granule)
-{
-    return vmm__directory_heap(views->directory, address_of(views, granule));
 }
 
 static bool chunk_is_idle(const struct views *views, const struct chunk *chunk)
@@ -120,11 +99,12 @@ struct run {
 
 static struct run run_at(const struct heap *heap, uint64_t barrier)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     struct run run = { .barrier = barrier, .end = barrier_to_right(views, barrier) };
     run.tail_bytes = chunk_of(views, barrier)->free_tail_bytes;
-    run.idle_bytes = granules_bytes(views, run.end - place_end(views, barrier));
-    if (heap_at(views, run.end) != heap) /* read first: another heap's lock may guard the place */
+    run.idle_bytes = vmm__views_bytes(views, run.end - place_end(views, barrier));
+    if (vmm__views_heap(views, run.end) !=
+        heap) /* read first: another heap's lock may guard the place */
         return run;
     const struct view_place *next = &views->places[run.end];
     if (next->chunk != 0 && !next->is_forced)
@@ -145,12 +125,12 @@ static bool run_has_parts(const struct run *run)
 
 bool vmm__views_find(const struct heap *heap, uint64_t bytes, struct view_fit *out)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     const struct size_node *node = vmm__size_index_find(heap->runs, bytes);
     if (node == NULL)
         return false;
     struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));
-    uint64_t low = address_of(views, place_end(views, run.barrier)) - run.tail_bytes;
+    uint64_t low = vmm__views_address(views, place_end(views, run.barrier)) - run.tail_bytes;
     bool is_idle = chunk_is_idle(views, chunk_of(views, run.barrier));
     bool is_low = (run.tail_bytes > 0 && !is_idle) || run.head_bytes == 0;
     out->address = is_low ? low : low + run_bytes(&run) - bytes;
@@ -161,7 +141,7 @@ bool vmm__views_find(const struct heap *heap, uint64_t bytes, struct view_fit *o
 static void run_enter(struct heap *heap, uint64_t barrier)
 {
     struct run run = run_at(heap, barrier);
-    struct view_place *place = &views_of(heap)->places[barrier];
+    struct view_place *place = &vmm__views_of(heap)->places[barrier];
     place->run.size = run_bytes(&run);
     if (run_has_parts(&run))
         vmm__size_index_insert(heap->runs, &place->run);
@@ -169,7 +149,7 @@ static void run_enter(struct heap *heap, uint64_t barrier)
 
 static void run_leave(struct heap *heap, uint64_t barrier)
 {
-    struct view_place *place = &views_of(heap)->places[barrier];
+    struct view_place *place = &vmm__views_of(heap)->places[barrier];
     if (place->run.link != NULL)
         vmm__size_index_remove(heap->runs, &place->run);
     place->run.link = NULL;
@@ -188,7 +168,7 @@ static uint64_t free_bytes_between(const struct block *block, uint64_t start, ui
  * that. */
 static const struct block *chunk_block(const struct heap *heap, const struct chunk *chunk)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     uint64_t start = vmm__chunk_address(views->vm, chunk);
     const struct block *block = views->directory->entries[chunk->first].first;
     if (block == NULL)
@@ -199,7 +179,7 @@ static const struct block *chunk_block(const struct heap *heap, const struct chu
 /* Sets the free bytes at a chunk's ends. True if one has changed. */
 static bool chunk_measure(const struct heap *heap, struct chunk *chunk)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     uint64_t start = vmm__chunk_address(views->vm, chunk);
     uint64_t end = start + vmm__chunk_bytes(views->vm, chunk);
     const struct block *low = chunk_block(heap, chunk);
@@ -217,7 +197,7 @@ static bool chunk_measure(const struct heap *heap, struct chunk *chunk)
 /* Files the runs at a place anew after its chunk's state has changed. */
 static void place_change(struct heap *heap, uint64_t granule)
 {
-    struct views *views = views_of(heap);
+    struct views *views = vmm__views_of(heap);
     bool has_left = !views->places[granule].is_forced;
     uint64_t left = has_left ? barrier_to_left(views, granule - 1) : NO_GRANULE;
     if (has_left)
@@ -232,7 +212,7 @@ static void place_change(struct heap *heap, uint64_t granule)
 
 static void chunk_change(struct heap *heap, struct chunk *chunk)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     if (!chunk_measure(heap, chunk))
         return;
     for (uint64_t place = chunk->place; place != NO_GRANULE;
@@ -244,7 +224,7 @@ static void chunk_change(struct heap *heap, struct chunk *chunk)
 
 void vmm__views_mark(struct heap *heap, uint64_t address, uint64_t bytes)
 {
-    const struct vm *vm = views_of(heap)->vm;
+    const struct vm *vm = vmm__views_of(heap)->vm;
     uint64_t last = vmm__arena_granule(&vm->arena, address + bytes - 1);
     for (uint64_t granule = vmm__arena_granule(&vm->arena, address); granule <= last;) {
         struct chunk *chunk = vmm__vm_chunk(vm, granule);
@@ -260,7 +240,7 @@ void vmm__views_mark(struct heap *heap, uint64_t address, uint64_t bytes)
 void vmm__views_update(struct heap *heap)
 {
     while (heap->marked != 0) {
-        struct chunk *chunk = &views_of(heap)->vm->records[heap->marked];
+        struct chunk *chunk = &vmm__views_of(heap)->vm->records[heap->marked];
         heap->marked = chunk->next;
         chunk->is_marked = false;
         chunk_change(heap, chunk);
@@ -272,7 +252,7 @@ typedef void (*chunk_visit)(struct heap *heap, struct chunk *chunk);
 
 static void chunks_visit(struct heap *heap, uint64_t address, uint64_t bytes, chunk_visit visit)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     const struct arena *arena = &views->vm->arena;
     uint64_t last = vmm__arena_granule(arena, address + bytes - 1);
     for (uint64_t granule = vmm__arena_granule(arena, address); granule <= last;) {
@@ -304,9 +284,10 @@ static void end_note(struct views *views, uint64_t granule)
         return;
     place->is_end = is_end;
     if (is_end) {
-        views->ends[views->end_count++] = (struct view_end){ .heap = heap_at(views, granule),
-                                                             .chunk = chunk_of(views, granule),
-                                                             .place = granule };
+        views->ends[views->end_count++] =
+            (struct view_end){ .heap = vmm__views_heap(views, granule),
+                               .chunk = chunk_of(views, granule),
+                               .place = granule };
         return;
     }
     struct view_end *end = &views->ends[end_find(views, granule)];
@@ -346,24 +327,24 @@ struct joint {
 
 static struct joint joint_of(const struct heap *heap, uint64_t granule)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     struct joint joint = { .left = left_find(views, granule), .right = right_find(views, granule) };
-    joint.is_left_own = joint.left != NO_GRANULE && heap_at(views, joint.left) == heap;
-    joint.is_right_own = joint.right != NO_GRANULE && heap_at(views, joint.right) == heap;
+    joint.is_left_own = joint.left != NO_GRANULE && vmm__views_heap(views, joint.left) == heap;
+    joint.is_right_own = joint.right != NO_GRANULE && vmm__views_heap(views, joint.right) == heap;
     return joint;
 }
 
 static void runs_around_leave(struct heap *heap, const struct joint *joint)
 {
     if (joint->is_left_own)
-        run_leave(heap, barrier_to_left(views_of(heap), joint->left));
+        run_leave(heap, barrier_to_left(vmm__views_of(heap), joint->left));
     if (joint->is_right_own)
         run_leave(heap, joint->right);
 }
 
 static void runs_around_enter(struct heap *heap, const struct joint *joint)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     if (joint->is_left_own)
         run_enter(heap, barrier_to_left(views, joint->left));
     if (joint->is_right_own && barrier_is_set(views, joint->right))
@@ -382,7 +363,7 @@ static void ends_note(struct views *views, const struct joint *joint, uint64_t g
 /* Makes a place, whose chunk is measured, part of its row. */
 static void place_enter(struct heap *heap, struct chunk *chunk, uint64_t granule)
 {
-    struct views *views = views_of(heap);
+    struct views *views = vmm__views_of(heap);
     struct view_place *place = &views->places[granule];
     place->chunk = vmm__chunk_id(views->vm, chunk);
     place->epoch = vmm__timeline_now(&heap->lane->timeline); /* its work may be unfinished */
@@ -410,7 +391,7 @@ static void place_enter(struct heap *heap, struct chunk *chunk, uint64_t granule
 /* Takes a place out of its row. The directory forgets the blocks that start in it. */
 static void place_leave(struct heap *heap, struct chunk *chunk, uint64_t granule)
 {
-    struct views *views = views_of(heap);
+    struct views *views = vmm__views_of(heap);
     struct joint joint = joint_of(heap, granule);
     runs_around_leave(heap, &joint);
     run_leave(heap, granule);
@@ -444,7 +425,7 @@ static void view_bits_settle(const struct views *views, struct chunk *chunk)
 
 static void chunk_enter(struct heap *heap, struct chunk *chunk)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     heap->view_chunks++;
     view_bits_settle(views, chunk);
     (void)chunk_measure(heap, chunk);
@@ -457,7 +438,7 @@ static void chunk_enter(struct heap *heap, struct chunk *chunk)
 
 static void chunk_leave(struct heap *heap, struct chunk *chunk)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     for (uint64_t place = chunk->place; place != NO_GRANULE;
          place = views->vm->next_places[place]) {
         if (views->places[place].chunk != 0)
@@ -468,7 +449,7 @@ static void chunk_leave(struct heap *heap, struct chunk *chunk)
 
 void vmm__views_enter(struct heap *heap, uint64_t address, uint64_t bytes)
 {
-    if (!heap->is_small && views_of(heap) != NULL)
+    if (!heap->is_small && vmm__views_of(heap) != NULL)
         chunks_visit(heap, address, bytes, chunk_enter);
 }
 
@@ -498,7 +479,7 @@ typedef void (*hand_step)(const struct hand *hand, uint64_t granule);
 /* Calls for each place, in a row, of the chunks. Stores the number of chunks that have places. */
 static void hand_each(struct hand *hand, hand_step step)
 {
-    const struct views *views = views_of(hand->from);
+    const struct views *views = vmm__views_of(hand->from);
     const struct arena *arena = &views->vm->arena;
     uint64_t last = vmm__arena_granule(arena, hand->address + hand->bytes - 1);
     hand->chunks = 0;
@@ -516,20 +497,20 @@ static void hand_each(struct hand *hand, hand_step step)
 /* Takes the runs that contain a place, or touch it, out of the indexes of both heaps. */
 static void hand_runs_leave(const struct hand *hand, uint64_t granule)
 {
-    const struct views *views = views_of(hand->from);
+    const struct views *views = vmm__views_of(hand->from);
     uint64_t left = views->places[granule].left;
     uint64_t right = right_find(views, granule);
-    struct heap *left_heap = left == NO_GRANULE ? NULL : heap_at(views, left);
+    struct heap *left_heap = left == NO_GRANULE ? NULL : vmm__views_heap(views, left);
     if (left_heap == hand->from || left_heap == hand->to)
         run_leave(left_heap, barrier_to_left(views, left));
     run_leave(hand->from, granule);
-    if (right != NO_GRANULE && heap_at(views, right) == hand->to)
+    if (right != NO_GRANULE && vmm__views_heap(views, right) == hand->to)
         run_leave(hand->to, right);
 }
 
 static void hand_own(const struct hand *hand, uint64_t granule)
 {
-    struct views *views = views_of(hand->from);
+    struct views *views = vmm__views_of(hand->from);
     views->places[granule].epoch = hand->epoch;
     (void)vmm__directory_give(views->directory, hand->to, granule,
                               chunk_of(views, granule)->granules);
@@ -541,15 +522,15 @@ static void hand_own(const struct hand *hand, uint64_t granule)
 static void force_settle(struct views *views, const struct heap *heap, uint64_t granule)
 {
     struct view_place *place = &views->places[granule];
-    place->is_forced = place->left == NO_GRANULE || heap_at(views, place->left) != heap;
+    place->is_forced = place->left == NO_GRANULE || vmm__views_heap(views, place->left) != heap;
     (void)barrier_settle(views, granule);
 }
 
 static void hand_barriers_settle(const struct hand *hand, uint64_t granule)
 {
-    struct views *views = views_of(hand->from);
+    struct views *views = vmm__views_of(hand->from);
     uint64_t right = right_find(views, granule);
-    struct heap *right_heap = right == NO_GRANULE ? NULL : heap_at(views, right);
+    struct heap *right_heap = right == NO_GRANULE ? NULL : vmm__views_heap(views, right);
     force_settle(views, hand->to, granule);
     if (right_heap == hand->from || right_heap == hand->to)
         force_settle(views, right_heap, right);
@@ -558,8 +539,8 @@ static void hand_barriers_settle(const struct hand *hand, uint64_t granule)
 /* Puts the run that contains a place into its heap's index, unless it is there. */
 static void run_of_enter(const struct hand *hand, uint64_t granule)
 {
-    const struct views *views = views_of(hand->from);
-    struct heap *heap = heap_at(views, granule);
+    const struct views *views = vmm__views_of(hand->from);
+    struct heap *heap = vmm__views_heap(views, granule);
     uint64_t barrier = barrier_to_left(views, granule);
     if ((heap == hand->from || heap == hand->to) && views->places[barrier].run.link == NULL)
         run_enter(heap, barrier);
@@ -568,7 +549,7 @@ static void run_of_enter(const struct hand *hand, uint64_t granule)
 /* The run that contains a place contains its left neighbour, too, if that belongs to the same heap. */
 static void hand_runs_enter(const struct hand *hand, uint64_t granule)
 {
-    const struct views *views = views_of(hand->from);
+    const struct views *views = vmm__views_of(hand->from);
     uint64_t left = views->places[granule].left;
     uint64_t right = right_find(views, granule);
     run_of_enter(hand, granule);
@@ -598,7 +579,7 @@ void vmm__views_hand(struct heap *from, struct heap *to, uint64_t address, uint6
 /* Begins the record of a place; the first one of a chunk makes the heap measure the chunk. */
 static void place_begin(struct heap *heap, struct chunk *chunk, uint64_t granule, uint64_t view)
 {
-    struct views *views = views_of(heap);
+    struct views *views = vmm__views_of(heap);
     views->places[granule] = (struct view_place){ .view = view, .left = NO_GRANULE };
     chunk->view_bits |= view_bit(view);
     if (chunk->places > 1)
@@ -620,7 +601,7 @@ void vmm__views_place_strand(struct heap *heap, struct chunk *chunk, uint64_t gr
 
 vmm_status vmm__views_place_unmap(struct heap *heap, struct chunk *chunk, uint64_t granule)
 {
-    struct views *views = views_of(heap);
+    struct views *views = vmm__views_of(heap);
     vmm__views_update(heap); /* a chunk without places must not stay marked */
     if (views->places[granule].chunk != 0)
         place_leave(heap, chunk, granule);
@@ -634,7 +615,7 @@ vmm_status vmm__views_place_unmap(struct heap *heap, struct chunk *chunk, uint64
 
 uint64_t vmm__views_end_bytes(const struct heap *heap, uint64_t granule, bool is_left)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     const struct chunk *chunk = chunk_of(views, granule);
     if (is_left && !chunk_is_idle(views, chunk))
         return chunk->free_head_bytes;
@@ -701,7 +682,7 @@ static struct size_index *runs_create(void)
 
 vmm_status vmm__views_open(struct heap *heap)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     bool needs_runs = !heap->is_small && views != NULL && views->last_view > 0;
     if (!needs_runs || heap->runs != NULL)
         return VMM_OK;

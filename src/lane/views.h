@@ -110,6 +110,27 @@ bool vmm__views_have(const struct views *views, uint64_t view, const struct chun
 /* The number of rows. The caller holds the grow lock. */
 uint64_t vmm__views_rows(const struct views *views);
 
+static inline struct views *vmm__views_of(const struct heap *heap)
+{
+    return heap->directory->views;
+}
+
+static inline uint64_t vmm__views_bytes(const struct views *views, uint64_t granules)
+{
+    return granules << views->vm->arena.granule_shift;
+}
+
+static inline uint64_t vmm__views_address(const struct views *views, uint64_t granule)
+{
+    return vmm__arena_address(&views->vm->arena, granule);
+}
+
+/* The heap that owns the place or the home granule here. Needs no lock. */
+static inline struct heap *vmm__views_heap(const struct views *views, uint64_t granule)
+{
+    return vmm__directory_heap(views->directory, vmm__views_address(views, granule));
+}
+
 /* Whether an address of a heap lies in a view. */
 static inline bool vmm__views_contain(const struct views *views, uint64_t address)
 {

@@ -3,26 +3,6 @@
 #include "lane/lane.h"
 #include "lane/views.h"
 
-static struct views *views_of(const struct heap *heap)
-{
-    return heap->directory->views;
-}
-
-static uint64_t granules_bytes(const struct views *views, uint64_t granules)
-{
-    return granules << views->vm->arena.granule_shift;
-}
-
-static uint64_t address_of(const struct views *views, uint64_t granule)
-{
-    return vmm__arena_address(&views->vm->arena, granule);
-}
-
-static struct heap *heap_at(const struct views *views, uint64_t granule)
-{
-    return vmm__directory_heap(views->directory, address_of(views, granule));
-}
-
 /* ---- Take and give --------------------------------------------------------------------------- */
 
 /* The part of a range of view addresses that lies in one chunk. */
@@ -38,7 +18,7 @@ static struct part part_at(const struct views *views, uint64_t address, uint64_t
     uint64_t granule = vmm__arena_granule(&views->vm->arena, address);
     struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
     uint64_t place = vmm__chunk_mapping(views->vm, chunk, granule);
-    uint64_t offset = address - address_of(views, place);
+    uint64_t offset = address - vmm__views_address(views, place);
     uint64_t bytes = vmm__min(end - address, vmm__chunk_bytes(views->vm, chunk) - offset);
     return (struct part){ .chunk = chunk, .place = place, .offset = offset, .bytes = bytes };
 }
@@ -64,7 +44,7 @@ static void block_leave(struct heap *heap, struct block *block)
 static struct block *part_occupy(struct heap *heap, const struct part *part, struct block *user,
                                  struct block *last)
 {
-    struct views *views = views_of(heap);
+    struct views *views = vmm__views_of(heap);
     uint64_t address = vmm__chunk_address(views->vm, part->chunk) + part->offset;
     struct block *piece = vmm__heap_cut(heap, address, part->bytes);
     piece->state = BLOCK_OCCUPIED;
@@ -81,7 +61,7 @@ static struct block *part_occupy(struct heap *heap, const struct part *part, str
 /* Makes a block of free view addresses; its records are kept. */
 static struct block *block_make(struct heap *heap, uint64_t address, uint64_t bytes)
 {
-    struct views *views = views_of(heap);
+    struct views *views = vmm__views_of(heap);
     struct block *block = vmm__heap_record_take(heap);
     *block = (struct block){ .address = address, .state = BLOCK_LIVE, .is_in_view = true };
     block->node.size = bytes;
@@ -109,7 +89,7 @@ static uint64_t parts_count(const struct views *views, uint64_t address, uint64_
 static vmm_status block_take(struct heap *heap, uint64_t address, uint64_t bytes,
                              struct block **out)
 {
-    uint64_t parts = parts_count(views_of(heap), address, bytes);
+    uint64_t parts = parts_count(vmm__views_of(heap), address, bytes);
     vmm_status status = vmm__heap_records_keep(heap, 1 + 2 * parts);
     if (status == VMM_OK)
         *out = block_make(heap, address, bytes);
@@ -120,7 +100,7 @@ static vmm_status block_take(struct heap *heap, uint64_t address, uint64_t bytes
 static struct chunk *fit_strand(const struct heap *heap, const struct view_fit *fit, uint64_t bytes,
                                 uint64_t *cut)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     uint64_t inner = fit->is_low ? fit->address + bytes - 1 : fit->address;
     uint64_t granule = vmm__arena_granule(&views->vm->arena, inner);
     struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
@@ -128,7 +108,7 @@ static struct chunk *fit_strand(const struct heap *heap, const struct view_fit *
     offset += fit->is_low ? 1 : 0;
     uint64_t left = fit->is_low ? chunk->granules - offset : offset;
     bool is_idle = chunk->free_head_bytes == vmm__chunk_bytes(views->vm, chunk);
-    if (!is_idle || granules_bytes(views, left) < heap->strand_bytes)
+    if (!is_idle || vmm__views_bytes(views, left) < heap->strand_bytes)
         return NULL;
     *cut = chunk->first + offset;
     return chunk;
@@ -161,10 +141,10 @@ vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out
 /* Whether view addresses are in one row of the heap, and the bytes of their chunks are free. */
 static vmm_status range_check(const struct heap *heap, uint64_t address, uint64_t bytes)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     for (uint64_t at = address; at - address < bytes;) {
         uint64_t granule = vmm__arena_granule(&views->vm->arena, at);
-        if (heap_at(views, granule) != heap || !vmm__views_contain(views, at))
+        if (vmm__views_heap(views, granule) != heap || !vmm__views_contain(views, at))
             return VMM__NO_FIT;
         struct part part = part_at(views, at, address + bytes);
         uint64_t home = vmm__chunk_address(views->vm, part.chunk) + part.offset;
@@ -185,7 +165,7 @@ vmm_status vmm__views_take_at(struct heap *heap, uint64_t address, uint64_t byte
 /* Removes a block from its places. */
 static void users_drop(struct heap *heap, const struct block *block, uint64_t epoch)
 {
-    struct views *views = views_of(heap);
+    struct views *views = vmm__views_of(heap);
     for (uint64_t at = block->address; at < vmm__block_end(block);) {
         struct part part = part_at(views, at, vmm__block_end(block));
         views->places[part.place].users--;
@@ -215,7 +195,7 @@ struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t e
 struct chunk *vmm__views_strand(const struct heap *heap, const struct block *fit, uint64_t bytes,
                                 uint64_t *cut)
 {
-    const struct views *views = views_of(heap);
+    const struct views *views = vmm__views_of(heap);
     if (views == NULL)
         return NULL;
     uint64_t end = fit->address + bytes;
@@ -223,8 +203,8 @@ struct chunk *vmm__views_strand(const struct heap *heap, const struct block *fit
     struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
     uint64_t last = chunk->first + chunk->granules;
     bool is_idle = vmm__chunk_address(views->vm, chunk) >= fit->address &&
-                   address_of(views, last) <= vmm__block_end(fit);
-    if (!is_idle || granules_bytes(views, last - granule - 1) < heap->strand_bytes)
+                   vmm__views_address(views, last) <= vmm__block_end(fit);
+    if (!is_idle || vmm__views_bytes(views, last - granule - 1) < heap->strand_bytes)
         return NULL;
     *cut = granule + 1;
     return chunk;
@@ -243,7 +223,7 @@ uint64_t vmm__views_piece_address(const struct block *piece)
 
 void vmm__views_chunk_lift(struct heap *heap, struct chunk *chunk)
 {
-    struct views *views = views_of(heap);
+    struct views *views = vmm__views_of(heap);
     if (chunk->places == 0)
         return;
     vmm__views_leave(heap, vmm__chunk_address(views->vm, chunk),
@@ -262,7 +242,7 @@ void vmm__views_place_inherit(struct views *views, uint64_t granule, uint64_t fr
 /* Counts a piece at its place. The first one's block starts there. */
 static void piece_settle(struct heap *heap, struct block *piece)
 {
-    struct views *views = views_of(heap);
+    struct views *views = vmm__views_of(heap);
     uint64_t address = vmm__views_piece_address(piece);
     struct part part = part_at(views, address, address + piece->node.size);
     views->places[part.place].users++;
@@ -272,7 +252,7 @@ static void piece_settle(struct heap *heap, struct block *piece)
 
 void vmm__views_chunk_settle(struct heap *heap, struct chunk *chunk)
 {
-    const struct vm *vm = views_of(heap)->vm;
+    const struct vm *vm = vmm__views_of(heap)->vm;
     uint64_t start = vmm__chunk_address(vm, chunk);
     uint64_t end = start + vmm__chunk_bytes(vm, chunk);
     if (chunk->places == 0)
@@ -288,10 +268,10 @@ void vmm__views_chunk_settle(struct heap *heap, struct chunk *chunk)
 struct block *vmm__views_cover(const struct views *views, uint64_t address)
 {
     uint64_t granule = vmm__arena_granule(&views->vm->arena, address);
-    const struct heap *heap = heap_at(views, granule);
+    const struct heap *heap = vmm__views_heap(views, granule);
     struct block *found = NULL;
-    for (; found == NULL && heap_at(views, granule) == heap &&
-           vmm__views_contain(views, address_of(views, granule));
+    for (; found == NULL && vmm__views_heap(views, granule) == heap &&
+           vmm__views_contain(views, vmm__views_address(views, granule));
          granule--) {
         struct block *block = views->directory->entries[granule].first;
         for (; block != NULL && block->address <= address; block = block->next)

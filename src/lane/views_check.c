@@ -24,11 +24,6 @@ static bool bit_is_set(const struct views *views, uint64_t granule)
     return (views->barriers[granule / 64] >> granule % 64 & 1) != 0;
 }
 
-static struct heap *heap_at(const struct views *views, uint64_t granule)
-{
-    return vmm__directory_heap(views->directory, vmm__arena_address(&views->vm->arena, granule));
-}
-
 /* The run of a barrier, place by place. */
 struct parts {
     uint64_t tail_bytes;
@@ -45,7 +40,7 @@ static struct parts run_parts(const struct heap *heap, uint64_t barrier)
     for (;;) {
         uint64_t at = left + chunk->granules;
         const struct view_place *place = &views->places[at];
-        if (place->chunk == 0 || place->left != left || heap_at(views, at) != heap)
+        if (place->chunk == 0 || place->left != left || vmm__views_heap(views, at) != heap)
             return parts;
         chunk = &views->vm->records[place->chunk];
         if (chunk->free_head_bytes < vmm__chunk_bytes(views->vm, chunk)) {
@@ -82,7 +77,7 @@ static vmm_status owner_check(const struct heap *heap, uint32_t id, uint64_t pla
     if (entry->chunk != id)
         return broken(heap, place, "1: the place does not name its chunk");
     for (uint64_t i = 0; i < chunk->granules; i++) {
-        if (heap_at(views, place + i) != heap)
+        if (vmm__views_heap(views, place + i) != heap)
             return broken(heap, place, "1: the directory does not name the heap");
     }
     return VMM_OK;
@@ -93,7 +88,7 @@ static vmm_status barrier_check(const struct heap *heap, uint64_t place, struct 
     const struct views *views = heap->directory->views;
     const struct view_place *entry = &views->places[place];
     const struct chunk *chunk = &views->vm->records[entry->chunk];
-    bool is_forced = entry->left == NO_GRANULE || heap_at(views, entry->left) != heap;
+    bool is_forced = entry->left == NO_GRANULE || vmm__views_heap(views, entry->left) != heap;
     bool is_idle = chunk->free_head_bytes == vmm__chunk_bytes(views->vm, chunk);
     if (entry->is_forced != is_forced || bit_is_set(views, place) != (is_forced || !is_idle))
         return broken(heap, place, "2: a barrier is missing or left over");
@@ -132,7 +127,7 @@ static uint64_t ends_count(const struct heap *heap)
     uint64_t count = 0;
     for (uint64_t i = 0; i < views->end_count; i++) {
         const struct view_end *end = &views->ends[i];
-        bool is_it = end->heap == heap && heap_at(views, end->place) == heap;
+        bool is_it = end->heap == heap && vmm__views_heap(views, end->place) == heap;
         count += is_it && end->chunk == vmm__vm_chunk(views->vm, end->place) ? 1 : 0;
     }
     return count;
@@ -259,7 +254,7 @@ vmm_status vmm__views_check(const struct heap *heap)
     for (uint32_t id = 1; id < views->vm->record_high; id++) {
         const struct chunk *chunk = &views->vm->records[id];
         if (chunk->state != CHUNK_HELD || chunk->is_alias || chunk->places == 0 ||
-            heap_at(views, chunk->first) != heap)
+            vmm__views_heap(views, chunk->first) != heap)
             continue;
         vmm_status status = chunk_check(heap, id, &tally);
         if (status != VMM_OK)
