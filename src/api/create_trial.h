@@ -1,6 +1,6 @@
 /*
  * Creates a cache to check settings with it.
- * Called by: torch, which checks settings before it opens a device. Locks: none.
+ * Owns: nothing. May be called by: torch (it checks settings before it opens a device); api. Locks: none.
  */
 #ifndef VMM_API_CREATE_TRIAL_H
 #define VMM_API_CREATE_TRIAL_H

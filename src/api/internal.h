@@ -1,13 +1,28 @@
 /*
  * Shared by the files of the public functions:
  *
- *   environment.c  misspelt environment variables; the list of those that exist
- *   leaks.c        the blocks that are live at the end
- *   stats.c        statistics
- *   record.c       calls that are recorded; trace.c starts and stops that
- *   walk.c         chunks and blocks
+ *   lifecycle.c     vmm_create(), vmm_destroy()
+ *   config.c        the configuration, from the program and the environment
+ *   limit.c         VMM_LIMIT and the limit of MPS
+ *   environment.c   misspelt environment variables; the list of those that exist
+ *   alloc.c         allocate, free, trim, compact, wait; the listener, the log
+ *   grow.c          alignment, reserved blocks, resizes
+ *   find.c          the block at an address
+ *   pool.c          pools
+ *   sleep.c         sleep and wake
+ *   share.c         shares
+ *   debug.c         debug mode
+ *   stats.c         statistics
+ *   summary.c       a table of them
+ *   monitor.c       VMM_MONITOR
+ *   monitor_read.c  what it publishes
+ *   walk.c          chunks and blocks
+ *   leaks.c         the blocks that are live at the end
+ *   trace.c         starts and stops recordings
+ *   record.c        calls that are recorded
  *
- * Locks: the functions take the grow lock and the lanes' locks, except vmm__environment_check(), which takes none.
+ * Owns: nothing. May be called by: api. Locks: the functions take the grow lock and the lanes' locks, except
+ * vmm__environment_check(), which takes none.
  */
 #ifndef VMM_API_INTERNAL_H
 #define VMM_API_INTERNAL_H

@@ -2,7 +2,7 @@
  * Arithmetic on sizes and addresses. Owns nothing, stores nothing.
  *
  * Alignments are powers of two. The checked forms return false instead of wrapping around.
- * May be called by: everything.
+ * May be called by: everything. Locks: none.
  */
 #ifndef VMM_BASE_ARITH_H
 #define VMM_BASE_ARITH_H

@@ -3,7 +3,7 @@
  *
  * In such a build a failed assertion writes file, line and condition to stderr and aborts the process. In all other
  * builds an assertion compiles to nothing, and the library neither prints nor aborts.
- * May be called by: everything.
+ * Owns: nothing. May be called by: everything. Locks: none.
  */
 #ifndef VMM_BASE_ASSERT_H
 #define VMM_BASE_ASSERT_H

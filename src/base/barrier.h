@@ -4,7 +4,7 @@
  * expedited"; the idea is that of user-space RCU, Desnoyers et al., IEEE TPDS 2012).
  *
  * ThreadSanitizer does not know membarrier(), so under it the frequent path uses a fence, too.
- * Owns: one flag, whether the system has the barrier. May be called by: base.
+ * Owns: one flag, whether the system has the barrier. May be called by: base, lane. Locks: none (atomics).
  */
 #ifndef VMM_BASE_BARRIER_H
 #define VMM_BASE_BARRIER_H
@@ -24,7 +24,7 @@ void vmm__barrier_all(void);
  * because a thread of real-time priority never yields to one of lower priority. */
 void vmm__barrier_pause(unsigned round);
 
-/* For the frequent path: orders a store before a later load, as seen by a thread that calls barrier_all(). */
+/* For the frequent path: orders a store before a later load, as seen by a thread that calls vmm__barrier_all(). */
 static inline void vmm__barrier_light(void)
 {
 #ifdef VMM_THREAD_SANITIZER

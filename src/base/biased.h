@@ -1,8 +1,9 @@
 /*
  * A lock that is biased to the thread that takes it most, its bias owner. The bias owner takes the lock without an
  * atomic read-modify-write; every other thread pays for that with a process-wide barrier (Kawachiya et al., "Lock
- * Reservation", OOPSLA 2002). The fast path takes the lock for short work: lock_fast(), and if that fails lock_slow(),
- * which may make the thread the bias owner. All other callers use lock(). The three exclude each other.
+ * Reservation", OOPSLA 2002). The fast path takes the lock for short work: vmm__biased_lock_fast(), below lock_fast(),
+ * and if that fails vmm__biased_lock_slow(), which may make the thread the bias owner. All other callers use
+ * vmm__biased_lock(). The three exclude each other.
  *
  * Owns: the mutex. Invariants:
  *  1. the holder either is the bias owner and took the lock by lock_fast() (`inside` is its thread slot), or holds the
@@ -12,7 +13,7 @@
  * A thread that has lost the bias gets it back only after it has called lock_slow() `rebias_threshold` times in a row,
  * so that threads that alternate do not pay for a barrier each time. A thread holds one biased lock at a time by
  * lock_fast().
- * May be called by: everything above base.
+ * May be called by: everything above base. Locks: it is one; see lock_rank.h.
  */
 #ifndef VMM_BASE_BIASED_H
 #define VMM_BASE_BIASED_H
@@ -31,8 +32,7 @@ struct biased_lock {
     uint32_t rebias_threshold;
     uint32_t waits; /* calls of lock_slow() that found the mutex taken, or another bias owner */
     bool may_bias;  /* the system has the barrier, and the lock is not disabled */
-    struct thread_slot
-        *inside; /* the slot of a holder that used lock_fast(); NULL: no such holder */
+    struct thread_slot *inside; /* of a holder that used lock_fast(); NULL: no such holder */
     VMM_LOCK_CHECK_MEMBER
 };
 

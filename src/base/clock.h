@@ -1,5 +1,7 @@
 /*
- * The host's clock. Owns nothing, stores nothing. May be called by: everything.
+ * The host's clock.
+ *
+ * Owns: nothing. May be called by: everything. Locks: none.
  */
 #ifndef VMM_BASE_CLOCK_H
 #define VMM_BASE_CLOCK_H

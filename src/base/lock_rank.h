@@ -7,7 +7,7 @@
  *  3. a callback of the program starts afresh: it may use another cache, whatever its thread holds of this one.
  * Owns: for each thread, a list of the locks that it holds. The list runs through the locks themselves, so it needs no
  * memory. In builds without VMM_CHECK the locks have no such member and the macros below do nothing.
- * May be called by: base, and VMM_ASSERT_HELD() by everything.
+ * May be called by: base, and VMM_ASSERT_HELD() by everything. Locks: none (thread-local).
  */
 #ifndef VMM_BASE_LOCK_RANK_H
 #define VMM_BASE_LOCK_RANK_H
@@ -22,7 +22,7 @@ enum lock_rank {
     LOCK_RANK_GATE,     /* the gate of debug mode */
     LOCK_RANK_GROW,     /* a cache's grow lock */
     LOCK_RANK_LANE,     /* a lane's lock */
-    LOCK_RANK_TIMELINE, /* a lane's timeline */
+    LOCK_RANK_TIMELINE, /* a lane's timeline: takes the lock of the routes, and the driver's */
     LOCK_RANK_LEAF,     /* the holder takes no further lock */
     LOCK_RANK_CALLBACK  /* not a lock: a callback of the program */
 };

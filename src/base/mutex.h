@@ -2,7 +2,7 @@
  * A mutex for short sections. A cache has two further kinds of locks: its grow lock (base/fair.h) and the locks of its
  * lanes (base/biased.h). base/lock_rank.h states the order in which a thread takes them all.
  *
- * Owns: nothing. May be called by: everything.
+ * Owns: nothing. May be called by: everything. Locks: it is one.
  */
 #ifndef VMM_BASE_MUTEX_H
 #define VMM_BASE_MUTEX_H

@@ -11,7 +11,7 @@
  *   NOTHING    a step had nothing to give; the next step may
  *   STRANDS    a block fits, but would strand too many free bytes: see heap->strand_bytes
  *
- * Owns: nothing. May be used by: everything. Locks: none.
+ * Owns: nothing. May be called by: everything. Locks: none.
  */
 #ifndef VMM_BASE_OUTCOME_H
 #define VMM_BASE_OUTCOME_H

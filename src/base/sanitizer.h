@@ -1,4 +1,8 @@
-/* Defines VMM_THREAD_SANITIZER in builds with ThreadSanitizer. May be called by: base. */
+/*
+ * Defines VMM_THREAD_SANITIZER in builds with ThreadSanitizer.
+ *
+ * Owns: nothing. May be called by: base. Locks: none.
+ */
 #ifndef VMM_BASE_SANITIZER_H
 #define VMM_BASE_SANITIZER_H
 

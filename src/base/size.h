@@ -1,4 +1,8 @@
-/* Sizes as people write them. May be called by: everything. */
+/*
+ * Sizes as people write them.
+ *
+ * Owns: nothing. May be called by: everything. Locks: none.
+ */
 #ifndef VMM_BASE_SIZE_H
 #define VMM_BASE_SIZE_H
 

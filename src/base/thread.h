@@ -1,4 +1,8 @@
-/* The identity of the calling thread: unique among the threads that are alive. May be called by: everything. */
+/*
+ * The identity of the calling thread: unique among the threads that are alive.
+ *
+ * Owns: nothing. May be called by: everything. Locks: none.
+ */
 #ifndef VMM_BASE_THREAD_H
 #define VMM_BASE_THREAD_H
 

@@ -5,7 +5,7 @@
  * the parent by lock_fast().
  *
  * Owns: the table of slots, which all caches of the process share.
- * May be called by: base. Locks: none.
+ * May be called by: everything. Locks: none.
  */
 #ifndef VMM_BASE_THREAD_SLOT_H
 #define VMM_BASE_THREAD_SLOT_H
@@ -19,9 +19,8 @@ enum { THREAD_SLOTS = 1024 };
 
 struct thread_slot {
     _Alignas(64) _Atomic uintptr_t thread; /* 0: free */
-    _Atomic(const void *)
-        inside;         /* the lock that the thread holds, or tries to take, by lock_fast() */
-    _Atomic int number; /* in the order in which the slots were claimed */
+    _Atomic(const void *) inside; /* the lock that lock_fast() has taken, or tries to take */
+    _Atomic int number;           /* in the order in which the slots were claimed */
 };
 
 /* Disables all slots in use. The only thread of a child of fork() calls it. */

@@ -2,7 +2,8 @@
  * One request that a lane could not serve from its own free memory: what it needs, and how far its refill has got.
  *
  * Lives on the stack of the thread that refills (alloc/refill.c), which holds the grow lock; each reclaim step may
- * change it. May be used by: cache.
+ * change it.
+ * Owns: nothing. May be called by: cache. Locks: the grow lock and the lane's lock.
  */
 #ifndef VMM_CACHE_REQUEST_H
 #define VMM_CACHE_REQUEST_H

@@ -12,7 +12,7 @@
  *
  * Invariants:
  *  1. a lane that is not pooled is detached exactly while its timeline has ended.
- * May be called by: cache, api. Locks: the caller holds the grow lock, except where said.
+ * Owns: nothing. May be called by: cache, api. Locks: the caller holds the grow lock, except where said.
  */
 #ifndef VMM_CACHE_STREAMS_H
 #define VMM_CACHE_STREAMS_H

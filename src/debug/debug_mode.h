@@ -52,7 +52,7 @@ static inline bool vmm__debug_watches_memory(const struct debug *debug)
 vmm_status vmm__debug_open(vmm_cache *cache, const vmm_config *config);
 
 /* Closes debug mode. Checks all blocks before that if work has ended, except that of streams which are being captured.
- * ERR_CORRUPTED; the driver's status, if a check may still run. */
+ * ERR_CORRUPTED; the driver's status, if a check may still run or its stream stays. */
 vmm_status vmm__debug_close(vmm_cache *cache, bool work_has_ended);
 
 /* See vmm_alloc(). */

@@ -9,7 +9,9 @@
  *   counts.c      what statistics count
  *   misuse.c      reports of misuse
  *   records.c     records of blocks
- *   stack.c       stacks
+ *   nvtx.c        NVTX annotations, without debug mode
+ *
+ * Owns: nothing. May be called by: debug. Locks: see debug_mode.h.
  */
 #ifndef VMM_DEBUG_INTERNAL_H
 #define VMM_DEBUG_INTERNAL_H

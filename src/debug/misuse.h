@@ -1,7 +1,7 @@
 /*
  * Reports of misuse: one line, the details in the log, and a call of the program's function.
  *
- * Owns: the last misuse, guarded by records.lock. May be called by: debug, api.
+ * Owns: the last misuse. May be called by: debug, api. Locks: records.lock guards it.
  */
 #ifndef VMM_DEBUG_MISUSE_H
 #define VMM_DEBUG_MISUSE_H

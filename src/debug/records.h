@@ -7,8 +7,8 @@
  *  2. the map by_address finds live records by the program's address; the map by_inner finds live and kept records
  *     by the address of the lane's block;
  *  3. the list of freed records has at most RECORDS_FREED_MOST: new blocks reuse the oldest.
- * May be called by: debug. Locks: records.lock, a leaf, guards the lists, the maps, and changes of a record in a
- * list. A call that has removed a record from its list may change it without the lock.
+ * May be called by: debug. Locks: records.lock, a leaf, guards the lists, the maps, and changes of a record in a list.
+ * A call that has removed a record from its list may change it without the lock.
  */
 #ifndef VMM_DEBUG_RECORDS_H
 #define VMM_DEBUG_RECORDS_H

@@ -3,7 +3,7 @@
  *
  * Owns: the list; its records belong to the driver, which embeds them. Invariant: pinned ranges are not empty and do
  * not overlap.
- * May be called by: sim, host; under the lock that guards their memory.
+ * May be called by: sim, host. Locks: the caller holds the lock that guards its memory.
  */
 #ifndef VMM_DRIVER_PINS_H
 #define VMM_DRIVER_PINS_H

@@ -3,7 +3,7 @@
  * the most recent first; until then the name is invalid.
  *
  * Owns: the names of destroyed streams.
- * May be called by: sim, host; under the lock that guards their streams.
+ * May be called by: sim, host. Locks: the caller holds the lock that guards its streams.
  */
 #ifndef VMM_DRIVER_STREAM_NAMES_H
 #define VMM_DRIVER_STREAM_NAMES_H

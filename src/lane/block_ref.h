@@ -1,7 +1,7 @@
 /*
  * A block reference names one allocation of a lane, whether it is a block or an object of a slab.
  *
- * Owns: nothing. Callers: the lane module, src/cache, src/debug and src/api. Locks: the caller holds the lane's lock.
+ * Owns: nothing. May be called by: lane, cache, debug, api. Locks: the caller holds the lane's lock.
  */
 #ifndef VMM_LANE_BLOCK_REF_H
 #define VMM_LANE_BLOCK_REF_H

@@ -16,8 +16,7 @@
  *  1. each total is the sum over all counters, except for what they have not flushed yet:
  *     current - flushed, and taken;
  *  2. the peak of a counter is the highest value of current since the last flush.
- * Callers: the lane module, src/cache, src/api. Locks: the lane's lock guards its counters; the
- * totals are atomic.
+ * May be called by: lane, cache, debug, api. Locks: the lane's lock guards its counters; the totals are atomic.
  */
 #ifndef VMM_LANE_COUNTERS_H
 #define VMM_LANE_COUNTERS_H

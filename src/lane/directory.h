@@ -14,9 +14,8 @@
  *  3. entries[g].epoch is the latest epoch, on the timeline of the heap's lane, at which
  *     anything in granule g was freed: once it has passed, no work uses the free bytes
  *     there.
- * Callers: the lane module, src/cache and src/api.
- * Locks: entries[g].heap changes under the grow lock and the heap's lane lock, and may be read
- * without a lock; the heap's lane lock guards the rest.
+ * May be called by: lane, cache, api. Locks: entries[g].heap changes under the grow lock and the heap's lane lock, and
+ * may be read without a lock; the heap's lane lock guards the rest.
  */
 #ifndef VMM_LANE_DIRECTORY_H
 #define VMM_LANE_DIRECTORY_H
@@ -45,8 +44,8 @@ struct directory_entry {
 struct directory {
     const struct arena *arena;
     struct listener listener;
-    _Atomic(struct recorder *)
-        recorder; /* NULL: nothing is recorded; changes as the listener does */
+    /* NULL: nothing is recorded. Changes as the listener does. */
+    _Atomic(struct recorder *) recorder;
     struct block_names names;
     uint64_t address; /* copy of the arena's, as are the next two */
     uint64_t granule_mask;

@@ -23,7 +23,7 @@
  *  4. starts and sizes are multiples of unit_bytes;
  *  5. the sizes of pinned blocks and pinned slab objects add up to unmovable_bytes;
  *  6. every occupied block belongs to one block in a view, whose pieces add up to its size.
- * Callers: the lane module, src/cache, src/api. Locks: the lane's lock guards all of it.
+ * May be called by: lane, cache, api. Locks: the lane's lock guards all of it.
  */
 #ifndef VMM_LANE_HEAP_H
 #define VMM_LANE_HEAP_H

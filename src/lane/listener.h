@@ -2,8 +2,8 @@
  * The listener of a cache: a function of the program that learns of changes which no call of its
  * own makes visible, such as mapped and unmapped memory and waiting blocks. See vmm_listen().
  *
- * Callers: the lane module and src/cache. Locks: it changes under the grow lock and all lanes'
- * locks, and is called under the lock of the lane that owns the memory.
+ * Owns: nothing. May be called by: lane, cache. Locks: it changes under the grow lock and all lanes' locks, and is
+ * called under the lock of the lane that owns the memory.
  */
 #ifndef VMM_LANE_LISTENER_H
 #define VMM_LANE_LISTENER_H

@@ -13,8 +13,8 @@
  *  2. the rest of an entry changes only between its reservation for a block and its first release;
  *  3. an entry that is claimed belongs to the thread that claimed or reserved it, or to the holder of the lock of the
  *     magazine that keeps it: only that one releases or clears it.
- * Called by: the lane module. Locks: add, clear and remove expect the lock of the block's lane; claiming and releasing
- * need none.
+ * May be called by: lane. Locks: add, clear and remove expect the lock of the block's lane; claiming and releasing need
+ * none.
  */
 #ifndef VMM_LANE_LIVE_TABLE_H
 #define VMM_LANE_LIVE_TABLE_H

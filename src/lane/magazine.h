@@ -20,9 +20,9 @@
  *     listed block whose entry is not claimed is live; otherwise a magazine keeps the entry, or a thread is freeing or
  *     allocating the block;
  *  2. `taken` holds what was allocated from the magazine since it was last added to the lane's counters.
- * Called by: the lane module, src/cache. Locks: each magazine has a lock, after the lane's lock and before its
- * timeline's. Threads only try it, but for vmm__lane_lock(), which holds all of them until vmm__lane_unlock().
- * Functions that end in _locked expect the lane's lock.
+ * May be called by: lane, cache. Locks: each magazine has a lock, after the lane's lock and before its timeline's.
+ * Threads only try it, but for vmm__lane_lock(), which holds all of them until vmm__lane_unlock(). Functions that end
+ * in _locked expect the lane's lock.
  */
 #ifndef VMM_LANE_MAGAZINE_H
 #define VMM_LANE_MAGAZINE_H
@@ -47,9 +47,9 @@ struct magazine {
 
 struct magazines {
     _Alignas(64) _Atomic uint32_t pending; /* a bit for each magazine */
-    bool is_closed; /* vmm__lane_lock() has closed them; the lane's lock guards this and the next */
-    bool
-        owner_takes; /* the bias owner took its last block from its magazine, which may keep more */
+    /* The lane's lock guards both. */
+    bool is_closed;   /* vmm__lane_lock() has closed them */
+    bool owner_takes; /* the bias owner's last block came from its magazine */
     struct magazine each[MAGAZINES];
 };
 

@@ -13,7 +13,7 @@
  *  3. a slab is in the list of its class exactly if it has a free object;
  *  4. all slots of a slab in the directory name its block;
  *  5. in a pooled lane, a slab starts at a multiple of its bytes, rounded up to a power of two.
- * Callers: the lane module, src/cache, src/api. Locks: the lane's lock.
+ * May be called by: lane, cache, api. Locks: the lane's lock.
  */
 #ifndef VMM_LANE_SLAB_H
 #define VMM_LANE_SLAB_H

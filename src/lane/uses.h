@@ -11,7 +11,7 @@
  *     the address;
  *  2. a block waits for streams exactly if its address is in the list of waits, and then it
  *     has no use in the map. An exported block waits for its shares: see lane.h.
- * Called by: lane, cache. Locks: the lane's lock.
+ * May be called by: lane, cache, debug, api. Locks: the lane's lock.
  */
 #ifndef VMM_LANE_USES_H
 #define VMM_LANE_USES_H

@@ -28,7 +28,7 @@
  *     chunks;
  *  8. a heap's view_chunks is the number of its chunks that have places;
  *  9. a chunk's view_bits has the bits of the views in which it has a place, and no others.
- * Called by: the lane module, and src/cache to add and remove places. Locks: the lock of the chunk's lane guards its
+ * May be called by: lane; cache, to add and remove places; api, to read. Locks: the lock of the chunk's lane guards its
  * places, its runs and its barriers; the grow lock also guards adding and removing places, `left` and the list of ends.
  */
 #ifndef VMM_LANE_VIEWS_H

@@ -8,7 +8,7 @@
  * A reader must trust nothing: other programs may have written the file, or cut it.
  *
  * Owns: nothing. Invariant: a change of any structure or value raises MONITOR_VERSION.
- * May be called by: monitor, api, and vmmtop.
+ * May be called by: monitor, api, and vmmtop. Locks: none.
  */
 #ifndef VMM_MONITOR_FORMAT_H
 #define VMM_MONITOR_FORMAT_H

@@ -5,7 +5,7 @@
  * Owns: the file, and its removal. Invariants:
  *  1. the file has mode 0600, and was made by this process;
  *  2. a child of fork() neither writes nor removes it.
- * May be called by: api. Locks: the caller's, except for vmm__segment_exit().
+ * May be called by: api. Locks: the caller's.
  */
 #ifndef VMM_MONITOR_SEGMENT_H
 #define VMM_MONITOR_SEGMENT_H

@@ -5,7 +5,7 @@
  * cuGetProcAddress() knows it, the CUDA version of this form, and the flags that select it. cuda.h redirects some names
  * to others, so every name is written out. A name that cuda.h does not declare is declared here.
  *
- * May be included by: preload.
+ * Owns: nothing. May be included by: preload. Locks: none.
  */
 #ifndef VMM_PRELOAD_HOOKS_H
 #define VMM_PRELOAD_HOOKS_H

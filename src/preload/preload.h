@@ -20,8 +20,9 @@
  *  2. a call that the cache cannot serve goes to libcuda, unless memory ran out: then the program gets that error;
  *  3. memory that cuMemAlloc() returns is not in use by any work, and memory that cuMemFree() frees is reused only
  *     after all work of the device.
- * Locks: one for each device, one for each part of the live blocks, one for pools; none is held while another is taken
- * or a cache is called, except that a device's lock is held while its cache is created or destroyed.
+ * Owns: nothing. May be called by: preload. Locks: one for each device, one for each part of the live blocks, one for
+ * pools; none is held while another is taken or a cache is called, except that a device's lock is held while its cache
+ * is created or destroyed.
  */
 #ifndef VMM_PRELOAD_H
 #define VMM_PRELOAD_H

@@ -4,7 +4,7 @@
  *
  * Owns: a note for each block, in parts by address, so that threads seldom meet. Without host memory a block has no
  * note.
- * Called by: provider. Locks: each part's own, a leaf.
+ * May be called by: provider. Locks: each part's own, a leaf.
  */
 #ifndef VMM_TORCH_BLOCKS_H
 #define VMM_TORCH_BLOCKS_H

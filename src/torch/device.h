@@ -4,7 +4,7 @@
  * Owns: the devices' records; their caches live as long as the process. Invariants:
  *  1. a device with a cache has all other fields of its record set, and never loses its cache;
  *  2. in a child of fork() vmm__torch_find() finds no device whose cache is the parent's.
- * Called by: torch; plugin alone fills in a record. Locks: none; a record's cache is stored last, with release.
+ * May be called by: torch; plugin alone fills in a record. Locks: none; a record's cache is stored last, with release.
  */
 #ifndef VMM_TORCH_DEVICE_H
 #define VMM_TORCH_DEVICE_H
@@ -20,8 +20,8 @@ struct torch_device {
     int ordinal;
     bool has_debug;       /* debug mode is on, or may be */
     uint64_t limit_bytes; /* of the settings or the environment; 0: none */
-    struct error_line
-        sharing_failure; /* why the device cannot share its blocks; empty: it can, or need not */
+    /* Why the device cannot share its blocks; empty: it can, or need not. */
+    struct error_line sharing_failure;
     vmm_pressure_fn pressure; /* the program's */
     void *pressure_context;
     vmm_misuse_fn misuse; /* the program's */

@@ -8,8 +8,8 @@
  *  4. an event that turned out not to have happened is cancelled, and no copy contains it;
  *  5. while it is open, vmm_torch_stack_use_fn knows of one copy for each event in the ring and each block of the live
  *     map that has a stack. A history that closes does not report the copies that it discards.
- * Called by: torch. Locks: `order` belongs to the recorder (record.h) and is taken before the cache's
- * locks; `lock` guards all other fields and is a leaf: it may be taken with any other lock held.
+ * May be called by: torch. Locks: `order` belongs to the recorder (record.h) and is taken before the cache's locks;
+ * `lock` guards all other fields and is a leaf: it may be taken with any other lock held.
  */
 #ifndef VMM_TORCH_HISTORY_H
 #define VMM_TORCH_HISTORY_H

@@ -4,7 +4,7 @@
  * Owns: the settings. Invariants:
  *  1. settings do not change once a cache exists;
  *  2. after fork() the child touches no cache of its parent: frees do nothing, every other call fails.
- * Called by: hooks, pools, provider, workspace. Locks: `opening` guards the settings and the creation of caches.
+ * May be called by: torch. Locks: `opening` guards the settings and the creation of caches.
  */
 #ifndef VMM_TORCH_PLUGIN_H
 #define VMM_TORCH_PLUGIN_H

@@ -3,7 +3,7 @@
  * then calls a function of Python.
  *
  * Owns: the addresses of functions of Python, found once. Without Python in the process nothing here does anything.
- * Called by: record, any thread. Locks: none.
+ * May be called by: record, on any thread. Locks: none.
  */
 #ifndef VMM_TORCH_PYTHON_H
 #define VMM_TORCH_PYTHON_H

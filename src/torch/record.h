@@ -11,7 +11,7 @@
  * Blocks that were live when recording started are in the live map without an ALLOC event. An allocation under way
  * at that moment is recorded when it ends, or by the first snapshot that finds its block.
  *
- * Owns: the settings of the recording. Called by: torch. Locks: `recording` guards the settings; it is taken
+ * Owns: the settings of the recording. May be called by: torch. Locks: `recording` guards the settings; it is taken
  * before a history's `order`.
  */
 #ifndef VMM_TORCH_RECORD_H

@@ -5,7 +5,8 @@
  *  1. a tag has at most two pools on a device: one whose contents a sleep keeps, and one whose contents it discards;
  *  2. a thread's regions are what it pushed (vmm_pool_push), in this order. A route that begins inside a region is
  *     pushed too, since a push comes before every route: a capture must get memory of its graph's pool.
- * Called by: pools, provider, and the program through vmmcache/torch.h. Locks: `members_lock`, a leaf, guards the list.
+ * May be called by: pools, provider, and the program through vmmcache/torch.h. Locks: `members_lock`, a leaf, guards
+ * the list.
  */
 #ifndef VMM_TORCH_REGIONS_H
 #define VMM_TORCH_REGIONS_H

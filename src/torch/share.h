@@ -1,7 +1,7 @@
 /*
  * Memory that processes share: the members share, share_open and share_close of vmm_torch_functions.
  *
- * Owns: nothing. Called by: provider. Locks: none of its own.
+ * Owns: nothing. May be called by: provider. Locks: none of its own.
  */
 #ifndef VMM_TORCH_SHARE_H
 #define VMM_TORCH_SHARE_H

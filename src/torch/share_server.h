@@ -5,7 +5,7 @@
  * Owns: the thread, the socket that listens, the connections. Invariants:
  *  1. a connection that has not sent its request after PEER_SECONDS, or makes room for a newer one, is closed;
  *  2. only processes of the same user get an answer.
- * Called by: share, plugin. Locks: `starting` guards the start; the thread alone uses the rest.
+ * May be called by: share, plugin. Locks: `starting` guards the start; the thread alone uses the rest.
  */
 #ifndef VMM_TORCH_SHARE_SERVER_H
 #define VMM_TORCH_SHARE_SERVER_H

@@ -8,7 +8,7 @@
  * The socket is a Unix socket in the abstract namespace, with a random name. Each side checks that the other is of the
  * same user, and waits for it a bounded time. All structures have fixed sizes and no padding, and are sent as they are.
  *
- * Owns: nothing; the caller closes the sockets. Called by: share, shared_blocks, share_server. Locks: none.
+ * Owns: nothing; the caller closes the sockets. May be called by: share, shared_blocks, share_server. Locks: none.
  */
 #ifndef VMM_TORCH_SHARE_SOCKET_H
 #define VMM_TORCH_SHARE_SOCKET_H

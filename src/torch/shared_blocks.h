@@ -8,8 +8,8 @@
  *  1. a block is in both maps from its first share until its free; its export lives as long, and longer only while the
  *     server sends it;
  *  2. TORCH_SHARES is set if a block was ever shared.
- * Called by: hooks, share, share_server. Locks: a leaf guards the maps. It is not held while anything is exported,
- * closed or sent.
+ * May be called by: hooks, share, share_server. Locks: a leaf guards the maps. It is not held while anything is
+ * exported, closed or sent.
  */
 #ifndef VMM_TORCH_SHARED_BLOCKS_H
 #define VMM_TORCH_SHARED_BLOCKS_H

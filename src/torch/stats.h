@@ -6,7 +6,7 @@
  *     streams since the last change or read are subtracted at the next one (`returned`);
  *  2. `reserved` and `returned` change in vmm__torch_stats_change() only, which the cache calls with its own locks
  *     held: they are atomic. The lock guards all other fields.
- * Called by: torch. Locks: its own, a leaf; vmm__torch_stats_change() takes none.
+ * May be called by: torch. Locks: its own, a leaf; vmm__torch_stats_change() takes none.
  */
 #ifndef VMM_TORCH_STATS_H
 #define VMM_TORCH_STATS_H

@@ -1,6 +1,6 @@
 /*
  * The names of the files of VMM_TRACE.
- * Called by: api, preload. Locks: none.
+ * Owns: nothing. May be called by: api, preload. Locks: none.
  */
 #ifndef VMM_TRACE_FILE_NAME_H
 #define VMM_TRACE_FILE_NAME_H

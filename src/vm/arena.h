@@ -23,7 +23,7 @@
  *  4. the granules of all gaps add up to free_granules;
  *  5. guard_pages granules are taken and stay without memory; the node of each has the size
  *     ARENA_GUARD_PAGE.
- * Called by: vm, and src/cache to find addresses. Locks: the cache's grow lock.
+ * May be called by: vm, lane; cache, to find addresses; api. Locks: the cache's grow lock.
  */
 #ifndef VMM_VM_ARENA_H
 #define VMM_VM_ARENA_H

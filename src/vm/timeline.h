@@ -4,7 +4,7 @@
  * Moments are epochs. A free stamps memory with the current epoch, which costs one load. Code
  * that later wants to use the memory elsewhere asks whether the epoch has passed. If there is no
  * event for it, the timeline records one and begins a new epoch. A lane whose memory other streams
- * search also records events as it frees: see vmm__lane_lend_locked(). When the ring of events is
+ * search also records events as it frees: see vmm__lane_lend_locked() for when. When the ring of events is
  * full, every other one is dropped, except those that a host wait needs.
  *
  * Owns: its events. Invariants:
@@ -20,9 +20,8 @@
  * announced: a capture that begins and ends while an event is recorded would go unnoticed, and
  * CUDA does not survive every query of an event that a capture contains. The same holds for a stale stream, which was
  * destroyed and is unknown to the driver: only a device wait says when its work has finished.
- * Callers: vm (limbo), the lane module, src/cache.
- * Locks: its own, a leaf: no other lock is taken under it, and no thread waits for the device
- * under it.
+ * May be called by: vm, lane, cache, debug, api. Locks: its own. Under it only the lock of the routes (is_announced)
+ * and the driver's are taken, and no thread waits for the device.
  */
 #ifndef VMM_VM_TIMELINE_H
 #define VMM_VM_TIMELINE_H
@@ -59,9 +58,8 @@ struct timeline {
     struct timeline_event events[TIMELINE_EVENTS]; /* a ring; the oldest is at `oldest` */
     unsigned oldest;
     unsigned count;
-    uint16_t
-        waiters[TIMELINE_EVENTS]; /* by place in `events`: host waits under way; such an event is
-                                        * neither dropped, reused nor destroyed */
+    /* By place in `events`: host waits under way. Such an event is neither dropped, reused nor destroyed. */
+    uint16_t waiters[TIMELINE_EVENTS];
 };
 
 void vmm__timeline_init(struct timeline *timeline, struct driver *driver, vmm_stream stream);

@@ -27,8 +27,9 @@
  *     segment has one chunk, of as many bytes, with one mapping.
  *  8. in the homes of held chunks, exactly the bits of their first granules are set in home_starts: a search of many
  *     chunks reads few bytes there.
- * This module knows nothing of blocks and lanes. Callers: the lane module, src/cache, src/api.
- * Locks: the cache's grow lock guards all of it; the atomic statistics may be read without it.
+ * This module knows nothing of blocks and lanes.
+ * May be called by: lane, cache, debug, api. Locks: the cache's grow lock guards all of it; the atomic statistics may
+ * be read without it.
  */
 #ifndef VMM_VM_VM_H
 #define VMM_VM_VM_H
@@ -100,8 +101,7 @@ struct chunk {
     bool has_slept;        /* its contents are gone: a wake restores them, and clears this */
     struct chunk_export *exported; /* of its shares: see cache/share/export.h; NULL: none */
     uint32_t unmapped; /* mappings that are missing while its pool sleeps: see sleep.c */
-    bool
-        lacks_access; /* the last of these is mapped, and has no access; limbo: its home has none */
+    bool lacks_access; /* the last of these, or in limbo its home, is mapped without access */
     uint64_t epoch; /* limbo: on `timeline`, and released once it has passed; see alloc/commit.c */
     struct timeline *timeline; /* limbo: NULL if no work is in flight */
     struct limbo_wait *waits;  /* limbo: what it waits for after that */

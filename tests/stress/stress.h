@@ -17,11 +17,12 @@
  *   streams.c   streams: they end, and their handles come back
  *   graphs.c    graph pools, captures, graphs and their launches
  *   pools.c     general pools: requests, pushes, limits, uses
+ *   sources.c   general pools with a source
  *   sleep.c     general pools that sleep and wake
  *   shares.c    blocks exported, imported into the same cache, and closed
  *   reports.c   statistics, blocks found by address, the smaller reports
  *   walks.c     walks and watches, against each other and the model
- *   guards.c    zeros, records, guards
+ *   debug.c     zeros, records, debug mode
  *   misuse.c    wrong pointers, missing arguments, wrong settings
  *   picture.c   what a call that fails must leave as it was
  *   control.c   negative controls
@@ -202,9 +203,9 @@ int stress_pressure(void *context, vmm_pool *pool, size_t bytes);
 /* Makes a stream anew if it has ended: the handle that was given back last is its. */
 void stress_stream_renew(struct stress *stress, unsigned stream);
 
-/* ---- guards.c -------------------------------------------------------------------------- */
+/* ---- debug.c --------------------------------------------------------------------------- */
 
-/* Draws zero and guard from the upper five bits of memory. */
+/* Draws vmm_config.zero and debug from the upper five bits of `memory`. */
 void stress_debug_draw(struct stress *stress, unsigned drawn);
 
 /* Whether the cache's chunks have canaries and quarantine, too. */

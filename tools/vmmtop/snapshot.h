@@ -1,6 +1,6 @@
 /*
  * A snapshot: a copy of a segment (monitor/format.h) that is safe to use. Whatever the bytes were, sizes and numbers of
- * a snapshot stay inside it, and its texts end and have no control characters.
+ * a snapshot stay inside it, and its texts end, are UTF-8 and have no control characters.
  *
  * Owns: its copy of the bytes. May be called by: vmmtop, tests. Locks: none.
  */

@@ -8,8 +8,8 @@
  * in a child of fork() and in a callback that may not call the cache, the thread has no thread slot
  * (base/thread_slot.h, base/callback.h), so it owns no bias and no magazine; a lost device sets SLOW_PATH_ONLY.
  *
- * May be called by: alloc, debug, api. Takes lanes' locks, and the grow lock for a stream's first lane and for a
- * refill.
+ * Owns: nothing. May be called by: alloc, debug, api. Locks: takes lanes' locks, and the grow lock for a stream's first
+ * lane and for a refill.
  */
 #ifndef VMM_CACHE_ALLOC_ALLOC_H
 #define VMM_CACHE_ALLOC_ALLOC_H
@@ -23,9 +23,9 @@ static inline struct lane *vmm__alloc_lane_lock_unless(struct vmm_cache *cache, 
                                                        uint8_t bits)
 {
     struct lane *lane = atomic_load_explicit(&cache->active_lane, memory_order_acquire);
+    /* The stream is read last: a closed stream's lane may be given to another stream. */
     if (lane == NULL || atomic_load_explicit(&lane->is_detached, memory_order_acquire) ||
-        lane->stream !=
-            stream) /* read last: a closed stream's lane may be given to another stream */
+        lane->stream != stream)
         lane = vmm__lane_table_find(&cache->pool.table, stream);
     uint8_t slow_path = atomic_load_explicit(&cache->slow_path, memory_order_acquire);
     if (lane == NULL || (slow_path & bits) != 0 || !vmm__cache_lane_lock_fast(cache, lane))

@@ -6,8 +6,9 @@
  * that no thread submits work meanwhile: at any time with VMM_COMPACTION_ON, otherwise during vmm_compact(). Copies run
  * on the default stream; the timeline cache->copies tracks them.
  *
- * May be called by: reclaim, trim, api. Locks: the caller holds the grow lock, and the lock of the lane `held` if that
- * is not NULL, which is dropped while the host waits; other lanes' locks are taken inside.
+ * Owns: nothing. May be called by: reclaim, trim, api. Locks: vmm__compact_now() takes the grow lock. Callers of the
+ * others hold it, and the lock of the lane `held` if that is not NULL, which is dropped while the host waits; other
+ * lanes' locks are taken inside.
  */
 #ifndef VMM_CACHE_COMPACT_COMPACT_H
 #define VMM_CACHE_COMPACT_COMPACT_H

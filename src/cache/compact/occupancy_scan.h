@@ -1,7 +1,7 @@
 /*
  * A scan for the chunks that live blocks pin: those that are neither idle nor full of live bytes. Changes nothing.
  *
- * May be called by: compact, relocate. Locks: the caller holds the grow lock and every lane's lock.
+ * Owns: nothing. May be called by: compact, relocate. Locks: the caller holds the grow lock and every lane's lock.
  */
 #ifndef VMM_CACHE_COMPACT_OCCUPANCY_SCAN_H
 #define VMM_CACHE_COMPACT_OCCUPANCY_SCAN_H

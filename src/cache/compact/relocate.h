@@ -3,7 +3,7 @@
  * chunk, with its free granules, to the driver.
  *
  * The caller promises that no work of the device is in flight and that no thread submits any meanwhile.
- * May be called by: compact. Locks: the caller holds the grow lock and every lane's lock.
+ * Owns: nothing. May be called by: compact. Locks: the caller holds the grow lock and every lane's lock.
  */
 #ifndef VMM_CACHE_COMPACT_RELOCATE_H
 #define VMM_CACHE_COMPACT_RELOCATE_H

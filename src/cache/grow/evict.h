@@ -1,8 +1,8 @@
 /*
- * Bounds the places of a chunk: a chunk that is to get one place more gives up the one that was used the longest ago,
- * with its whole row.
+ * Bounds the places of a chunk: a chunk that is to get one place more gives up the one that was used the longest ago
+ * and has no block, and with it all such places of that row.
  *
- * Called by: plan, stitch. Locks: the caller holds the grow lock and the heap's lane lock.
+ * Owns: nothing. May be called by: plan, stitch. Locks: the caller holds the grow lock and the heap's lane lock.
  */
 #ifndef VMM_CACHE_GROW_EVICT_H
 #define VMM_CACHE_GROW_EVICT_H

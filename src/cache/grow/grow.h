@@ -1,7 +1,8 @@
 /*
  * Gives a heap more memory for a request: within the footprint target new memory, where the request needs the fewest
  * new granules; beyond it a view of free memory, or, if that needs as much new memory, new memory. Unmaps no chunk.
- * Called by: alloc, refill, reclaim. Locks: the caller holds the grow lock and the heap's lane lock.
+ * Owns: nothing. May be called by: alloc, refill, reclaim. Locks: the caller holds the grow lock and the heap's lane
+ * lock.
  */
 #ifndef VMM_CACHE_GROW_GROW_H
 #define VMM_CACHE_GROW_GROW_H

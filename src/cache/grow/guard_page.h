@@ -4,7 +4,8 @@
  * keep faulting until all others have been used.
  *
  * A guard page is released with the memory before it.
- * Called by: grow, placement, debug. Locks: the caller holds the grow lock, except where stated.
+ * Owns: cache->guard_page_next. May be called by: grow, placement, debug. Locks: the caller holds the grow lock, except
+ * where stated.
  */
 #ifndef VMM_CACHE_GROW_GUARD_PAGE_H
 #define VMM_CACHE_GROW_GUARD_PAGE_H

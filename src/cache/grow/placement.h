@@ -1,7 +1,7 @@
 /*
  * Chooses the home of new chunks: the addresses where a request needs the fewest new granules. Changes nothing, but may
  * reserve more addresses.
- * Called by: grow, stitch. Locks: the caller holds the grow lock and the heap's lane lock.
+ * Owns: nothing. May be called by: grow, stitch. Locks: the caller holds the grow lock and the heap's lane lock.
  */
 #ifndef VMM_CACHE_GROW_PLACEMENT_H
 #define VMM_CACHE_GROW_PLACEMENT_H

@@ -3,8 +3,8 @@
  * begin, with which chunks, and with how much new memory. Changes nothing but heap->pinned_bytes, which it counts.
  *
  * Owns: the table of a cache for the lists of a search, so that a plan needs no host memory.
- * Called by: grow; api for the table. Locks: the caller holds the grow lock, the heap's lane lock, and the locks of the
- * lanes to search (vmm__cache_lanes_lock_refilling()).
+ * May be called by: grow; api makes and frees the table. Locks: the caller holds the grow lock, the heap's lane lock,
+ * and the locks of the lanes to search (vmm__cache_lanes_lock_refilling()).
  */
 #ifndef VMM_CACHE_GROW_PLAN_H
 #define VMM_CACHE_GROW_PLAN_H

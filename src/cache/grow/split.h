@@ -3,7 +3,7 @@
  * next request may need them. The chunk is released, and two take its addresses, at its home and at its places; the
  * block fills one of them.
  *
- * Called by: refill. Locks: the caller holds the grow lock and the heap's lane lock.
+ * Owns: nothing. May be called by: refill. Locks: the caller holds the grow lock and the heap's lane lock.
  */
 #ifndef VMM_CACHE_GROW_SPLIT_H
 #define VMM_CACHE_GROW_SPLIT_H

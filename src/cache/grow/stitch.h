@@ -5,7 +5,8 @@
  * access. So nothing is unmapped from the first map of a row until all of the row has access, and a failure unmaps the
  * newest mapping first. The grow lock covers all of it.
  *
- * Called by: grow. Locks: the caller holds the grow lock and the heap's lane lock since the plan was made.
+ * Owns: nothing. May be called by: grow. Locks: the caller holds the grow lock and the heap's lane lock since the plan
+ * was made.
  */
 #ifndef VMM_CACHE_GROW_STITCH_H
 #define VMM_CACHE_GROW_STITCH_H

@@ -1,7 +1,7 @@
 /*
  * The footprint target: how much physical memory a cache may reserve before it makes views, and how large its new
  * chunks are. Both follow from footprint_permille; a limit makes chunks smaller. Changes nothing.
- * Called by: fill, grow, plan, refill, resize. Locks: the caller holds the grow lock.
+ * Owns: nothing. May be called by: fill, grow, plan, refill, resize. Locks: the caller holds the grow lock.
  */
 #ifndef VMM_CACHE_GROW_TARGET_H
 #define VMM_CACHE_GROW_TARGET_H

@@ -2,8 +2,8 @@
  * Whether a stream is being captured. While one is, the cache does not wait for the device, because that would break
  * the capture.
  *
- * Owns: nothing. May be called by: cache, api. Locks: the caller holds the grow lock, or no other thread uses the
- * cache.
+ * Owns: nothing. May be called by: cache, debug, api. Locks: the caller holds the grow lock, or no other thread uses
+ * the cache.
  */
 #ifndef VMM_CACHE_POOL_CAPTURE_H
 #define VMM_CACHE_POOL_CAPTURE_H

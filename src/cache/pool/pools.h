@@ -21,8 +21,7 @@ struct vmm_cache;
 struct pools {
     struct pool *first; /* linked by next */
     uint64_t created;
-    struct mutex
-        list_lock; /* held when the list changes: so a thread may read it with this lock alone */
+    struct mutex list_lock; /* held when the list changes: a reader needs this lock only */
 };
 
 /* Opens and closes the default pool of a cache. ERR_HOST_OOM. */

@@ -7,7 +7,7 @@
  * releases the expired memory.
  *
  * Owns: the readings of the clock. The expired epochs are in each lane (lane.h, invariant 3).
- * May be called by: trim, api. Locks: the grow lock; atomic fields may be read without it.
+ * May be called by: cache, api. Locks: the grow lock; atomic fields may be read without it.
  */
 #ifndef VMM_CACHE_RECLAIM_DECAY_H
 #define VMM_CACHE_RECLAIM_DECAY_H

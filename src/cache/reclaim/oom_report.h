@@ -1,9 +1,9 @@
 /*
  * The error line of a request that ran out of memory or addresses: what it needed, what is live, idle and pinned, and
- * what would help.
+ * what would help. Changes no memory.
  *
- * Changes no memory. May be called by: reclaim. Locks: the grow lock and the requesting lane's lock; other lanes' locks
- * are taken inside.
+ * Owns: nothing. May be called by: reclaim. Locks: the grow lock and the requesting lane's lock; other lanes' locks are
+ * taken inside.
  */
 #ifndef VMM_CACHE_RECLAIM_OOM_REPORT_H
 #define VMM_CACHE_RECLAIM_OOM_REPORT_H

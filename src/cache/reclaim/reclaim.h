@@ -3,8 +3,8 @@
  * memory, the refill is tried again; reclaim then goes on with the same step, or from the start where noted.
  *
  *  step_passed           Return blocks, slabs and limbo chunks whose work has finished.
- *  step_view             Let growth make views with as little new memory as possible, whatever the footprint target is,
- *                        and search free blocks without a bound.
+ *  step_view             Let growth make views with as little new memory as possible, whatever the footprint target is;
+ *                        search all free blocks, and the lanes of all streams.
  *  step_follow           Also take other streams' idle memory whose work is unfinished, in place or in views; the
  *                        requesting stream waits for it on the device.
  *  step_idle_finished    Release just enough idle chunks of any stream whose work has finished.
@@ -21,8 +21,9 @@
  *  step_compact          Relocate live bytes and release the memory that they pinned (compact/compact.h).
  *  step_lend             Serve a block from the free memory of a pool with use_on_oom (reuse/borrow.h).
  *
- * May be called by: refill. Locks: the caller holds the grow lock and the requesting lane's lock. Steps that wait for
- * the device drop the lane's lock while they wait; step_quarantine and step_pressure drop both.
+ * Owns: nothing. May be called by: refill. Locks: the caller holds the grow lock and the requesting lane's lock. Steps
+ * that wait for the device drop the lane's lock while they wait, but not the grow lock: other threads free and allocate
+ * cached memory meanwhile, and their refills queue. step_quarantine and step_pressure drop both.
  */
 #ifndef VMM_CACHE_RECLAIM_RECLAIM_H
 #define VMM_CACHE_RECLAIM_RECLAIM_H

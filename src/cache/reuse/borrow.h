@@ -7,8 +7,8 @@
  * stream has submitted so far, and is recorded as a user of the block, as by vmm_record_stream(): after vmm_free() the
  * block waits for the work of both streams.
  *
- * Called by: reclaim. Locks: the caller holds the grow lock and the requesting lane's lock; takes the other lanes'
- * locks.
+ * Owns: nothing. May be called by: reclaim. Locks: the caller holds the grow lock and the requesting lane's lock; takes
+ * the other lanes' locks.
  */
 #ifndef VMM_CACHE_REUSE_BORROW_H
 #define VMM_CACHE_REUSE_BORROW_H

@@ -10,8 +10,8 @@
  * and cuts no idle chunk while another stream's free memory fits better. A gathering that finds unfinished work ends
  * this: requests gather when they miss, until one of these finds all work finished.
  *
- * Called by: refill. Locks: the caller holds the grow lock and the requesting heap's lane lock; takes the other lanes'
- * locks.
+ * Owns: nothing. May be called by: refill. Locks: the caller holds the grow lock and the requesting heap's lane lock;
+ * takes the other lanes' locks.
  */
 #ifndef VMM_CACHE_REUSE_GATHER_H
 #define VMM_CACHE_REUSE_GATHER_H

@@ -1,7 +1,8 @@
 /*
  * Finds idle memory: runs of whole chunks inside a free block that another heap or the driver may have. Moves a run to
  * another heap in place, or releases it. Trim, transfer and plan share it.
- * Called by: cache, api. Locks: the caller holds the grow lock and the locks of the lanes involved.
+ * Owns: nothing. May be called by: cache, api. Locks: the caller holds the grow lock and the locks of the lanes
+ * involved.
  */
 #ifndef VMM_CACHE_REUSE_IDLE_SCAN_H
 #define VMM_CACHE_REUSE_IDLE_SCAN_H

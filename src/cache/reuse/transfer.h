@@ -8,8 +8,8 @@
  * The chunks' work must have finished; with IDLE_FOLLOW, the receiving stream waits for it on the device. The host
  * never waits.
  *
- * Called by: reclaim, refill. Locks: the caller holds the grow lock and the receiving heap's lane lock; takes the other
- * lanes' locks.
+ * Owns: nothing. May be called by: reclaim, refill. Locks: the caller holds the grow lock and the receiving heap's lane
+ * lock; takes the other lanes' locks.
  */
 #ifndef VMM_CACHE_REUSE_TRANSFER_H
 #define VMM_CACHE_REUSE_TRANSFER_H

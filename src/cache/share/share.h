@@ -3,8 +3,9 @@
  * program holds its handle (vmm_share_export(), vmm_share_receive()).
  *
  * Owns: the chunks' records (struct chunk_export), some together with other shares; they are NULL only while a share is
- * made. `cache` is set exactly for the shares in cache->exports. May be called by: debug, api. Locks: the grow lock of
- * `cache` guards `cache` and `node`. The rest changes only while the share is made; was_sent is atomic.
+ * made. `cache` is set exactly for the shares in cache->exports.
+ * May be called by: debug, api. Locks: the grow lock of `cache` guards `cache` and `node`. The rest changes only while
+ * the share is made; was_sent is atomic.
  */
 #ifndef VMM_CACHE_SHARE_SHARE_H
 #define VMM_CACHE_SHARE_SHARE_H
@@ -31,11 +32,10 @@ struct share_head {
 
 struct share {
     vmm_share *handle;
-    uint64_t generation;   /* of its process: see base/fork.h */
-    _Atomic bool was_sent; /* at least one byte */
-    struct vmm_cache
-        *cache;           /* that exported it; NULL: it was received, or the cache was destroyed */
-    struct map_node node; /* in cache->exports; its key is the address of the exported block */
+    uint64_t generation;     /* of its process: see base/fork.h */
+    _Atomic bool was_sent;   /* at least one byte */
+    struct vmm_cache *cache; /* that exported it; NULL: it was received, or the cache has ended */
+    struct map_node node;    /* in cache->exports; its key is the address of the exported block */
     struct share_head head;
     struct shared_chunk chunks[];
 };

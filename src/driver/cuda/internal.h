@@ -10,7 +10,8 @@
  *   work.c     events, streams, copies; the kernels of fill, check and delay
  *   kernels.h  those kernels
  *
- * Locks: kernels_lock guards the loading of the kernels; nothing else changes after open.
+ * Owns: nothing. May be called by: driver/cuda. Locks: kernels_lock guards the loading of the kernels; nothing else
+ * changes after open.
  */
 #ifndef VMM_DRIVER_CUDA_INTERNAL_H
 #define VMM_DRIVER_CUDA_INTERNAL_H

@@ -16,7 +16,7 @@
  * The mix is seed + low(index) * A + high(index) * B, with its upper bits folded into the lower ones. For one index it
  * differs between any two seeds; for one seed, between any two indexes below 2^32.
  *
- * May be included by: work.c.
+ * Owns: nothing. May be included by: work.c. Locks: none.
  */
 #ifndef VMM_DRIVER_CUDA_KERNELS_H
 #define VMM_DRIVER_CUDA_KERNELS_H

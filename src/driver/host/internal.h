@@ -12,8 +12,8 @@
  *   event.c    events, and blocking waits of host threads
  *   pattern.c  the memory patterns of fill and check
  *
- * Locks: memory.lock guards everything in host_memory (and its file); work.lock guards everything in host_work, its
- * streams and its events. No thread holds both.
+ * Owns: nothing. May be called by: driver/host. Locks: memory.lock guards everything in host_memory (and its file);
+ * work.lock guards everything in host_work, its streams and its events. No thread holds both.
  */
 #ifndef VMM_DRIVER_HOST_INTERNAL_H
 #define VMM_DRIVER_HOST_INTERNAL_H

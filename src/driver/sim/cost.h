@@ -6,7 +6,7 @@
  * the range. The fits hold for handles below 4 GiB. Calls on exportable handles cost more; imported ones are taken to
  * cost the same.
  *
- * Owns nothing. May be called by: the sim driver.
+ * Owns: nothing. May be called by: the sim driver. Locks: none.
  */
 #ifndef VMM_DRIVER_SIM_COST_H
 #define VMM_DRIVER_SIM_COST_H

@@ -30,6 +30,7 @@
  *  I6. The host's observations decide whether work may still access memory. Work whose completion
  *      the host has not observed could still be running, in another order that the host cannot
  *      distinguish yet.
+ * Owns: nothing. May be called by: driver/sim. Locks: see I1.
  */
 #ifndef VMM_DRIVER_SIM_INTERNAL_H
 #define VMM_DRIVER_SIM_INTERNAL_H

@@ -8,8 +8,8 @@
  *     rely on both;
  *  3. a member function of PyTorch's class whose parameters differ between versions is declared in each form and
  *     without `override`. The compiler takes the one that fits; a new pure virtual function is a compile error.
- * Called by: PyTorch. Locks: each file says which it has. The library's callbacks take leaves only: locks that no
- * thread holds while it calls the library.
+ * Owns: the allocator. May be called by: PyTorch. Locks: each file says which it has. The library's callbacks take
+ * leaves only: locks that no thread holds while it calls the library.
  */
 #ifndef VMM_SHIM_ALLOCATOR_H
 #define VMM_SHIM_ALLOCATOR_H

@@ -49,7 +49,7 @@ struct fake_cuda {
     char misuse[2 * FAKE_NAME_BYTES]; /* the first of them */
     _Atomic uint64_t plain_blocks;    /* live blocks of cuMemAlloc() and its like, of all devices */
     uint64_t (*taken)(int device);    /* number of reservations and handles, and bytes mapped */
-    uint64_t (*outstanding)(int device); /* the same and events */
+    uint64_t (*outstanding)(int device); /* the same, events and streams */
 };
 
 #endif
