@@ -155,6 +155,17 @@ TEST(test_texts_are_escaped)
                 "\"runs\":[\n]}\n");
 }
 
+/* Forms that are too long, halves of pairs of UTF-16, and what is above U+10FFFF. */
+TEST(test_only_characters_of_unicode_pass)
+{
+    json_expect(NULL, 0, "\xE0\x80\x80 \xED\xA0\x80 \xF0\x80\x80\x80 \xF4\x90\x80\x80",
+                "{\"machine\":\"\\ufffd\\ufffd\\ufffd \\ufffd\\ufffd\\ufffd "
+                "\\ufffd\\ufffd\\ufffd\\ufffd \\ufffd\\ufffd\\ufffd\\ufffd\",\"runs\":[\n]}\n");
+    json_expect(NULL, 0, "\xE0\xA0\x80 \xED\x9F\xBF \xF0\x90\x80\x80 \xF4\x8F\xBF\xBF",
+                "{\"machine\":\"\xE0\xA0\x80 \xED\x9F\xBF \xF0\x90\x80\x80 \xF4\x8F\xBF\xBF\","
+                "\"runs\":[\n]}\n");
+}
+
 TEST(test_several_runs)
 {
     struct trace trace = { .name = (char[]){ "t" } };

@@ -31,6 +31,12 @@ class Worker:
             self.process.stdin.flush()
             self.answer()
 
+    def raw(self, line):
+        """A line of any bytes."""
+        self.process.stdin.buffer.write(line)
+        self.process.stdin.buffer.flush()
+        self.answer()
+
     def close(self):
         """Lets it exit with its caches alive."""
         if self.process.stdin is not None and not self.process.stdin.closed:

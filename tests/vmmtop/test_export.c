@@ -6,6 +6,7 @@
 #include "vmmtop/options.h"
 #include "vmmtop/table.h"
 
+#include <locale.h>
 #include <stdlib.h>
 
 static struct process process;
@@ -59,9 +60,8 @@ EXPORT_TEST(the_table_has_a_line_for_each_cache)
 {
     WRITTEN(table_write_all(out, &processes));
     assert_contains("#     PID PROGRAM");
-    assert_contains(
-        ">      42 a \"program\"       0 sim    64.0 MiB   40.0 MiB   16.0 MiB          -"
-        "       0      250        0    50%     0\n");
+    assert_contains(">      42 a \"program\"       0 sim  64.0 MiB 40.0 MiB 16.0 MiB        -"
+                    "       0      250        0    50%     0\n");
     assert_contains("      0        0        0     0%     0\n");
     processes.count = 0;
     WRITTEN(table_write_all(out, &processes));
@@ -69,7 +69,33 @@ EXPORT_TEST(the_table_has_a_line_for_each_cache)
     processes.count = 1;
     process.age_seconds = 4;
     WRITTEN(table_write_all(out, &processes));
+    assert_contains("!      42 a \"program\"");
     assert_contains("  silent\n");
+}
+
+/* The second cell of each line begins there: columns of the terminal, not bytes. */
+EXPORT_TEST(names_take_columns)
+{
+    char *name = (char *)process.now.caches[0].pools[1].name;
+    strcpy(name, "gr\xC3\xB6\xC3\x9F"
+                 "e");
+    assert_non_null(setlocale(LC_CTYPE, "C.UTF-8"));
+    WRITTEN(table_write_process(out, &process));
+    assert_contains("  gr\xC3\xB6\xC3\x9F"
+                    "e                         0 B ");
+    for (int i = 0; i < 20; i++)
+        memcpy(name + 3 * i, "\xE6\xBC\xA2", 4); /* each two columns */
+    WRITTEN(table_write_process(out, &process));
+    assert_contains("\xE6\xBC\xA2\xE6\xBC\xA2      0 B ");
+    assert_non_null(setlocale(LC_CTYPE, "C"));
+    WRITTEN(table_write_process(out, &process));
+}
+
+EXPORT_TEST(a_process_fits_into_eighty_columns)
+{
+    WRITTEN(table_write_process(out, &process));
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
+        assert_in_range(strcspn(line, "\n"), 1, 81); /* with its style */
 }
 
 EXPORT_TEST(one_process_shows_pools_and_streams)
@@ -91,7 +117,7 @@ EXPORT_TEST(json_has_every_value)
     WRITTEN(export_json(out, &processes));
     assert_int_equal(strncmp(text, "{\"vmmtop\":\"", 11), 0);
     assert_contains("\"program\":\"a \\\"program\\\"\",");
-    assert_contains("\"name\":\"weights\\\\\xC3\xA4\\ufffd\"");
+    assert_contains("\"name\":\"weights\\\\\xC3\xA4?\"");
 #define HAS_VALUE(name, unit, kind, help) assert_contains("\"" #name "\":");
     MONITOR_MEMORY_MAP(HAS_VALUE)
     MONITOR_CACHE_MAP(HAS_VALUE)

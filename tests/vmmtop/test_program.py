@@ -80,6 +80,9 @@ class Program(TopTest):
         self.assertEqual(found["refused"], [{"file": os.path.basename(path),
                                              "why": "format 0; this vmmtop reads format 1"}])
         self.assertIn("refused vmmcache.", self.top("--once"))
+        os.rename(path, os.path.join(self.folder, "vmmcache.%d.7" % os.getpid()))
+        self.assertEqual(self.top("--once", str(os.getpid()), code=1),
+                         "vmmtop: refused vmmcache.%d.7: format 0; this vmmtop reads format 1\n" % os.getpid())
 
     def test_help_and_wrong_usage(self):
         self.assertTrue(self.top("--help").startswith("usage: vmmtop"))

@@ -72,6 +72,17 @@ class Prometheus(TopTest):
         worker.kill()
         self.assertNotIn("vmmcache_reserved_bytes", scrape())
 
+    def test_names_that_were_cut_are_characters(self):
+        worker = self.worker()
+        worker.do("pool " + "a" + "\u00e4" * 29, "pool " + "\u00e4" * 30)
+        worker.raw(b"pool \xed\xa0\x80\xff\n")
+        _, host, port = self.serve()
+        wanted = {"default", "a" + "\u00e4" * 29, "\u00e4" * 30, "????"}
+        self.until(lambda: {labels["pool"] for labels, _ in
+                            parse(self.get(host, port)[2]).get("vmmcache_pool_reserved_bytes", [])},
+                   lambda names: names == wanted)
+        self.assertEqual({pool["name"] for pool in self.read()["processes"][0]["caches"][0]["pools"]}, wanted)
+
     def test_other_requests_are_refused(self):
         _, host, port = self.serve()
         self.assertEqual(self.get(host, port, path="/")[0], 404)
@@ -98,6 +109,10 @@ class Prometheus(TopTest):
         self.assertEqual(server.wait(30), 0)
         with self.assertRaises(OSError):
             socket.create_connection(("127.0.0.1", port), timeout=5)
+
+    def test_ports_that_are_none(self):
+        for address in (":65536", ":99999", ":-1", ":", ":1x", ":00000080", "x"):
+            self.assertIn("takes [HOST]:PORT", self.top("--prometheus", address, code=2), address)
 
     def test_port_that_is_taken(self):
         _, host, port = self.serve()

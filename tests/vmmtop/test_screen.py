@@ -191,6 +191,37 @@ class Screen(TopTest):
         terminal.send("q")
         self.assertEqual(terminal.wait(), 0)
 
+    def test_the_selection_stays_on_the_screen(self):
+        workers = sorted((self.worker() for _ in range(ROWS + 4)), key=lambda worker: worker.pid)
+        terminal = self.start()
+        first, last = ("%8d vmmtop_worker" % workers[i].pid for i in (0, -1))
+        self.shows(terminal, first)
+        terminal.send("\x1bOB" * (ROWS + 9))
+        screen = self.shows(terminal, last)
+        self.assertTrue(screen[0].lstrip().startswith("PID PROGRAM"), screen[0])
+        self.assertNotIn(first, screen[1])
+        terminal.send("\n")
+        self.shows(terminal, "%d vmmtop_worker   libvmmcache" % workers[-1].pid)
+        terminal.send("\x1b")
+        self.shows(terminal, last)
+        for worker in workers[1:]:
+            worker.kill()
+        self.shows(terminal, first)
+        terminal.send("\n")  # what was selected has ended
+        self.shows(terminal, "%d vmmtop_worker   libvmmcache" % workers[0].pid)
+        terminal.send("\x1bOB" * 50)  # there is nothing to scroll to
+        terminal.read(0.5)
+        self.shows(terminal, "%d vmmtop_worker   libvmmcache" % workers[0].pid)
+
+    def test_without_input_it_does_not_spin(self):
+        terminal = Terminal(["/bin/sh", "-c", "exec %s --dir %s < /dev/null" % (TOP, self.folder)])
+        self.addCleanup(terminal.close)
+        self.shows(terminal, "No process publishes in")
+        time.sleep(2)
+        with open("/proc/%d/stat" % terminal.pid) as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        self.assertLess(int(fields[11]) + int(fields[12]), 50)  # hundredths of a second
+
     def test_terminal_that_is_unknown(self):
         terminal = Terminal(["/bin/sh", "-c", "TERM=none-such exec %s --dir %s" % (TOP, self.folder)])
         self.addCleanup(terminal.close)

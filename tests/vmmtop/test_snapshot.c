@@ -46,6 +46,19 @@ static void sample_refuse(const struct sample *sample, const char *why)
     assert_string_equal(error.text, why);
 }
 
+/* A name may have been cut within a character. */
+TEST(texts_are_characters)
+{
+    struct sample sample = sample_make();
+    struct snapshot snapshot;
+    strcpy(sample.first_pools[0].name, "a\xC3\xA4\xFF\xED\xA0\x80 \xC2\x9B"
+                                       "2J\n\xE6\xBC");
+    sample_seal(&sample);
+    assert_int_equal(snapshot_make(&snapshot, &sample, sizeof sample, &error), SNAPSHOT_OK);
+    assert_string_equal(snapshot.caches[0].pools[0].name, "a\xC3\xA4???? ??2J???");
+    snapshot_free(&snapshot);
+}
+
 TEST(a_whole_segment_is_read)
 {
     struct sample sample = sample_make();

@@ -71,6 +71,14 @@ static enum MHD_Result request_answer(void *context, struct MHD_Connection *conn
                      strlen(text), "text/plain");
 }
 
+/* getaddrinfo() takes a number of any size. */
+static bool is_port(const char *text)
+{
+    size_t digits = strspn(text, "0123456789");
+    return digits > 0 && digits <= 5 && text[digits] == '\0' &&
+           strtoul(text, NULL, 10) <= UINT16_MAX;
+}
+
 /* Splits [HOST]:PORT. NULL: it is malformed. */
 static struct addrinfo *address_parse(const char *address)
 {
@@ -79,7 +87,7 @@ static struct addrinfo *address_parse(const char *address)
     struct addrinfo wanted = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
                                .ai_socktype = SOCK_STREAM };
     struct addrinfo *found = NULL;
-    if (colon == NULL || colon[1] == '\0' || colon - address >= (ptrdiff_t)sizeof host)
+    if (colon == NULL || !is_port(colon + 1) || colon - address >= (ptrdiff_t)sizeof host)
         return NULL;
     bool is_bracketed = colon > address && address[0] == '[' && colon[-1] == ']';
     if (colon > address)

@@ -24,25 +24,16 @@ static int fail(const char *what, const char *why)
     return EXIT_BAD;
 }
 
-static void text_print(const char *text)
+static void tables_print(const struct processes *processes)
 {
+    char *tables = screen_text(processes, processes->only);
+    const char *text = tables == NULL ? "" : tables;
     while (*text != '\0') {
         size_t length = strcspn(text, "\n");
         (void)printf("%.*s\n", (int)length - 1, text + 1);
         text += length + (text[length] == '\n');
     }
-}
-
-/* All segments of the one process that the user named. */
-static void processes_print(const struct processes *processes)
-{
-    bool is_one = processes->only != 0;
-    unsigned count = is_one ? processes->count : 1;
-    for (unsigned i = 0; i < count; i++) {
-        char *text = screen_text(processes, is_one ? &processes->items[i] : NULL);
-        text_print(text == NULL ? "" : text);
-        free(text);
-    }
+    free(tables);
 }
 
 /* The exit status after a scan. */
@@ -50,9 +41,16 @@ static int scan_status(const struct processes *processes)
 {
     if (processes->only == 0 || processes->count > 0)
         return 0;
-    (void)fprintf(stderr,
-                  "vmmtop: process %llu does not publish in %s; start it with VMM_MONITOR=1\n",
-                  (unsigned long long)processes->only, processes->folder);
+    for (unsigned i = 0; i < processes->refused_count; i++)
+        (void)fprintf(stderr, "vmmtop: refused %s: %s\n", processes->refused[i].file,
+                      processes->refused[i].why);
+    if (processes->foreign > 0)
+        (void)fprintf(stderr, "vmmtop: process %llu belongs to another user\n",
+                      (unsigned long long)processes->only);
+    else if (processes->refused_count == 0)
+        (void)fprintf(stderr,
+                      "vmmtop: process %llu does not publish in %s; start it with VMM_MONITOR=1\n",
+                      (unsigned long long)processes->only, processes->folder);
     return EXIT_ABSENT;
 }
 
@@ -89,7 +87,7 @@ static int options_run(const struct vmmtop_options *options, struct processes *p
     if (options->mode == MODE_JSON)
         export_json(stdout, processes);
     else
-        processes_print(processes);
+        tables_print(processes);
     int code = text_end();
     return code == 0 ? scan_status(processes) : code;
 }

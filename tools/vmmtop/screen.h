@@ -12,7 +12,8 @@
 /* Shows all processes, or only processes->only, until the user ends it. Returns the exit status of the program. */
 int screen_run(struct processes *processes, unsigned period_ms);
 
-/* The text of the tables: of a process, or of all if `process` is NULL. The caller frees it. NULL: no memory. */
-char *screen_text(const struct processes *processes, const struct process *process);
+/* The text of the tables: of all processes, or, if `pid` is not 0, of all segments of that one; empty: it has none. The
+ * caller frees it. NULL: no memory. */
+char *screen_text(const struct processes *processes, uint64_t pid);
 
 #endif

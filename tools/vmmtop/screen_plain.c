@@ -26,9 +26,11 @@ int screen_run(struct processes *processes, unsigned period_ms)
 {
     struct timespec pause = { .tv_sec = period_ms / 1000, .tv_nsec = period_ms % 1000 * 1000000L };
     while (processes_scan(processes)) {
-        bool is_one = processes->only != 0 && processes->count > 0;
-        char *text = screen_text(processes, is_one ? processes->items : NULL);
-        text_print(text == NULL ? "" : text);
+        char *text = screen_text(processes, processes->only);
+        if (text != NULL && *text != '\0')
+            text_print(text);
+        else
+            text_print(" This process does not publish.\n");
         free(text);
         (void)nanosleep(&pause, NULL);
     }

@@ -5,18 +5,20 @@
 
 #include <stdlib.h>
 
-char *screen_text(const struct processes *processes, const struct process *process)
+char *screen_text(const struct processes *processes, uint64_t pid)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     if (out == NULL)
         return NULL;
-    if (process == NULL) {
+    if (pid == 0) {
         table_write_all(out, processes);
         table_write_notes(out, processes);
-    } else {
-        table_write_process(out, process);
+    }
+    for (unsigned i = 0; i < processes->count && pid != 0; i++) {
+        if (processes->items[i].pid == pid)
+            table_write_process(out, &processes->items[i]);
     }
     if (fclose(out) == 0)
         return text;

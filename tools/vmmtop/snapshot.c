@@ -2,6 +2,7 @@
 #include "vmmtop/snapshot.h"
 
 #include "base/error.h"
+#include "text/utf8.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -57,6 +58,7 @@ static void text_make(char *text, size_t bytes)
 {
     text[bytes - 1] = '\0';
     vmm__line_make(text);
+    utf8_make(text);
 }
 
 static bool cache_take(struct rest *rest, struct snapshot_cache *out)

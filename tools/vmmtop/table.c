@@ -2,6 +2,7 @@
 #include "vmmtop/table.h"
 
 #include "base/size.h"
+#include "text/utf8.h"
 #include "vmmcache/vmmcache.h"
 
 #include <inttypes.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 
 enum { SILENT_SECONDS = 3 }; /* several times MONITOR_PERIOD_MS */
+enum { PROGRAM_COLUMNS = 16, NAME_COLUMNS = 24 };
 
 struct short_text {
     char text[24];
@@ -19,6 +21,22 @@ static struct short_text size_text(uint64_t bytes)
     struct short_text size;
     (void)vmm__size_write(size.text, sizeof size.text, bytes);
     return size;
+}
+
+/* A name in a column of a table: cut, or filled up with blanks. Bytes are not columns. */
+struct name_text {
+    char text[MONITOR_NAME_BYTES + NAME_COLUMNS];
+};
+
+static struct name_text name_text(const char *name, int columns)
+{
+    struct name_text cell;
+    int used;
+    size_t bytes = utf8_fit(name, strlen(name), columns, &used);
+    memcpy(cell.text, name, bytes);
+    memset(cell.text + bytes, ' ', (size_t)(columns - used));
+    cell.text[bytes + (size_t)(columns - used)] = '\0';
+    return cell;
 }
 
 static struct short_text limit_text(uint64_t bytes)
@@ -70,24 +88,26 @@ static void cache_line(FILE *out, const struct process *process, const struct sn
     char driver[8] = "-";
     if (busy >= 0)
         (void)snprintf(driver, sizeof driver, "%.0f%%", busy > 100 ? 100 : busy);
+    bool is_silent = process->age_seconds > SILENT_SECONDS;
     (void)fprintf(out,
-                  "%c%8" PRIu64 " %-16.16s %2" PRIu64 " %-4.4s %10s %10s %10s %10s %7" PRIu32
+                  "%c%8" PRIu64 " %s %2" PRIu64 " %-4.4s %8s %8s %8s %8s %7" PRIu32
                   " %8s %8s %6s %5" PRIu64 "%s\n",
-                  TABLE_PROCESS, process->pid, process->now.head->program, cache->cache->device,
+                  is_silent ? TABLE_SILENT : TABLE_PROCESS, process->pid,
+                  name_text(process->now.head->program, PROGRAM_COLUMNS).text, cache->cache->device,
                   cache->cache->driver, size_text(memory->reserved_bytes).text,
                   size_text(memory->allocated_bytes).text, size_text(free_bytes(memory)).text,
                   limit_text(memory->limit_bytes).text, (uint32_t)cache->cache->streams,
                   rate_text(CACHE_RATE(process, cache, memory.allocations)).text,
                   rate_text(CACHE_RATE(process, cache, driver_calls)).text, driver,
-                  cache->cache->ooms, process->age_seconds > SILENT_SECONDS ? "  silent" : "");
+                  cache->cache->ooms, is_silent ? "  silent" : "");
 }
 
 void table_write_all(FILE *out, const struct processes *processes)
 {
     unsigned lines = 0;
-    (void)fprintf(out, "%c%8s %-16s %2s %-4s %10s %10s %10s %10s %7s %8s %8s %6s %5s\n",
-                  TABLE_TITLE, "PID", "PROGRAM", "DV", "KIND", "RESERVED", "LIVE", "FREE", "LIMIT",
-                  "STREAMS", "ALLOC/s", "CALLS/s", "DRIVER", "OOM");
+    (void)fprintf(out, "%c%8s %-16s %2s %-4s %8s %8s %8s %8s %7s %8s %8s %6s %5s\n", TABLE_TITLE,
+                  "PID", "PROGRAM", "DV", "KIND", "RESERVED", "LIVE", "FREE", "LIMIT", "STREAMS",
+                  "ALLOC/s", "CALLS/s", "DRIVER", "OOM");
     for (unsigned i = 0; i < processes->count; i++) {
         const struct process *process = &processes->items[i];
         for (uint32_t j = 0; j < process->now.head->caches; j++, lines++)
@@ -102,20 +122,21 @@ void table_write_all(FILE *out, const struct processes *processes)
 
 static void pool_line(FILE *out, const struct monitor_pool *pool)
 {
-    static const char *const phases[] = { "", "falls asleep", "asleep", "wakes" };
+    static const char *const phases[] = { "", "  falls asleep", "  asleep", "  wakes" };
     bool has_phase = pool->phase < sizeof phases / sizeof *phases;
     const struct monitor_memory *memory = &pool->memory;
-    (void)fprintf(
-        out, "%c %-24.24s %10s %10s %10s %10s %10s %9" PRIu64 "  %s%s%s\n", TABLE_TEXT, pool->name,
-        size_text(memory->reserved_bytes).text, size_text(memory->allocated_bytes).text,
-        size_text(free_bytes(memory)).text, size_text(memory->active_peak_bytes).text,
-        limit_text(memory->limit_bytes).text, memory->blocks, pool->is_graph ? "graph " : "",
-        has_phase ? phases[pool->phase] : "?", pool->uses > pool->is_graph ? " retained" : "");
+    (void)fprintf(out, "%c %s %8s %8s %8s %8s %8s %8" PRIu64 "%s%s%s\n", TABLE_TEXT,
+                  name_text(pool->name, NAME_COLUMNS).text, size_text(memory->reserved_bytes).text,
+                  size_text(memory->allocated_bytes).text, size_text(free_bytes(memory)).text,
+                  size_text(memory->active_peak_bytes).text, limit_text(memory->limit_bytes).text,
+                  memory->blocks, pool->is_graph ? "  graph" : "",
+                  has_phase ? phases[pool->phase] : "  ?",
+                  pool->uses > pool->is_graph ? "  retained" : "");
 }
 
 static void pools_write(FILE *out, const struct snapshot_cache *cache)
 {
-    (void)fprintf(out, "%c %-24s %10s %10s %10s %10s %10s %9s\n", TABLE_TITLE, "POOL", "RESERVED",
+    (void)fprintf(out, "%c %-24s %8s %8s %8s %8s %8s %8s\n", TABLE_TITLE, "POOL", "RESERVED",
                   "LIVE", "FREE", "PEAK", "LIMIT", "BLOCKS");
     for (uint32_t i = 0; i < cache->cache->pools; i++)
         pool_line(out, &cache->pools[i]);
@@ -144,7 +165,7 @@ static void lane_line(FILE *out, const struct snapshot_cache *cache,
     if (lane->stream != 0)
         (void)snprintf(stream, sizeof stream, "0x%" PRIx64, lane->stream);
     uint64_t used = lane->allocated_bytes + lane->waiting_bytes;
-    (void)fprintf(out, "%c %-24s %10s %10s %10s %10s %10" PRIu64 "  %s%s\n", TABLE_TEXT, stream,
+    (void)fprintf(out, "%c %-18s %8s %8s %8s %8s %8" PRIu64 "  %s%s\n", TABLE_TEXT, stream,
                   size_text(lane->reserved_bytes).text, size_text(lane->allocated_bytes).text,
                   size_text(difference(lane->reserved_bytes, used)).text,
                   size_text(lane->waiting_bytes).text, lane->blocks, cache->pools[lane->pool].name,
@@ -162,7 +183,7 @@ static void lanes_write(FILE *out, const struct snapshot_cache *cache)
     for (uint32_t i = 0; i < count; i++)
         lanes[i] = &cache->lanes[i];
     qsort(lanes, count, sizeof *lanes, lanes_compare);
-    (void)fprintf(out, "%c %-24s %10s %10s %10s %10s %10s  %s\n", TABLE_TITLE, "STREAM", "RESERVED",
+    (void)fprintf(out, "%c %-18s %8s %8s %8s %8s %8s  %s\n", TABLE_TITLE, "STREAM", "RESERVED",
                   "LIVE", "FREE", "IN USE", "BLOCKS", "POOL");
     for (uint32_t i = 0; i < count; i++)
         lane_line(out, cache, lanes[i]);
@@ -180,13 +201,13 @@ static void memory_write(FILE *out, const struct snapshot_cache *now)
                   size_text(memory->reserved_peak_bytes).text,
                   size_text(memory->allocated_bytes).text, memory->blocks,
                   size_text(free_bytes(memory)).text);
-    (void)fprintf(out, "%c active %s (peak %s)   limbo %s   asleep %s   limit %s   device %s\n",
-                  TABLE_TEXT, size_text(memory->active_bytes).text,
-                  size_text(memory->active_peak_bytes).text, size_text(memory->limbo_bytes).text,
-                  size_text(cache->asleep_bytes).text, limit_text(memory->limit_bytes).text,
-                  size_text(cache->device_bytes).text);
-    (void)fprintf(out, "%c chunks %" PRIu64 "   views: %" PRIu64 " places, %s\n", TABLE_TEXT,
-                  memory->chunks, cache->places, size_text(cache->view_bytes).text);
+    (void)fprintf(out, "%c active %s (peak %s)   limbo %s   asleep %s   limit %s\n", TABLE_TEXT,
+                  size_text(memory->active_bytes).text, size_text(memory->active_peak_bytes).text,
+                  size_text(memory->limbo_bytes).text, size_text(cache->asleep_bytes).text,
+                  limit_text(memory->limit_bytes).text);
+    (void)fprintf(out, "%c device %s   chunks %" PRIu64 "   views: %" PRIu64 " places, %s\n",
+                  TABLE_TEXT, size_text(cache->device_bytes).text, memory->chunks, cache->places,
+                  size_text(cache->view_bytes).text);
 }
 
 /* A total, and its rate. */
@@ -204,19 +225,22 @@ static void counters_write(FILE *out, const struct process *process,
     (void)fputc(TABLE_TEXT, out);
     COUNTER_WRITE(out, "allocations", process, now, memory.allocations);
     COUNTER_WRITE(out, "frees", process, now, memory.frees);
+    (void)fprintf(out, "\n%c", TABLE_TEXT);
     COUNTER_WRITE(out, "retries", process, now, retries);
     COUNTER_WRITE(out, "out of memory", process, now, ooms);
+    COUNTER_WRITE(out, "stitches", process, now, stitches);
+    (void)fprintf(out, "\n%c", TABLE_TEXT);
+    COUNTER_WRITE(out, "stalls", process, now, stalls);
+    COUNTER_WRITE(out, "stream waits", process, now, stream_waits);
     (void)fprintf(out, "\n%c", TABLE_TEXT);
     COUNTER_WRITE(out, "create", process, now, create_calls);
     COUNTER_WRITE(out, "map", process, now, map_calls);
     COUNTER_WRITE(out, "access", process, now, access_calls);
+    (void)fprintf(out, "\n%c", TABLE_TEXT);
     COUNTER_WRITE(out, "unmap", process, now, unmap_calls);
     COUNTER_WRITE(out, "release", process, now, release_calls);
     (void)fprintf(out, "\n%c", TABLE_TEXT);
     COUNTER_WRITE(out, "driver calls", process, now, driver_calls);
-    COUNTER_WRITE(out, "stalls", process, now, stalls);
-    COUNTER_WRITE(out, "stream waits", process, now, stream_waits);
-    COUNTER_WRITE(out, "stitches", process, now, stitches);
     (void)fprintf(out, "   driver time %.3f s\n", (double)now->cache->driver_ns / 1e9);
 }
 

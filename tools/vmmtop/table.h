@@ -11,10 +11,10 @@
 #include <stdio.h>
 
 /* The first character of a line says how to show the line. */
-enum table_style { TABLE_TEXT = ' ', TABLE_TITLE = '#', TABLE_PROCESS = '>' };
+enum table_style { TABLE_TEXT = ' ', TABLE_TITLE = '#', TABLE_PROCESS = '>', TABLE_SILENT = '!' };
 
-/* Writes the table of all processes. Lines with the style TABLE_PROCESS are in the order of the caches of
- * processes->items. */
+/* Writes the table of all processes: one title, then lines with the styles TABLE_PROCESS and TABLE_SILENT in the order
+ * of the caches of processes->items. */
 void table_write_all(FILE *out, const struct processes *processes);
 
 /* Writes what is known of one process. */
