@@ -73,6 +73,22 @@ TEST(test_name_is_the_file)
     (void)unlink(path.text);
 }
 
+TEST(test_name_is_one_line)
+{
+    struct test_path path = test_path("a\nb.trace");
+    struct trace trace;
+    struct trace_error error;
+    FILE *file = fopen(path.text, "w");
+
+    assert_non_null(file);
+    assert_true(fputs("+ 1 2 0\n", file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_true(trace_read(path.text, &trace, &error));
+    assert_string_equal(trace.name, "test_trace.a?b");
+    trace_free(&trace);
+    (void)unlink(path.text);
+}
+
 TEST(test_largest_block)
 {
     struct trace trace = test_trace("+ 1 70368744177664 1023\n");
@@ -204,6 +220,28 @@ TEST(test_refuses_truncated_gzip)
         assert_false(test_trace_read((char *)bytes, cuts[i], &trace, &error));
         assert_contains(error.text, "the gzip data ends too early");
     }
+    free(bytes);
+}
+
+/* Gzip data may be followed by more gzip data, or by zeros. */
+TEST(test_refuses_what_follows_gzip)
+{
+    unsigned char *bytes = malloc(2 * (size_t)PACKED_BYTES);
+    struct trace trace;
+    struct trace_error error;
+    assert_non_null(bytes);
+    size_t count = packed_make(bytes);
+
+    memset(bytes + count, 0, 600);
+    assert_true(test_trace_read((char *)bytes, count + 600, &trace, &error));
+    trace_free(&trace);
+    memcpy(bytes + count + 600, "+ 1 1 0\n", 8);
+    assert_false(test_trace_read((char *)bytes, count + 608, &trace, &error));
+    assert_contains(error.text, "damaged gzip data (something else follows)");
+    memcpy(bytes + count, bytes, count);
+    assert_false(test_trace_read((char *)bytes, 2 * count, &trace, &error));
+    assert_contains(error.text, "id 0 is allocated while it is live"); /* it was read */
+    assert_false(test_trace_read((char *)bytes, 2 * count - 1, &trace, &error));
     free(bytes);
 }
 

@@ -1,5 +1,5 @@
 /*
- * Reads traces, text or gzip (zlib reads both alike). docs/trace-format.md describes the format.
+ * Reads traces, text or gzip. docs/trace-format.md describes the format.
  *
  * Every other line is refused with its number, so that a damaged file never becomes a shorter
  * workload in silence. The limits in trace.h bound the memory.
@@ -23,7 +23,10 @@
 
 struct reader {
     const char *path;
-    gzFile file;
+    int file;
+    bool is_packed;
+    bool is_at_end; /* of the packed data: more may follow, which begins anew */
+    z_stream unpacker;
     uint64_t line;
     struct trace *trace;
     struct idmap ids;
@@ -147,36 +150,99 @@ static bool line_feed(struct reader *reader, struct line *line, const char *byte
     return true;
 }
 
-static bool reader_fail_gzip(struct reader *reader)
-{
-    int number;
-    const char *text = gzerror(reader->file, &number);
+/* ---- Bytes ----------------------------------------------------------------------------------- */
 
-    if (number == Z_ERRNO)
+enum { PIECE_BYTES = 1 << 16, GZIP_WINDOW = 15 + 16, GZIP_FIRST = 0x1F, GZIP_SECOND = 0x8B };
+
+/* Reads a piece, which is shorter only at the end. Negative: it cannot be read. */
+static ssize_t piece_read(const struct reader *reader, unsigned char *piece)
+{
+    size_t used = 0;
+    ssize_t count = 1;
+    while (used < PIECE_BYTES && count > 0) {
+        count = read(reader->file, piece + used, PIECE_BYTES - used);
+        if (count > 0)
+            used += (size_t)count;
+        else if (count < 0 && errno == EINTR)
+            count = 1;
+    }
+    return count < 0 ? count : (ssize_t)used;
+}
+
+/* After its end gzip data may be filled up with zeros, or go on with more gzip data. */
+static bool packed_begin(struct reader *reader)
+{
+    z_stream *unpacker = &reader->unpacker;
+    while (unpacker->avail_in > 0 && *unpacker->next_in == 0) {
+        unpacker->next_in++;
+        unpacker->avail_in--;
+    }
+    if (unpacker->avail_in == 0)
+        return true;
+    if (*unpacker->next_in != GZIP_FIRST)
+        return reader_fail(reader, "damaged gzip data (something else follows)");
+    reader->is_at_end = false;
+    return inflateReset(unpacker) == Z_OK || reader_fail(reader, "out of host memory");
+}
+
+static bool packed_feed(struct reader *reader, struct line *line, unsigned char *piece,
+                        size_t count)
+{
+    static unsigned char text[PIECE_BYTES];
+    z_stream *unpacker = &reader->unpacker;
+    unpacker->next_in = piece;
+    unpacker->avail_in = (unsigned)count;
+    do {
+        if (reader->is_at_end && !packed_begin(reader))
+            return false;
+        if (reader->is_at_end)
+            return true;
+        unpacker->next_out = text;
+        unpacker->avail_out = sizeof text;
+        int outcome = inflate(unpacker, Z_NO_FLUSH);
+        if (!line_feed(reader, line, (char *)text, sizeof text - unpacker->avail_out))
+            return false;
+        if (outcome != Z_OK && outcome != Z_STREAM_END && outcome != Z_BUF_ERROR)
+            return reader_fail(reader, "damaged gzip data (%s)",
+                               unpacker->msg == NULL ? zError(outcome) : unpacker->msg);
+        reader->is_at_end = outcome == Z_STREAM_END;
+    } while (unpacker->avail_in > 0 || unpacker->avail_out == 0);
+    return true;
+}
+
+/* Finds out by the first piece whether the file is packed. */
+static bool piece_begin(struct reader *reader, const unsigned char *piece, ssize_t count)
+{
+    reader->is_packed = count > 1 && piece[0] == GZIP_FIRST && piece[1] == GZIP_SECOND;
+    return !reader->is_packed || inflateInit2(&reader->unpacker, GZIP_WINDOW) == Z_OK ||
+           reader_fail(reader, "out of host memory");
+}
+
+static bool pieces_feed(struct reader *reader, struct line *line, unsigned char *piece)
+{
+    ssize_t count = piece_read(reader, piece);
+    bool ok = count < 0 || piece_begin(reader, piece, count);
+    while (ok && count > 0) {
+        ok = reader->is_packed ? packed_feed(reader, line, piece, (size_t)count)
+                               : line_feed(reader, line, (const char *)piece, (size_t)count);
+        if (ok)
+            count = piece_read(reader, piece);
+    }
+    if (ok && count < 0)
         return reader_fail(reader, "cannot read: %s", strerror(errno));
-    if (number == Z_BUF_ERROR)
+    if (ok && reader->is_packed && !reader->is_at_end)
         return reader_fail(reader, "the gzip data ends too early");
-    return reader_fail(reader, "damaged gzip data (%s)", text);
+    return ok;
 }
 
 static bool reader_run(struct reader *reader)
 {
-    static const unsigned piece_bytes = 1U << 16;
     struct line line = { .length = 0 };
-    char *piece = malloc(piece_bytes);
-    bool ok = piece != NULL || reader_fail(reader, "out of host memory");
-
-    while (ok) {
-        int number = Z_OK;
-        int count = gzread(reader->file, piece, piece_bytes);
-        if (count > 0)
-            ok = line_feed(reader, &line, piece, (size_t)count);
-        (void)gzerror(reader->file, &number);
-        if (ok && (count < 0 || (number != Z_OK && number != Z_STREAM_END)))
-            ok = reader_fail_gzip(reader);
-        if (count <= 0)
-            break;
-    }
+    unsigned char *piece = malloc(PIECE_BYTES);
+    bool ok = piece == NULL ? reader_fail(reader, "out of host memory")
+                            : pieces_feed(reader, &line, piece);
+    if (reader->is_packed)
+        (void)inflateEnd(&reader->unpacker);
     free(piece);
     ok = ok && (line.length == 0 || line_end(reader, &line));
     if (ok && reader->trace->op_count == 0)
@@ -192,6 +258,7 @@ static bool trace_init_named(struct trace *trace, const char *path)
     char name[128];
 
     (void)snprintf(name, sizeof(name), "%.120s", slash == NULL ? path : slash + 1);
+    vmm__line_make(name);
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
         size_t length = strlen(name);
         size_t ending = strlen(endings[i]);
@@ -201,33 +268,22 @@ static bool trace_init_named(struct trace *trace, const char *path)
     return trace_init(trace, name);
 }
 
-/* A descriptor of its own, so that closing it leaves standard input open. */
-static gzFile stdin_open(void)
-{
-    int descriptor = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
-    gzFile file = descriptor < 0 ? NULL : gzdopen(descriptor, "rb");
-
-    if (file == NULL && descriptor >= 0)
-        (void)close(descriptor);
-    return file;
-}
-
 bool trace_read(const char *path, struct trace *trace, struct trace_error *error)
 {
     struct reader reader = { .path = path, .line = 1, .trace = trace, .error = error };
 
     if (strcmp(path, TRACE_STDIN) == 0) {
         reader.path = "stdin";
-        reader.file = stdin_open();
+        reader.file = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
     } else {
-        reader.file = gzopen(path, "rbe");
+        reader.file = open(path, O_RDONLY | O_CLOEXEC);
     }
-    if (reader.file == NULL)
+    if (reader.file < 0)
         return reader_fail(&reader, "cannot open: %s", strerror(errno));
     bool ok = trace_init_named(trace, reader.path) || reader_fail(&reader, "out of host memory");
     ok = ok && reader_run(&reader);
     idmap_clear(&reader.ids);
-    (void)gzclose(reader.file);
+    (void)close(reader.file);
     if (!ok)
         trace_free(trace);
     return ok;
