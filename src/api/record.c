@@ -23,15 +23,26 @@ static uint64_t number_of(const void *handle)
     return (uint64_t)(uintptr_t)handle;
 }
 
+/* The pool of a new block. With the lane locked, because another thread may destroy a pool to which a route has led. */
+static uint64_t pool_of(struct vmm_cache *cache, const void *block)
+{
+    uint64_t address = number_of(block);
+    const struct heap *heap = vmm__free_lane_lock(cache, &address);
+    if (heap == NULL)
+        return 0;
+    uint64_t pool = number_of(heap->lane->pool->handle);
+    vmm__biased_unlock(&heap->lane->lock);
+    return pool;
+}
+
+/* pool: the block's, if the caller knows it; else 0. */
 static void alloc_record(struct recorder *recorder, const struct debug_call *call, size_t bytes,
-                         vmm_stream stream, const void *block)
+                         vmm_stream stream, const void *block, uint64_t pool)
 {
     struct trace_event event = { .kind = TRACE_ALLOC, .address = number_of(block), .bytes = bytes };
-    uint64_t inner = event.address;
-    const struct heap *heap = vmm__alloc_owner(call->cache, &inner);
     (void)vmm__stream_resolve(call->function, &stream);
     event.stream = number_of(stream);
-    event.pool = heap == NULL ? 0 : number_of(heap->lane->pool->handle);
+    event.pool = pool != 0 ? pool : pool_of(call->cache, block);
     if (atomic_load_explicit(&recorder->has_stacks, memory_order_relaxed))
         event.attached = vmm__stack_new(call->caller);
     vmm__recorder_push(recorder, event);
@@ -43,6 +54,7 @@ vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct debug_cal
     vmm_cache *cache = call->cache;
     vmm_status status;
     struct lane *lane = NULL;
+    uint64_t pool = 0;
     if (call->pool == NULL)
         lane = vmm__alloc_lane_lock_unless(cache, stream, SLOW_PATH_ONLY);
     else if (call->alignment <= LARGE_UNIT_BYTES && !call->is_unborrowed)
@@ -51,12 +63,13 @@ vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct debug_cal
         status = vmm__api_alloc_unrecorded(call, bytes, stream, out);
     } else {
         status = vmm__lane_take_locked(lane, bytes, out);
+        pool = status == VMM_OK ? number_of(lane->pool->handle) : 0; /* others may lend a refill */
         vmm__biased_unlock(&lane->lock);
         if (status == VMM__NO_FIT)
             status = vmm__refill(cache, lane, bytes, out);
     }
     if (status == VMM_OK)
-        alloc_record(recorder, call, bytes, stream, *out);
+        alloc_record(recorder, call, bytes, stream, *out, pool);
     else
         vmm__record_failure(cache, "alloc: ", status);
     return status;
@@ -82,7 +95,7 @@ void vmm__record_new_block(const struct debug_call *call, size_t bytes, vmm_stre
 {
     struct recorder *recorder = recorder_of(call->cache);
     if (recorder != NULL)
-        alloc_record(recorder, call, bytes, stream, block);
+        alloc_record(recorder, call, bytes, stream, block, 0);
 }
 
 void vmm__record_use(struct vmm_cache *cache, const void *block, vmm_stream stream)

@@ -111,17 +111,20 @@ static bool has_region(const struct vmm_cache *cache, uint64_t bytes)
 }
 
 /* Without a name of its own, a block has that of its pool and its stream. */
-static void block_name(const struct vmm_cache *cache, uint64_t address, const char *text)
+static void block_name(struct vmm_cache *cache, uint64_t address, const char *text)
 {
     char name[POOL_NAME_BYTES + 40] = "";
-    const struct heap *heap = vmm__alloc_heap_of(cache, address);
-    if (heap != NULL)
+    uint64_t inner = address;
+    const struct heap *heap = vmm__free_lane_lock(cache, &inner);
+    if (heap != NULL) {
         (void)snprintf(name, sizeof name, "pool %s, stream 0x%llx", heap->lane->pool->name,
                        (unsigned long long)(uintptr_t)heap->lane->stream);
+        vmm__biased_unlock(&heap->lane->lock);
+    }
     region_name(cache->nvtx, address, text == NULL || *text == '\0' ? name : text);
 }
 
-void vmm__nvtx_register(const struct vmm_cache *cache, const void *block, uint64_t bytes)
+void vmm__nvtx_register(struct vmm_cache *cache, const void *block, uint64_t bytes)
 {
     uint64_t address = (uint64_t)(uintptr_t)block;
     if (!has_region(cache, bytes))
@@ -184,7 +187,7 @@ void vmm__nvtx_close(struct vmm_cache *cache)
     (void)cache;
 }
 
-void vmm__nvtx_register(const struct vmm_cache *cache, const void *block, uint64_t bytes)
+void vmm__nvtx_register(struct vmm_cache *cache, const void *block, uint64_t bytes)
 {
     (void)cache;
     (void)block;

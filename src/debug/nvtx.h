@@ -22,7 +22,7 @@ vmm_status vmm__nvtx_open(struct vmm_cache *cache);
 void vmm__nvtx_close(struct vmm_cache *cache);
 
 /* Registers a new block of `bytes` requested bytes, with the name of its pool and stream. */
-void vmm__nvtx_register(const struct vmm_cache *cache, const void *block, uint64_t bytes);
+void vmm__nvtx_register(struct vmm_cache *cache, const void *block, uint64_t bytes);
 
 /* Gives a live block the name that the program chose; NULL or "": that of its pool and stream again. */
 void vmm__nvtx_name(struct vmm_cache *cache, const void *block, const char *text);

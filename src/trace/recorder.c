@@ -1,8 +1,10 @@
 /* The recorder of a cache: see recorder.h. */
 #define _GNU_SOURCE
 #include "trace/recorder.h"
+#include "base/fork.h"
 #include "base/hostmem.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -18,12 +20,13 @@ uint64_t vmm__recorder_now_us(void)
     return (uint64_t)now.tv_sec * 1000000U + (uint64_t)now.tv_nsec / 1000U;
 }
 
-/* Writes what the ring holds; drops it if no file is open. */
+/* Writes what the ring holds now; drops it if no file is open. */
 static void events_take_locked(struct recorder *recorder)
 {
     const struct trace_event *event;
+    uint64_t end = atomic_load_explicit(&recorder->ring.head, memory_order_acquire);
     bool is_open = atomic_load_explicit(&recorder->is_open, memory_order_relaxed);
-    while ((event = vmm__ring_first(&recorder->ring)) != NULL) {
+    while (recorder->ring.tail < end && (event = vmm__ring_first(&recorder->ring)) != NULL) {
         if (is_open)
             vmm__writer_take(&recorder->writer, event);
         vmm__trace_event_drop(event);
@@ -41,6 +44,48 @@ static void events_take(void *context)
     vmm__mutex_unlock(&recorder->lock);
 }
 
+/* ---- The end of the process ------------------------------------------------------------------ */
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct recorder *recorders;
+
+/* Those of the parent, and their files, are not the child's. */
+static void child_begin(void)
+{
+    list_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    recorders = NULL;
+}
+
+static void list_add(struct recorder *recorder)
+{
+    (void)pthread_mutex_lock(&list_lock);
+    recorder->next = recorders;
+    recorders = recorder;
+    (void)pthread_mutex_unlock(&list_lock);
+}
+
+static void list_remove(const struct recorder *recorder)
+{
+    (void)pthread_mutex_lock(&list_lock);
+    struct recorder **link = &recorders;
+    while (*link != NULL && *link != recorder)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = recorder->next;
+    (void)pthread_mutex_unlock(&list_lock);
+}
+
+/* A program may exit without the end of its caches. Their recorders live on: other threads may be recording. */
+static __attribute__((destructor)) void exit_write(void)
+{
+    (void)pthread_mutex_lock(&list_lock);
+    for (struct recorder *recorder = recorders; recorder != NULL; recorder = recorder->next)
+        events_take(recorder);
+    (void)pthread_mutex_unlock(&list_lock);
+}
+
+/* ---- Begin and end --------------------------------------------------------------------------- */
+
 vmm_status vmm__recorder_make(struct recorder **out)
 {
     struct recorder *recorder = vmm__host_alloc(1, sizeof *recorder);
@@ -50,18 +95,23 @@ vmm_status vmm__recorder_make(struct recorder **out)
     }
     recorder->writer.lines.file = -1;
     vmm__mutex_init(&recorder->lock);
-    vmm_status status = vmm__ticker_start(&recorder->ticker, WRITE_MS, events_take, recorder);
+    vmm_status status = vmm__fork_watch(child_begin);
     if (status == VMM_OK)
-        *out = recorder;
-    else
+        status = vmm__ticker_start(&recorder->ticker, WRITE_MS, events_take, recorder);
+    if (status != VMM_OK) {
         vmm__recorder_free(recorder);
-    return status;
+        return status;
+    }
+    list_add(recorder);
+    *out = recorder;
+    return VMM_OK;
 }
 
 void vmm__recorder_free(struct recorder *recorder)
 {
     if (recorder == NULL)
         return;
+    list_remove(recorder);
     vmm__ticker_stop(&recorder->ticker);
     events_take(recorder);
     vmm__mutex_fini(&recorder->lock);

@@ -6,11 +6,11 @@
  * The order of events is the order of the changes, because a free is pushed before another thread can allocate the
  * memory (with the lock of the lane or magazine held), and an allocation after it was made.
  *
- * Owns: the ring, the writer and its thread. Invariants:
+ * Owns: the ring, the writer and its thread; a list of all recorders, so that exit() writes what they hold. Invariants:
  *  1. events are written only from open to close; those that come later are dropped;
  *  2. the recorder lives until the cache ends, so a thread that has found it may still push.
- * Called by: lane, cache, api. Locks: `lock`, a leaf, guards the writer; so push may be called with any lock but a
- * leaf.
+ * May be called by: lane, cache, api, preload. Locks: `lock`, a leaf, guards the writer; so push may be called with any
+ * lock but a leaf. The lock of the list is taken before it.
  */
 #ifndef VMM_TRACE_RECORDER_H
 #define VMM_TRACE_RECORDER_H
@@ -27,6 +27,7 @@ struct recorder {
     struct writer writer; /* guarded by the lock, as is every take from the ring */
     _Atomic bool is_open; /* changes with the lock held */
     _Atomic bool has_stacks;
+    struct recorder *next; /* in the list */
 };
 
 /* Makes a recorder that is closed. ERR_HOST_OOM, also if there is no thread. */

@@ -492,6 +492,40 @@ CACHE_TEST(threads_are_recorded_in_order)
         assert_ok(vmm_free(test->cache, crowd.shared[i]));
 }
 
+static atomic_uint routed_left;
+
+static void *routed_work(void *context)
+{
+    struct cache_test *test = context;
+    for (unsigned round = 0; round < THREAD_ROUNDS; round++) {
+        void *block = block_alloc(test, 1000, 1);
+        block_free(test, block);
+    }
+    atomic_fetch_sub(&routed_left, 1);
+    return NULL;
+}
+
+/* A route to the pool of a block may end, and the pool be destroyed, before the allocation is recorded. */
+CACHE_TEST(pools_end_while_allocations_are_recorded)
+{
+    pthread_t threads[THREADS];
+    const char *path = recording_begin(test);
+    atomic_store(&routed_left, THREADS);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, routed_work, test), 0);
+    while (atomic_load(&routed_left) > 0) {
+        vmm_pool *pool;
+        assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+        assert_ok(vmm_pool_route(pool, NULL, NULL));
+        block_free(test, block_alloc(test, 5000, 0));
+        assert_ok(vmm_pool_unroute(pool));
+        assert_ok(vmm_pool_destroy(pool, 1));
+    }
+    for (int i = 0; i < THREADS; i++)
+        (void)pthread_join(threads[i], NULL);
+    assert_int_equal(recording_end(test, path).live_bytes, 0);
+}
+
 /* ---- Wrong calls, full disks ---------------------------------------------------------------- */
 
 static void expect_refused(vmm_status status, const char *why)
@@ -658,6 +692,47 @@ CACHE_TEST(a_program_that_is_killed_leaves_all_but_its_last_second)
     assert_true(sum.last_us > 500000);
     (void)munmap(progress, sizeof *progress);
     (void)test;
+}
+
+/* A child that leaves caches alive ends after the library's destructors, which this one follows, and before a sanitizer
+ * looks for leaks. */
+static int child_status = -1;
+
+static __attribute__((destructor(101))) void child_quit(void)
+{
+    if (child_status >= 0)
+        _exit(child_status);
+}
+
+static void child_exit_live(const char *path)
+{
+    vmm_cache *cache = sim_create();
+    void *block;
+    bool is_made = cache != NULL && vmm_trace_start(cache, path, NULL) == VMM_OK;
+    for (int i = 0; i < 3 && is_made; i++)
+        is_made = vmm_alloc(cache, 1000, NULL, &block) == VMM_OK;
+    child_status = is_made && vmm_trace_note(cache, "the last") == VMM_OK ? 0 : 1;
+    exit(child_status);
+}
+
+/* Its caches are alive, as those of most programs of Python are. */
+CACHE_TEST(a_program_that_exits_leaves_a_whole_file)
+{
+    const char *own = recording_begin(test);
+    block_free(test, block_alloc(test, 1000, 0)); /* the child's exit must not write this */
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s.child", own);
+    pid_t child = fork();
+    if (child == 0)
+        child_exit_live(path);
+    assert_true(child_ended(child, 0));
+    struct trace_sum sum = trace_sum_of(path);
+    assert_int_equal(sum.allocations, 3);
+    assert_string_equal(sum.last_note, "the last");
+    (void)unlink(path);
+    sum = recording_end(test, own);
+    assert_int_equal(sum.allocations, 1);
+    assert_int_equal(sum.frees, 1);
 }
 
 static long file_bytes(const char *path)
