@@ -38,7 +38,8 @@ class Browser:
         command = f'exec "$@" 3<&{to_read} 4>&{to_write}'
         self._process = subprocess.Popen(
             ["sh", "-c", command, "sh", program(), *FLAGS, "--user-data-dir=" + self._profile.name, "about:blank"],
-            pass_fds=(to_read, to_write), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            pass_fds=(to_read, to_write), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
         os.close(to_read)
         os.close(to_write)
         self._rest, self._number, self._session = b"", 0, None
@@ -133,7 +134,8 @@ class Browser:
     def box(self, selector):
         """(left, top, width, height) of an element in the window, which is scrolled to it."""
         return self.run("(() => { const found = document.querySelector(%s); found.scrollIntoView({block: 'center'}); "
-                        "const box = found.getBoundingClientRect(); return [box.left, box.top, box.width, box.height]; })()"
+                        "const box = found.getBoundingClientRect(); "
+                        "return [box.left, box.top, box.width, box.height]; })()"
                         % json.dumps(selector))
 
     def mouse(self, kind, x, y, buttons=0, shift=False, count=1, **more):
@@ -170,5 +172,6 @@ class Browser:
         if box is not None:
             scrolled = self.run("[scrollX, scrollY]")
             left, top, width, height = map(round, box)
-            more = {"clip": {"x": left + scrolled[0], "y": top + scrolled[1], "width": width, "height": height, "scale": 1}}
+            more = {"clip": {"x": left + scrolled[0], "y": top + scrolled[1], "width": width, "height": height,
+                             "scale": 1}}
         return base64.b64decode(self.call("Page.captureScreenshot", format="png", **more)["data"])

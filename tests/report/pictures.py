@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Pictures of the page, which test_page.py compares with: whole windows, which docs/report.md shows, and its graphics alone,
-which hardly depend on the fonts of the machine.
+"""Pictures of the page, which test_page.py compares with: whole windows, which docs/report.md shows, and its graphics
+alone, which hardly depend on the fonts of the machine.
 
 usage: pictures.py       writes docs/report/*.png and tests/report/expected/*.png
 """

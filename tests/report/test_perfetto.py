@@ -84,15 +84,17 @@ class PerfettoTest(FileTest):
         lines = ["#@ pool 1 weights", "#@ next time=10 pool=1", "+ 1 100 0"]
         for time, text in ((20, "vmm_pool_sleep: weights"), (30, "alloc: pool weights sleeps: wake it first"),
                            (40, "vmm_pool_wake: weights: VMM_ERR_DEVICE_OOM"), (50, "vmm_pool_wake: weights"),
-                           (60, "vmm_pool_wake: weights"), (70, "vmm_pool_sleep: a: b"), (80, "vmm_trim: released 7 bytes")):
+                           (60, "vmm_pool_wake: weights"), (70, "vmm_pool_sleep: a: b"),
+                           (80, "vmm_trim: released 7 bytes"),
+                           (90, "out of memory: 1.00 GiB requested, 0 B free on the device")):
             lines += [f"#@ next time={time}", f"+ {time} 1 0", "#@ note " + text]
         events = self.export("\n".join(lines))
         sleeps = [(event["ph"], event["ts"], event["name"]) for event in events if event.get("cat") == "sleep"]
         self.assertEqual(sleeps, [("b", 20, "weights asleep"), ("e", 50, "weights asleep"),
-                                  ("b", 70, "a: b asleep"), ("e", 81, "a: b asleep")])
+                                  ("b", 70, "a: b asleep"), ("e", 91, "a: b asleep")])
         instants = [(event["ts"], event["cat"], event["name"]) for event in events if event["ph"] == "i"]
         self.assertEqual(instants, [(30, "failure", "alloc"), (40, "failure", "vmm_pool_wake"),
-                                    (80, "note", "vmm_trim")])
+                                    (80, "note", "vmm_trim"), (90, "failure", "out of memory")])
 
     def test_pools_have_counters(self):
         events = self.export("\n".join((

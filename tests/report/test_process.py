@@ -178,7 +178,8 @@ class RefusedTest(ProcessTest):
 
     def test_samples_cannot_be_replayed(self):
         pid = self.start(VMM_MONITOR=self.folder)
-        self.assertIn("--fragtest replays requests", self.refused(pid, "--seconds", "0.1", "--fragtest", sys.executable))
+        self.assertIn("--fragtest replays requests",
+                      self.refused(pid, "--seconds", "0.1", "--fragtest", sys.executable))
 
     def test_a_program_that_is_not_vmmtop(self):
         for program in ("/bin/true", "/bin/echo"):

@@ -29,9 +29,11 @@ class TraceTest(FileTest):
 
     def test_gzip_and_windows_lines_read_alike(self):
         plain = self.read("+ 1 100 0\n- 1\n")
-        for data in (gzip.compress(b"+ 1 100 0\n- 1\n"), b"+ 1 100 0\r\n- 1\r\n", b"+ 1 100 0\n- 1", b"+ 01 100 0 \n- 1\n"):
+        for data in (gzip.compress(b"+ 1 100 0\n- 1\n"), b"+ 1 100 0\r\n- 1\r\n", b"+ 1 100 0\n- 1",
+                     b"+ 01 100 0 \n- 1\n"):
             found = self.read(data)
-            self.assertEqual((found.start, found.life, found.operations), (plain.start, plain.life, plain.operations), data)
+            self.assertEqual((found.start, found.life, found.operations), (plain.start, plain.life, plain.operations),
+                             data)
 
     def test_notes_of_windows_read_alike(self):
         found, same = self.read(NOTES), self.read(NOTES.replace("\n", "\r\n"))
@@ -49,11 +51,17 @@ class TraceTest(FileTest):
         self.assertEqual(list(found.times), [1000, 1000, 1500, 1500, 1700, 1700])
         self.assertEqual((list(found.start), list(found.held), list(found.life)), ([2], [1], [2]))
         self.assertEqual((list(found.frame), found.frames.texts), ([2], ["", "main (a.py:1)", "step (a.py:9)"]))
-        self.assertEqual((list(found.address), found.streams.texts, found.chunk_bytes), ([4194304], ["copies"], 2097152))
+        self.assertEqual((list(found.address), found.streams.texts, found.chunk_bytes),
+                         ([4194304], ["copies"], 2097152))
         self.assertEqual([found.pools.texts[pool] for pool in found.pool], ["graphs"])
         self.assertEqual([found.labels.texts[label] for label in found.label], ["a batch"])
         self.assertEqual((list(found.spans.start), list(found.spans.life)), ([1], [4]))
         self.assertEqual(found.notes, [(4, "step 2 begins")])
+
+    def test_notes_of_blocks_with_the_largest_ids(self):
+        most = (1 << 64) - 1
+        found = self.read(f"+ {most} 1 0\n#@ name {most} last\n#@ wait {most}\n- {most}\n")
+        self.assertEqual((list(found.held), found.labels.texts), ([1], ["", "last"]))
 
     def test_details_of_a_few_blocks_stay_theirs(self):
         found = self.read("+ 1 10 0\n#@ frame 1 0 f\n#@ next frame=1\n+ 2 10 0\n+ 3 10 0\n#@ name 3 x\n+ 4 10 0\n")
@@ -162,12 +170,17 @@ class RefusalTest(FileTest):
                 ("", ":1: no operations"), ("# nothing\n", "no operations"), ("hello\n", ":1: ", "a line starts with"),
                 ("+ 1 100 0\n+ 1 100 0\n", ":2: id 1 is allocated while it is live"),
                 ("+ 1 100 0\n- 2\n", ":2: id 2 is freed but not live"), ("+ 1 100\n", ":1: ", "not of the form"),
-                ("+ 1 0 0\n", ":1: ", "0 bytes"), ("+ 1 100 0\n+ 2 100 0 0\n", ":2: "), ("+ 1 100 0\n+ 2 -1 0\n", ":2: "),
-                ("+ 1 100 4096\n", ":1: stream 4096"), (f"+ 1 {1 << 47} 0\n", ":1: "), (b"+ 1 100 0\n- \0\n", ":2: a zero byte"),
+                ("+ 1 0 0\n", ":1: ", "0 bytes"), ("+ 1 100 0\n+ 2 100 0 0\n", ":2: "),
+                ("+ 1 100 0\n+ 2 -1 0\n", ":2: "),
+                ("+ 1 100 4096\n", ":1: stream 4096"), (f"+ 1 {1 << 47} 0\n", ":1: "),
+                (b"+ 1 100 0\n- \0\n", ":2: a zero byte"),
                 ("+ 1 100 0\n-  1\n", ":2: "), ("#@ frame 2 1 f\n", ":1: wrong fields in the note 'frame'"),
-                ("#@ next frame=3\n+ 1 1 0\n", ":2: frame 3 is not known"), ("#@ next time\n", ":1: "), ("#@ wait 5\n", ":1: "),
-                ("#@ map 1 x 0\n", ":1: "), ("#@ name 3 x\n", ":1: ")):
-            with self.subTest(data):
+                ("#@ next frame=3\n+ 1 1 0\n", ":2: frame 3 is not known"), ("#@ next time\n", ":1: "),
+                ("#@ wait 5\n", ":1: "),
+                ("#@ map 1 x 0\n", ":1: "), ("#@ name 3 x\n", ":1: "), ("#@ frame 0 0 f\n", ":1: "),
+                (f"+ {1 << 64} 1 0\n", ":1: id 18446744073709551616; 0 to 2^64 - 1 can be"),
+                *((line % ("9" * 5000), ":1: ") for line in ("+ %s 1 0\n", "+ 1 %s 0\n", "+ 1 1 %s\n", "- %s\n"))):
+            with self.subTest(data[:80]):
                 self.refuses(data, *expected)
 
     def test_damaged_gzip(self):
@@ -183,7 +196,8 @@ class RefusalTest(FileTest):
         snapshot = scenes.training()
         whole = pickle.dumps(snapshot, 4)
         for data, *expected in (
-                ("{", "not JSON"), ('{"segments": ' + "[" * 99999, "not JSON"), ("{}", "no segments"), ('{"segments": 3}', "segments"), ('{"segments": []}', "device 0"),
+                ("{", "not JSON"), ('{"segments": ' + "[" * 99999, "not JSON"), ("{}", "no segments"),
+                ('{"segments": 3}', "segments"), ('{"segments": []}', "device 0"),
                 ('{"segments": [{"device": 0}]}', "segments: no total_size"),
                 (whole[:-40], "not a snapshot"), (pickle.dumps([1], 4), "no segments"),
                 (pickle.dumps(os.getcwd, 4), "which no snapshot needs"),
@@ -199,7 +213,8 @@ class RefusalTest(FileTest):
         draw = random.Random(5)
         snapshot = scenes.training()
         del snapshot["device_traces"][0][60:]
-        whole = [NOTES.encode(), gzip.compress(NOTES.encode()), json.dumps(snapshot).encode(), pickle.dumps(snapshot, 4)]
+        whole = [NOTES.encode(), gzip.compress(NOTES.encode()), json.dumps(snapshot).encode(),
+                 pickle.dumps(snapshot, 4)]
         parts = b'0,-1,99999999999999999999,{,[],null,"x",\0,#@ ,=, ,\n,1e400,true'.split(b",")
         for number in range(800):
             data = bytearray(draw.choice(whole))
@@ -229,6 +244,12 @@ class RefusalTest(FileTest):
                 self.assertEqual(report.main([path, option, "/dev/full"]), 2)
             self.assertEqual(said.getvalue(), "vmmcache-report: /dev/full: No space left on device\n")
 
+    def test_a_name_that_is_no_text(self):
+        path = self.write("+ 1 100 0\n", os.fsdecode(b"odd\xff.trace"))
+        self.assertEqual(self.run_report(path, "--perfetto", self.path("run.json")), (0, ""))
+        with open(self.path("page.html"), encoding="utf-8") as file:
+            self.assertIn("<title>odd\ufffd", file.read())
+
     def test_an_interruption(self):
         path = self.write("+ 1 100 0\n")
         with mock.patch.object(report_pack, "page", side_effect=KeyboardInterrupt):
@@ -239,7 +260,8 @@ class RefusalTest(FileTest):
         path = self.write("+ 1 100 0\n")
         refuses = self.write("#!/bin/sh\necho first >&2\necho this is why >&2\nexit 2\n", "refuses")
         os.chmod(refuses, 0o755)
-        for program, expected in ((self.path("none"), "No such file"), ("/bin/false", "no results"), (refuses, "this is why")):
+        for program, expected in ((self.path("none"), "No such file"), ("/bin/false", "no results"),
+                                  (refuses, "this is why")):
             status, said = self.run_report(path, "--fragtest", program)
             self.assertEqual((status, said.count("\n")), (2, 1), said)
             self.assertIn(expected, said)

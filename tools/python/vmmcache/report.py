@@ -83,8 +83,8 @@ def _read_text(file, path: str, device) -> Recording:
 
 
 def _name(path: str) -> str:
-    """a/b/gnn.trace.gz is called gnn."""
-    name = os.path.basename(path)
+    """a/b/gnn.trace.gz is called gnn. A file may have a name that is no text."""
+    name = os.fsencode(os.path.basename(path)).decode(errors="replace")
     for ending in _ENDINGS:
         if name.endswith(ending) and name != ending:
             name = name[:-len(ending)]
@@ -108,7 +108,8 @@ def _refuse(what: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="vmmcache-report", description=__doc__)
     parser.add_argument("input", metavar="trace|snapshot|pid",
-                        help="a trace, text or gzip; a snapshot, pickle or JSON; a process that runs with VMM_TRACE or VMM_MONITOR")
+                        help="a trace, text or gzip; a snapshot, pickle or JSON; "
+                        "a process that runs with VMM_TRACE or VMM_MONITOR")
     parser.add_argument("-o", "--output", metavar="PAGE.html", help="the page to write")
     parser.add_argument("--perfetto", metavar="TRACE.json",
                         help="write a trace for Perfetto and chrome://tracing; .json.gz is compressed")

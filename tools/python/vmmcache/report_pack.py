@@ -15,7 +15,7 @@ import sys
 import zlib
 from array import array
 
-from .report_recording import COLUMNS, Recording
+from .report_recording import COLUMNS, Recording, is_failure
 
 FORMAT = 1
 TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "report_page.html")
@@ -32,7 +32,7 @@ def page(recording: Recording, what_if, version: str) -> bytes:
         "chunk_bytes": recording.chunk_bytes, "columns": columns,
         "frames": {"parents": list(recording.frames.parents), "texts": recording.frames.texts},
         "streams": recording.streams.texts, "pools": recording.pools.texts, "labels": recording.labels.texts,
-        "notes": recording.notes, "what_if": what_if,
+        "notes": [(state, text, is_failure(text)) for state, text in recording.notes], "what_if": what_if,
     }
     with open(TEMPLATE, encoding="utf-8") as file:
         template = file.read()

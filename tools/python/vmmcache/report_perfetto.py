@@ -6,17 +6,15 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from array import array
 
 from . import _file
-from .report_recording import Recording
+from .report_recording import Recording, is_failure
 
 SAMPLES_MOST = 100_000  # of a counter: beyond, each is the most of an interval
 BLOCKS_MOST = 200  # as in the page's table
 PROCESS, EVENTS = 1, 1
 _SLEEP, _WAKE = "vmm_pool_sleep: ", "vmm_pool_wake: "
-_FAILURE = re.compile(r"^alloc: |: VMM_ERR_\w+$|^vmm_\w+: .*(is not|no memory)")
 
 
 def write(recording: Recording, path: str) -> None:
@@ -139,19 +137,19 @@ def _notes(recording: Recording, clock: _Clock):
     """A pool that falls asleep begins a slice, which its wake, or the recording, ends."""
     asleep = {}  # name: number of the slice
     for number, (state, text) in enumerate(recording.notes):
-        time, is_failure = clock(state), bool(_FAILURE.search(text))
-        if text.startswith(_SLEEP) and not is_failure:
+        time, has_failed = clock(state), is_failure(text)
+        if text.startswith(_SLEEP) and not has_failed:
             name = text[len(_SLEEP):]
             if name not in asleep:
                 asleep[name] = number
                 yield _slice("b", time, "sleep", number, f"{name} asleep")
-        elif text.startswith(_WAKE) and not is_failure:
+        elif text.startswith(_WAKE) and not has_failed:
             name = text[len(_WAKE):]
             if name in asleep:
                 yield _slice("e", time, "sleep", asleep.pop(name), f"{name} asleep")
         else:
             yield {"ph": "i", "pid": PROCESS, "tid": EVENTS, "ts": time, "s": "p",
-                   "cat": "failure" if is_failure else "note", "name": text.split(":")[0], "args": {"text": text}}
+                   "cat": "failure" if has_failed else "note", "name": text.split(":")[0], "args": {"text": text}}
     for name, number in asleep.items():
         yield _slice("e", clock.end + 1, "sleep", number, f"{name} asleep")
 

@@ -1,7 +1,7 @@
 """Shows a process that runs: from the trace that it records now, or else from samples of what it publishes.
 
-A trace is found through the files that the process has open, so it needs neither a name nor a message to the process, and
-it can be read at any moment (src/trace/lines.h). Samples are what vmmtop reads: totals of streams, without blocks.
+A trace is found through the files that the process has open, so it needs neither a name nor a message to the process,
+and it can be read at any moment (src/trace/lines.h). Samples are what vmmtop reads: totals of streams, without blocks.
 
 Called by: report.
 """
@@ -98,7 +98,7 @@ def _read_trace(pid: int, traces: list) -> Recording:
     return recording
 
 
-# ---- Samples of what it publishes --------------------------------------------------------------------------------------
+# ---- Samples of what it publishes ------------------------------------------------------------------------------------
 
 class _Sampler:
     """Each sample is a state. What a stream has live in a pool is a block, as long as it has that size."""

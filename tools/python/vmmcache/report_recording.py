@@ -8,12 +8,20 @@ Called by: the readers (report_trace, report_snapshot) fill it; report_pack and 
 from __future__ import annotations
 
 import itertools
+import re
 from array import array
 from bisect import bisect_left, insort
 
 RARE_COLUMNS = ("held", "address", "pool", "frame", "label")
 COLUMNS = ("start", "life", "bytes", "stream") + RARE_COLUMNS
 TICK_US = 10000  # the longest tick of the clock that recordings use, CLOCK_MONOTONIC_COARSE
+_FAILURE = re.compile(r"^alloc: |^out of memory: |^the recording ends here: |: VMM_ERR_\w+$|"
+                      r"^vmm_\w+: .*(is not|no memory)")
+
+
+def is_failure(note: str) -> bool:
+    """Whether a note says that something failed."""
+    return bool(_FAILURE.search(note))
 
 
 class ReportError(Exception):

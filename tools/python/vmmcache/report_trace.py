@@ -5,7 +5,7 @@ from .report_recording import Recording, ReportError
 
 PIECE_BYTES = 1 << 20
 MOST_BYTES, MOST_LIVE_BYTES = 1 << 46, 1 << 60
-MOST_STREAM = 1023
+MOST_STREAM, MOST_ID = 1023, (1 << 64) - 1
 MOST_NUMBER = 1 << 63  # of a note
 
 
@@ -35,6 +35,12 @@ class _Reader:
         recording.pools.number(0, "default pool")
 
     def take(self, lines: list) -> None:
+        try:
+            self._take(lines)
+        except ValueError:  # Python refuses thousands of digits
+            self._fail("a number is too large")
+
+    def _take(self, lines: list) -> None:
         """The quick way handles the operations of a plain trace; every other line goes to _other()."""
         recording, live, streams = self.recording, self.live, self.streams
         start, life, size_of = recording.start, recording.life, recording.bytes
@@ -81,8 +87,9 @@ class _Reader:
             recording.times.append(self.time)
 
     def _alloc(self, name: int, size: int, stream: int) -> None:
-        if not 0 < size <= MOST_BYTES:
-            self._fail(f"a block of {size} bytes; 1 to 2^46 can be")
+        if name > MOST_ID or not 0 < size <= MOST_BYTES:
+            self._fail(f"id {name}; 0 to 2^64 - 1 can be" if name > MOST_ID
+                       else f"a block of {size} bytes; 1 to 2^46 can be")
         self.live_bytes += size
         if self.live_bytes > MOST_LIVE_BYTES:
             self._fail("more than 2^60 bytes live at once")
@@ -164,6 +171,8 @@ class _Reader:
             self._fail(f"wrong fields in the note '{words[0]}'")
 
     def _note_frame(self, number, parent, *text):
+        if not _number(number):
+            raise ValueError
         self.frames[_number(number)] = self.recording.frames.child(self.frames[_number(parent)], " ".join(text))
 
     def _note_stream(self, number, *text):
@@ -193,12 +202,12 @@ class _Reader:
         return self.recording.note_change(time)
 
     def _note_wait(self, name):
-        block = self.live[_number(name)]
+        block = self.live[_id(name)]
         self._operation()
         self.recording.wait(block)
 
     def _note_name(self, name, *text):
-        self.recording.set_label(self.live[_number(name)], " ".join(text))
+        self.recording.set_label(self.live[_id(name)], " ".join(text))
 
     def _note_note(self, *text):
         self.recording.notes.append((self.recording.operations, " ".join(text)))
@@ -210,6 +219,13 @@ def _number(text) -> int:
     if number >= MOST_NUMBER:
         raise ValueError
     return number
+
+
+def _id(text: str) -> int:
+    """Of a block."""
+    if not text.isdigit():
+        raise ValueError
+    return int(text)
 
 
 def _size(text: str) -> int:

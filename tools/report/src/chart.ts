@@ -5,7 +5,7 @@ import uPlot from "uplot";
 import { Axis } from "./axis";
 import type { Curve } from "./curves";
 import { beforePicture, element } from "./dom";
-import { bytesText, countText, secondsText } from "./format";
+import { bytesText, countText, plural, secondsText } from "./format";
 import { attachPointer } from "./pointer";
 import type { Recording } from "./recording";
 import { sample } from "./samples";
@@ -19,8 +19,11 @@ const AXIS_WIDTH = 76;
 const RIGHT = 26; // so that the last label has room
 const PAN_SHARE = 0.1;
 const ZOOM_FACTOR = 1.6;
-const MOST_NOTES = 60;
+const NOTE_WIDTH = 16;
+const MOST_NOTES = 8; // of a mark
 const FONT = "12px system-ui, sans-serif";
+
+type Note = [number, string, boolean];
 
 export interface ChartCurve {
     name: string;
@@ -255,24 +258,35 @@ export class Chart {
         this.window.style.width = `${(100 * (to - from)) / this.axis.end}%`;
     }
 
+    /** Notes that would cover each other share a mark, which leads to the first that failed. */
     private placeNotes(): void {
-        const placed = this.recording.head.notes
-            .map(([state, text]) => ({ state, text, left: this.position(this.axis.of(state)) }))
-            .filter(({ left }) => left >= 0 && left <= this.width)
-            .slice(0, MOST_NOTES);
-        this.notes.replaceChildren(
-            ...placed.map(({ state, text, left }) =>
-                element(
-                    "button.note",
-                    {
-                        title: text,
-                        "aria-label": text,
-                        style: `left:${left}px`,
-                        onclick: () => this.pick(state),
-                    },
-                    "!",
-                ),
-            ),
+        const marks = new Map<number, Note[]>();
+        for (const note of this.recording.head.notes) {
+            const left = this.position(this.axis.of(note[0]));
+            if (left < 0 || left > this.width) continue;
+            const place = Math.round(left / NOTE_WIDTH);
+            const mark = marks.get(place);
+            if (mark) mark.push(note);
+            else marks.set(place, [note]);
+        }
+        this.notes.replaceChildren(...[...marks.values()].map(notes => this.noteMark(notes)));
+    }
+
+    private noteMark(notes: Note[]): HTMLElement {
+        const failed = notes.filter(([, , hasFailed]) => hasFailed);
+        const told = failed.length ? failed : notes;
+        const lines = told.slice(0, MOST_NOTES).map(([, text]) => text);
+        const rest = notes.length - lines.length;
+        const title = lines.join("\n") + (rest > 0 ? `\nand ${plural(rest, "other mark")}` : "");
+        return element(
+            failed.length ? "button.note.failed" : "button.note",
+            {
+                title,
+                "aria-label": title,
+                style: `left:${this.position(this.axis.of(told[0][0]))}px`,
+                onclick: () => this.pick(told[0][0]),
+            },
+            failed.length ? "!" : "",
         );
     }
 

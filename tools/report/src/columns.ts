@@ -31,7 +31,7 @@ export interface Head {
     streams: string[];
     pools: string[];
     labels: string[];
-    notes: [number, string][];
+    notes: [number, string, boolean][]; // state, text, whether something failed; states increase
     what_if: Plan[] | null;
 }
 

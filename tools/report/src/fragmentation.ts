@@ -14,7 +14,7 @@ export interface Fragmentation {
     liveBytes: number;
     waitingBytes: number;
     reservedBytes: number;
-    idleBytes: number; // in chunks without a block
+    idleBytes: number; // in parts without a block
     idleChunks: number;
     pinnedBytes: number; // free, beside blocks
     elsewhereBytes: number; // free, in chunks whose rest is mapped at other addresses
@@ -23,7 +23,8 @@ export interface Fragmentation {
     pins: Pin[]; // largest first
 }
 
-/** What can be returned as one: a chunk of an expandable range, or a whole range. */
+/** The least that can be returned: a part of the size that chunks are multiples of, or a whole range. A recording does
+ *  not say where chunks begin. */
 interface Unit {
     address: number;
     bytes: number;

@@ -198,7 +198,7 @@ export class MemoryMap {
         }
     }
 
-    /** Ticks below the rows where a chunk begins, if they are not too close. */
+    /** Ticks below the rows where a chunk may begin, if they are not too close. */
     private drawChunks(pen: CanvasRenderingContext2D, low: number, high: number): void {
         const chunk = this.moment.recording.head.chunk_bytes;
         if (!chunk || (chunk / this.rowBytes) * this.width < LEAST_CHUNK) return;
@@ -341,7 +341,7 @@ function introText({ recording: { hasAddresses, hasReserved, isSampled, head } }
         return "This recording has no addresses: blocks lie in the order of their allocation, oldest first.";
     if (!hasReserved)
         return "Blocks at their addresses, with the 2 MiB around each. The recording does not say what was reserved.";
-    const chunks = head.chunk_bytes ? ` Ticks mark chunks of ${bytesText(head.chunk_bytes)}.` : "";
+    const chunks = head.chunk_bytes ? ` Ticks mark parts of ${bytesText(head.chunk_bytes)}.` : "";
     return `Reserved memory in the order of addresses. Empty parts are free; hatched blocks are freed, and their work is under way.${chunks}`;
 }
 

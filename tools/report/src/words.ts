@@ -77,15 +77,20 @@ function planItem(plan: Plan): HTMLElement {
 
 function told(found: Fragmentation, moment: Moment): HTMLElement[] {
     const free = found.idleBytes + found.pinnedBytes + found.elsewhereBytes;
-    const unit = moment.recording.head.chunk_bytes ? "chunk" : "segment";
+    const chunkBytes = moment.recording.head.chunk_bytes;
+    const unit = chunkBytes ? "chunk" : "segment";
+    const part = chunkBytes ? `part of ${bytesText(chunkBytes)}` : "segment";
     const sentences = [
         `${bytesText(found.reservedBytes)} are reserved: ${bytesText(found.liveBytes)} live (${percentText(found.liveBytes, found.reservedBytes)})` +
             (found.waitingBytes ? `, ${bytesText(found.waitingBytes)} freed with work under way` : "") +
             `, ${bytesText(free)} free.`,
         found.idleBytes
-            ? `${bytesText(found.idleBytes)} lie in ${plural(found.idleChunks, unit)} without a block: a trim returns them.`
-            : `No ${unit} is without a block: a trim returns nothing.`,
-        `${bytesText(found.pinnedBytes)} of free memory lie beside blocks and cannot be returned. ` +
+            ? `${bytesText(found.idleBytes)} lie in ${plural(found.idleChunks, chunkBytes ? "part" : unit)}` +
+              (chunkBytes
+                  ? ` of ${bytesText(chunkBytes)} without a block: a trim returns those whose whole chunk has none.`
+                  : " without a block: a trim returns them.")
+            : `No ${part} is without a block: a trim returns nothing.`,
+        `${chunkBytes ? "At least " : ""}${bytesText(found.pinnedBytes)} of free memory lie beside blocks and cannot be returned. ` +
             `The largest free range has ${bytesText(found.largestFree)}.`,
         ...(found.elsewhereBytes
             ? [
