@@ -29,19 +29,28 @@ static vmm_item block_shown(const vmm_cache *cache, uint64_t address)
     return item;
 }
 
+/* Why other processes cannot have a live block. */
+static const char *export_obstacle(vmm_cache *cache, uint64_t address)
+{
+    if (vmm__import_owns(cache, address))
+        return "is imported";
+    if (vmm__sourced_inner(&cache->vm, address) != address)
+        return "is memory of a source";
+    return "is not of a shareable pool, and vmm_config.shareable is not on";
+}
+
 static vmm_status export_refuse(vmm_cache *cache, vmm_status status, const void *ptr)
 {
-    if (status == VMM__NOT_FOUND && vmm__reserved_has(cache, (uint64_t)(uintptr_t)ptr))
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    if (status == VMM__NOT_FOUND && vmm__reserved_has(cache, address))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_share_export: the block at %p is one of vmm_reserve()", ptr);
     if (status == VMM__NOT_FOUND)
         return vmm__error(VMM_ERR_UNKNOWN_POINTER,
                           "vmm_share_export: %p is not an address of this cache's blocks", ptr);
     if (status == VMM__NO_FIT)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_share_export: the block at %p is not of a shareable pool, and "
-                          "vmm_config.shareable is not on",
-                          ptr);
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_share_export: the block at %p %s", ptr,
+                          export_obstacle(cache, address));
     return status;
 }
 

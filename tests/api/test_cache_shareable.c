@@ -308,6 +308,7 @@ CACHE_TEST(imported_memory_is_not_shared)
     vmm_share *share = export_of(test->cache, block);
     void *imported = import_of(test->cache, share, test->streams[0]);
     assert_status(vmm_share_export(test->cache, imported, &again), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "is imported"));
     block_free(test, imported);
     assert_ok(vmm_share_close(share, 0));
     block_free(test, block);

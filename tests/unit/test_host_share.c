@@ -141,6 +141,21 @@ HOST_TEST(a_fabric_handle_names_one_file_only)
     assert_int_equal(descriptors_open(), before);
 }
 
+/* With vm.memfd_noexec the kernel adds a seal to every memory file. Kernels before 6.3 have neither. */
+HOST_TEST(a_file_with_the_seal_of_the_system_is_accepted)
+{
+    enum { NOEXEC_SEAL = 8 };
+    uint64_t import;
+    int file = memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC_SEAL);
+    if (file < 0)
+        file = memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(file, GRANULE), 0);
+    assert_int_equal(fcntl(file, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    assert_ok(vmm__driver_share_import(driver, file, GRANULE, &import));
+    assert_ok(vmm__driver_share_release(driver, import, GRANULE));
+    assert_int_equal(close(file), 0);
+}
+
 HOST_TEST(a_file_that_cannot_be_written_is_refused)
 {
     char path[64];

@@ -230,6 +230,25 @@ static void *share_send_slowly(void *argument)
 }
 
 /* Both sides wait: the receiver for the first byte, the sender for room. */
+/* A program may have asked the kernel to say who sends: the credentials of the sender, or a descriptor of its process,
+ * which kernels before 6.5 do not have. */
+MESSAGE_TEST(what_the_kernel_adds_is_left_out)
+{
+    enum { PASS_PIDFD = 76, CHUNKS = 40 };
+    static const int options[] = { SO_PASSCRED, PASS_PIDFD };
+    struct share *share = share_make(CHUNKS);
+    int yes = 1;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        struct share *received;
+        (void)setsockopt(scene->sockets[1], SOL_SOCKET, options[i], &yes, sizeof yes);
+        assert_ok(vmm__message_send(share, scene->sockets[0]));
+        assert_ok(vmm__message_receive(scene->sockets[1], &received));
+        assert_int_equal(received->head.count, CHUNKS);
+        vmm__share_close(received);
+    }
+    vmm__share_close(share);
+}
+
 MESSAGE_TEST(sockets_in_non_blocking_mode_wait)
 {
     static const int types[] = { SOCK_STREAM, SOCK_SEQPACKET };

@@ -167,13 +167,14 @@ static vmm_status block_make(struct vmm_cache *cache, const struct share *share,
     struct heap *heap = &lane->large;
     uint64_t address = vmm__arena_address(&vm->arena, granule);
     uint64_t bytes = vmm__share_memory_bytes(share);
-    vmm__lanes_touch(&cache->lanes, lane);
     vmm__lane_lock(lane);
     vmm_status status = vmm__heap_attach(heap, address, bytes, vmm__timeline_now(&lane->timeline));
     bool is_attached = status == VMM_OK;
-    if (is_attached)
+    if (is_attached) { /* not before: a lane without memory would stay stocked */
+        vmm__lanes_touch(&cache->lanes, lane);
         status = vmm__lane_take_block_locked(lane, vmm__heap_find(heap, address),
                                              share->head.offset, share->head.bytes, out);
+    }
     vmm__lane_unlock(lane);
     if (!is_attached)
         vmm__vm_discard(vm, granule, bytes >> vm->arena.granule_shift, NULL, 0);

@@ -12,6 +12,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#ifndef SCM_PIDFD
+#define SCM_PIDFD 0x04 /* headers before Linux 6.5 do not have it */
+#endif
+
 /* As little-endian bytes: "VMMshare", "VMMfabri". */
 #define DESCRIPTOR_MAGIC UINT64_C(0x65726168734d4d56)
 #define FABRIC_MAGIC     UINT64_C(0x69726261664d4d56)
@@ -175,8 +179,14 @@ static void arrival_close(struct arrival *arrival)
         (void)close(arrival->descriptors[--arrival->count]);
 }
 
-static void descriptor_take(struct arrival *arrival, int descriptor)
+/* Takes a descriptor that came as control data of a type. Only SCM_RIGHTS are the sender's: the kernel also adds one of
+ * the sender's process (SCM_PIDFD) if the program has asked for it. */
+static void descriptor_take(struct arrival *arrival, int type, int descriptor)
 {
+    if (type != SCM_RIGHTS) {
+        (void)close(descriptor);
+        return;
+    }
     if (arrival->count < MESSAGE_CHUNKS) {
         arrival->descriptors[arrival->count++] = descriptor;
         return;
@@ -189,13 +199,14 @@ static void descriptors_take(struct arrival *arrival, struct msghdr *header)
 {
     for (struct cmsghdr *control = CMSG_FIRSTHDR(header); control != NULL;
          control = CMSG_NXTHDR(header, control)) {
-        if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
+        int type = control->cmsg_type;
+        if (control->cmsg_level != SOL_SOCKET || (type != SCM_RIGHTS && type != SCM_PIDFD))
             continue;
         size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (size_t i = 0; i < count; i++) {
             int descriptor;
             memcpy(&descriptor, CMSG_DATA(control) + i * sizeof(int), sizeof descriptor);
-            descriptor_take(arrival, descriptor);
+            descriptor_take(arrival, type, descriptor);
         }
     }
 }

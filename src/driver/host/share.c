@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "driver/host/internal.h"
+#include "driver/seals.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -100,7 +101,7 @@ static vmm_status descriptor_check(int descriptor, uint64_t bytes)
     int mode = fcntl(descriptor, F_GETFL);
     if (mode < 0 || fstat(descriptor, &file) != 0)
         return vmm__error(VMM_ERR_DRIVER, "share_import: %d is not a file descriptor", descriptor);
-    if (fcntl(descriptor, F_GET_SEALS) != HOST_SHARED_SEALS || (mode & O_ACCMODE) != O_RDWR)
+    if (!vmm__seals_are(descriptor, HOST_SHARED_SEALS) || (mode & O_ACCMODE) != O_RDWR)
         return vmm__error(VMM_ERR_DRIVER,
                           "share_import: descriptor %d is not one that the host driver exports",
                           descriptor);

@@ -11,6 +11,7 @@
  * begins with an empty list and a lock of its own.
  */
 #define _GNU_SOURCE
+#include "driver/seals.h"
 #include "driver/sim/internal.h"
 
 #include "base/clock.h"
@@ -213,7 +214,7 @@ static bool record_read(int descriptor, struct share_record *record)
 {
     struct stat file;
     return fstat(descriptor, &file) == 0 && file.st_size == (off_t)sizeof *record &&
-           fcntl(descriptor, F_GET_SEALS) == RECORD_SEALS &&
+           vmm__seals_are(descriptor, RECORD_SEALS) &&
            pread(descriptor, record, sizeof *record, 0) == (ssize_t)sizeof *record;
 }
 
