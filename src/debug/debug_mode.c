@@ -108,11 +108,12 @@ vmm_status vmm__debug_close(vmm_cache *cache, bool work_has_ended)
         (void)vmm__debug_check_all(&call, !vmm__capture_is_under_way(cache), &finding);
         status = vmm__debug_settle(debug);
     }
-    status = vmm__finding_end(&call, &finding, status);
     if (vmm__debug_watches_memory(debug)) {
-        (void)vmm__driver_stream_destroy(cache->driver, debug->stream);
+        vmm_status closed = vmm__driver_stream_end(cache->driver, debug->stream);
         vmm__host_free(debug->buffer, DEBUG_BUFFER_BYTES);
+        status = status == VMM_OK ? closed : status;
     }
+    status = vmm__finding_end(&call, &finding, status);
     cache->debug = NULL;
     debug_free(debug);
     return status;

@@ -143,9 +143,17 @@ VMM_DRIVER_CALL_MAP(DRIVER_CALL, struct driver *driver, driver)
     }
 VMM_DRIVER_TEST_MAP(DRIVER_TEST_CALL, struct driver *driver, driver)
 
+vmm_status vmm__driver_stream_end(struct driver *driver, vmm_stream stream)
+{
+    vmm_status status = vmm__driver_stream_destroy(driver, stream);
+    return status == VMM_OK ? VMM_OK : vmm__driver_stream_destroy(driver, stream);
+}
+
 vmm_status vmm__driver_stream_check(struct driver *driver, vmm_stream stream)
 {
-    return driver->ops->stream_check == NULL ? VMM_OK : driver->ops->stream_check(driver, stream);
+    if (driver->ops->stream_check == NULL || vmm__driver_is_lost(driver))
+        return VMM_OK;
+    return driver->ops->stream_check(driver, stream);
 }
 
 uint64_t vmm__driver_clock(struct driver *driver)

@@ -49,7 +49,7 @@
  * until it refuses one of them; later ones get the same line. Owners therefore release resources without a check
  * whether the device is lost.
  *
- * May be called by: every module above. Depends on: base.
+ * Owns: nothing. May be called by: every module above. Depends on: base. Locks: those of each driver.
  */
 #ifndef VMM_DRIVER_DRIVER_H
 #define VMM_DRIVER_DRIVER_H
@@ -331,6 +331,10 @@ static inline bool vmm__driver_is_lost(const struct driver *driver)
 VMM_DRIVER_MAP(DRIVER_OP_DECLARE, struct driver *driver, )
 #undef DRIVER_OP_DECLARE
 
+/* Destroys a stream of the library's own: tries twice, because the driver may refuse once. */
+vmm_status vmm__driver_stream_end(struct driver *driver, vmm_stream stream);
+
+/* VMM_OK on a lost device, which runs no work. */
 vmm_status vmm__driver_stream_check(struct driver *driver, vmm_stream stream);
 /* ERR_UNSUPPORTED without has_sharing: `function` names the call that fails. */
 vmm_status vmm__driver_sharing_check(const struct driver *driver, const char *function);

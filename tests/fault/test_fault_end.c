@@ -14,12 +14,17 @@ struct scene {
     vmm_cache *cache;
 };
 
-static void scene_begin(struct scene *scene, struct driver *driver, bool no_caching)
+static void scene_begin_with(struct scene *scene, struct driver *driver, vmm_config config)
 {
-    vmm_config config = CONFIG(.no_caching = no_caching, .arena_bytes = 256 * MIB);
+    config.arena_bytes = 256 * MIB;
     scene->driver = driver;
     vmm__sim_lag_set(driver, 1000);
     assert_ok(vmm__cache_create_on(&config, driver, &scene->cache));
+}
+
+static void scene_begin(struct scene *scene, struct driver *driver, bool no_caching)
+{
+    scene_begin_with(scene, driver, CONFIG(.no_caching = no_caching));
 }
 
 static void *block_alloc(const struct scene *scene, size_t bytes, unsigned stream)
@@ -89,10 +94,10 @@ SIM_TEST(a_pool_that_ends_without_caching_leaves_no_line)
 }
 
 /* Ends a cache while call `number` fails; returns how many calls that made. */
-static uint64_t cache_ended(struct driver *driver, uint64_t number)
+static uint64_t cache_ended(struct driver *driver, vmm_debug_mode debug, uint64_t number)
 {
     struct scene scene;
-    scene_begin(&scene, driver, false);
+    scene_begin_with(&scene, driver, CONFIG(.debug = debug));
     memory_used(&scene);
     (void)vmm__error(VMM_OK, "%s", "as before");
     vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, false);
@@ -101,37 +106,48 @@ static uint64_t cache_ended(struct driver *driver, uint64_t number)
     uint64_t calls = vmm__sim_calls(driver);
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
     sim_assert_clean(driver);
-    if (!sim_census_is_zero(driver))
+    if (!sim_census_is_zero(driver) || driver->streams != 0)
         fail_msg("call %llu failed once, and something is left", (unsigned long long)number);
     return calls;
 }
 
+/* Debug mode also has a stream. */
 SIM_TEST(what_the_driver_refuses_once_does_not_stay)
 {
-    uint64_t calls = cache_ended(driver, 0);
-    assert_true(calls > 8);
-    for (uint64_t number = 1; number <= calls; number++)
-        (void)cache_ended(driver, number);
+    static const vmm_debug_mode modes[] = { VMM_DEBUG_OFF, VMM_DEBUG_ON };
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        uint64_t calls = cache_ended(driver, modes[i], 0);
+        assert_true(calls > 8);
+        for (uint64_t number = 1; number <= calls; number++)
+            (void)cache_ended(driver, modes[i], number);
+    }
 }
 
-/* vmm_destroy() reports a call that fails every time. */
-TEST(permanent_failures_are_reported)
+/* Ends a cache while each call from one on fails, for each of them in turn. */
+static void cache_fails_to_end(vmm_debug_mode debug)
 {
     struct driver_options options = { 0 };
     struct driver *driver;
     struct scene scene;
     assert_ok(vmm__driver_sim_open(&options, &driver));
-    uint64_t calls = cache_ended(driver, 0);
+    uint64_t calls = cache_ended(driver, debug, 0);
     vmm__driver_close(driver);
     for (uint64_t number = 1; number <= calls; number++) {
         assert_ok(vmm__driver_sim_open(&options, &driver));
-        scene_begin(&scene, driver, false);
+        scene_begin_with(&scene, driver, CONFIG(.debug = debug));
         memory_used(&scene);
         vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, true);
         assert_status(vmm_destroy(scene.cache), VMM_ERR_DRIVER);
         vmm__driver_close(driver);
         assert_int_equal(vmm__host_outstanding(), 0);
     }
+}
+
+/* vmm_destroy() reports a call that fails every time. */
+TEST(permanent_failures_are_reported)
+{
+    cache_fails_to_end(VMM_DEBUG_OFF);
+    cache_fails_to_end(VMM_DEBUG_ON);
 }
 
 /* ---- Creation ------------------------------------------------------------------------------ */

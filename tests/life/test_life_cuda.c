@@ -225,3 +225,49 @@ FAKE_TEST(a_stream_of_another_context_is_refused)
     CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK && vmm_destroy(cache) == VMM_OK);
     fake_check_misuses();
 }
+
+/* Submits work of a kind to a stream, whose call of libcuda fails. */
+static vmm_status work_submit(struct driver *driver, const char *call)
+{
+    const uint64_t address = UINT64_C(1) << 30;
+    char host[64];
+    struct driver_piece piece = { .address = address, .bytes = sizeof host, .host = host };
+    vmm_stream stream = (vmm_stream)16;
+    if (strcmp(call, "cuMemsetD8Async") == 0)
+        return vmm__driver_clear(driver, address, sizeof host, 0, stream);
+    if (strcmp(call, "cuMemcpyDtoDAsync_v2") == 0)
+        return vmm__driver_copy(driver, address, 2 * address, sizeof host, stream);
+    if (strcmp(call, "cuMemcpyHtoDAsync_v2") == 0)
+        return vmm__driver_load(driver, &piece, 1, stream);
+    if (strcmp(call, "cuMemcpyDtoHAsync_v2") == 0)
+        return vmm__driver_save(driver, &piece, 1, stream);
+    if (strcmp(call, "cuStreamSynchronize") == 0)
+        return vmm__driver_read(driver, &piece, 0, stream);
+    return vmm__driver_fill(driver, address, sizeof host, 7, stream);
+}
+
+/* CUDA reports a destroyed stream as an invalid handle or as a destroyed context. Work on one says so, as on the other
+ * drivers, and the device is not lost. */
+FAKE_TEST(work_on_a_destroyed_stream_is_refused)
+{
+    static const char *const calls[] = { "cuMemsetD8Async",      "cuMemcpyDtoDAsync_v2",
+                                         "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2",
+                                         "cuStreamSynchronize",  "cuLaunchKernel" };
+    static const int results[] = { 400, 709, 201 };
+    struct driver_options options = { .device = 0 };
+    struct driver *driver = NULL;
+    CHILD_REQUIRES(vmm__driver_cuda_open(&options, &driver) == VMM_OK);
+    for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++) {
+        for (unsigned j = 0; j < sizeof results / sizeof *results; j++) {
+            fault_set(calls[i], results[j], 1, true);
+            vmm_status status = work_submit(driver, calls[i]);
+            if (status != VMM_ERR_INVALID_ARGUMENT)
+                (void)fprintf(stderr, "%s %d: %s\n", calls[i], results[j], vmm_status_name(status));
+            CHILD_REQUIRES(status == VMM_ERR_INVALID_ARGUMENT && !vmm__driver_is_lost(driver));
+        }
+    }
+    fault_set("", 0, 1, true);
+    vmm__driver_close(driver);
+    CHILD_REQUIRES(fake->taken(0) == 0);
+    fake_check_misuses();
+}

@@ -75,7 +75,7 @@ static void fabric_is_missing(const struct fabric_call *call, int result)
     CHILD_REQUIRES(strstr(vmm_last_error(), told) != NULL);
     CHILD_REQUIRES(status == VMM_ERR_UNSUPPORTED ||
                    (status == VMM_ERR_DEVICE_OOM && result == CUDA_OOM));
-    CHILD_REQUIRES(driver->handles == 0 && driver->imports == 0 && fake->taken(0) == 0);
+    CHILD_REQUIRES(driver->handles == 0 && driver->imports == 0 && fake->outstanding(0) == 0);
     CHILD_REQUIRES(vmm__driver_fabric_check(driver) == VMM_OK); /* asked anew */
     vmm__driver_close(driver);
     nothing_is_left();

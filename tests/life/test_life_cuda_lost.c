@@ -15,6 +15,8 @@ static uint64_t step = 29;
 static void lost_cache_destroy(vmm_cache *cache, void *blocks[BLOCKS], uint64_t calls)
 {
     void *out;
+    vmm_stream unknown = (vmm_stream)64; /* the cache has not seen it */
+    CHILD_REQUIRES(vmm_record_stream(cache, blocks[2], unknown) == VMM_OK);
     for (int i = 0; i < 3; i++) {
         CHILD_REQUIRES(vmm_alloc(cache, 700, NULL, &out) == VMM_ERR_LOST);
         CHILD_REQUIRES(vmm_trim(cache, 0, NULL) == VMM_ERR_LOST);

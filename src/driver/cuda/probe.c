@@ -154,7 +154,7 @@ struct probe_range {
 struct probe {
     const char *step;      /* the current step */
     vmm_share_reach reach; /* not NONE: the memory is exported and imported */
-    vmm_stream stream;     /* of the work on it */
+    vmm_stream stream;     /* of the work on it; NULL: the default one, else its own */
     uint64_t handle;
     bool is_created;
     uint64_t import;
@@ -411,6 +411,11 @@ static void probe_undo(struct cuda_driver *cuda, struct probe *probe)
     }
     extra_note(cuda, probe, "address free", range_free(cuda, &probe->alias));
     home_note(cuda, probe, "address free", range_free(cuda, &probe->home));
+    if (probe->stream != NULL && !vmm__driver_is_lost(&cuda->base)) {
+        status = vmm__cuda_stream_destroy(&cuda->base, probe->stream);
+        probe->stream = status == VMM_OK ? NULL : probe->stream;
+        extra_note(cuda, probe, "destroy the stream", status);
+    }
 }
 
 static void probe_end(struct cuda_driver *cuda, struct probe *probe)
@@ -495,10 +500,6 @@ static void fabric_probe(struct cuda_driver *cuda, struct probe *probe)
     vmm_status status = fabric_try(cuda, probe);
     extra_note(cuda, probe, probe->step, status);
     probe_end(cuda, probe);
-    if (probe->stream != NULL) {
-        status = vmm__cuda_stream_destroy(&cuda->base, probe->stream);
-        extra_note(cuda, probe, "destroy the stream", status);
-    }
 }
 
 vmm_status vmm__cuda_fabric_check(struct driver *driver)

@@ -32,8 +32,8 @@ vmm_status vmm__cuda_event_destroy(struct driver *driver, void *event)
     return status;
 }
 
-/* For calls that name a stream: CUDA may report a destroyed stream as an invalid handle or as a destroyed context. If
- * the context still answers, the stream was destroyed. */
+/* For every call that names a stream: CUDA may report a destroyed stream as an invalid handle or as a destroyed
+ * context. If the context still answers, the stream was destroyed. */
 static vmm_status stream_status(struct driver *driver, CUresult result, vmm_status status)
 {
     uint64_t free_bytes;
@@ -133,7 +133,7 @@ vmm_status vmm__cuda_copy(struct driver *driver, uint64_t to, uint64_t from, uin
               VMM_ERR_DEVICE_OOM,
               "cuMemcpyDtoDAsync(0x%" PRIx64 ", 0x%" PRIx64 ", %" PRIu64 ", stream %p)", to, from,
               bytes, stream);
-    return status;
+    return stream_status(driver, result, status);
 }
 
 vmm_status vmm__cuda_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
@@ -142,7 +142,7 @@ vmm_status vmm__cuda_clear(struct driver *driver, uint64_t address, uint64_t byt
     CUDA_CALL(vmm__cuda_of(driver), cuMemsetD8Async(address, value, bytes, stream),
               VMM_ERR_DEVICE_OOM, "cuMemsetD8Async(0x%" PRIx64 ", %u, %" PRIu64 ", stream %p)",
               address, value, bytes, stream);
-    return status;
+    return stream_status(driver, result, status);
 }
 
 enum pieces_way { PIECES_READ, PIECES_SAVE, PIECES_LOAD };
@@ -171,7 +171,7 @@ static vmm_status pieces_copy(struct driver *driver, const struct driver_piece *
                "%s(0x%" PRIx64 " and %u more, stream %p)",
                way == PIECES_LOAD ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync", pieces[0].address,
                count - 1, stream);
-    return status;
+    return stream_status(driver, result, status);
 }
 
 vmm_status vmm__cuda_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
@@ -311,7 +311,7 @@ static vmm_status pattern_submit(struct cuda_driver *cuda, const char *call,
     CUDA_CALLS(cuda, pattern_launch(cuda, kernel, &pattern, stream), VMM_ERR_DEVICE_OOM,
                "%s(0x%" PRIx64 ", %" PRIu64 " words) by a kernel on stream %p", call,
                (uint64_t)pattern.address, pattern.words, stream);
-    return status;
+    return stream_status(&cuda->base, result, status);
 }
 
 static struct cuda_pattern pattern_of(uint64_t address, uint64_t bytes, uint32_t word)
@@ -350,7 +350,7 @@ vmm_status vmm__cuda_delay(struct driver *driver, uint64_t ns, vmm_stream stream
     struct cuda_driver *cuda = vmm__cuda_of(driver);
     CUDA_CALLS(cuda, delay_launch(cuda, ns, stream), VMM_ERR_DEVICE_OOM,
                "delay(%" PRIu64 " ns) by a kernel on stream %p", ns, stream);
-    return status;
+    return stream_status(driver, result, status);
 }
 
 static CUresult counter_read(struct cuda_driver *cuda, uint64_t *found)

@@ -104,7 +104,8 @@ static uint64_t taken(int device)
 static uint64_t outstanding(int device)
 {
     const struct driver *memory = fake_contexts[device].memory;
-    return memory == NULL ? 0 : taken(device) + memory->events + memory->pinned_bytes;
+    return memory == NULL ? 0
+                          : taken(device) + memory->events + memory->streams + memory->pinned_bytes;
 }
 
 static bool is_set(const char *name)
