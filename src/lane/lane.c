@@ -71,15 +71,9 @@ static struct magazines *magazines_of(const struct lane *lane)
 
 /* ---- The lock ----------------------------------------------------------------------------- */
 
-/* Few lanes are contended: the calls below are for those that are. */
-static bool has_magazines(const struct lane *lane)
-{
-    return atomic_load_explicit(&lane->magazines, memory_order_relaxed) != NULL;
-}
-
 static void lane_drain(struct lane *lane)
 {
-    if (has_magazines(lane))
+    if (magazines_of(lane) != NULL)
         vmm__magazines_close_locked(lane);
     vmm__slabs_purge_lone(&lane->slabs, vmm__timeline_now(&lane->timeline));
     vmm__heap_settle(&lane->small);
@@ -114,7 +108,7 @@ void vmm__lane_lock_for_scan(struct lane *lane, uint64_t scan)
 
 void vmm__lane_unlock(struct lane *lane)
 {
-    if (has_magazines(lane))
+    if (magazines_of(lane) != NULL)
         vmm__magazines_open_locked(lane);
     vmm__biased_unlock(&lane->lock);
 }
@@ -379,13 +373,28 @@ void vmm__lane_lend_locked(struct lane *lane)
     lane->until_event_bytes = vmm__min(lane->until_event_bytes, lane->event_distance_bytes);
 }
 
+void vmm__lane_search_end_locked(struct lane *lane, bool is_pending, bool has_passed)
+{
+    if (is_pending)
+        lane->prompt_searches = 0;
+    else if (has_passed && lane->prompt_searches < LANE_PROMPT_SEARCHES)
+        lane->prompt_searches++;
+}
+
 /* A driver error here does not fail the free. */
-static __attribute__((noinline)) void event_record(struct lane *lane)
+static void event_record(struct lane *lane)
 {
     struct error_line line;
     vmm__error_save(&line);
     (void)vmm__timeline_record(&lane->timeline, vmm__timeline_now(&lane->timeline));
     vmm__error_restore(&line);
+}
+
+/* Enough was freed since the last event, or since this was called last. */
+static __attribute__((noinline)) void freed_note(struct lane *lane)
+{
+    if (lane->prompt_searches < LANE_PROMPT_SEARCHES)
+        event_record(lane);
     vmm__pool_has_freed(lane->pool, lane);
     lane->event_distance_bytes += lane->event_distance_bytes / EVENT_SHARE;
     lane->until_event_bytes = lane->event_distance_bytes;
@@ -398,7 +407,7 @@ static __attribute__((noinline)) void block_return(struct lane *lane, struct hea
     uint64_t bytes = block->node.size;
     (void)vmm__heap_give(heap, block, vmm__timeline_now(&lane->timeline));
     if (bytes >= lane->until_event_bytes)
-        event_record(lane);
+        freed_note(lane);
     else
         lane->until_event_bytes -= bytes;
 }

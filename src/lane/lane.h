@@ -11,12 +11,10 @@
  *  2. the counters are the sums over the live and waiting blocks, less what debug mode hides;
  *  3. the epochs in `trimmed`, `decayed` and `period_epoch` have ended; decay expires
  *     nothing later than the last period.
- * Callers: src/cache, src/debug, src/api.
- * Locks: functions that end in _locked expect the lane's lock; stream and timeline need none. The
- * alloc and free paths, calls that name one block, and flushes of the counters take only the biased
- * lock. Code that looks for free memory uses vmm__lane_lock(), which settles the last freed blocks,
- * drains all magazines, and returns lone empty slabs to the heap; or vmm__lane_lock_for_scan(),
- * which leaves a busy lane as it is.
+ * May be called by: cache, debug, api. Locks: functions that end in _locked expect the lane's lock; stream and timeline
+ * need none. The alloc and free paths, calls that name one block, and flushes of the counters take only the biased
+ * lock. Code that looks for free memory uses vmm__lane_lock(), which settles the last freed blocks, drains all
+ * magazines, and returns lone empty slabs to the heap; or vmm__lane_lock_for_scan(), which leaves a busy lane as it is.
  */
 #ifndef VMM_LANE_LANE_H
 #define VMM_LANE_LANE_H
@@ -89,10 +87,11 @@ struct lane {
     _Atomic(struct magazines *) magazines; /* NULL: it never was contended; set once */
     struct biased_lock lock;               /* guards all below */
     uint64_t until_event_bytes;            /* to free until the timeline records an event */
-    /* Between that event and the next: see vmm__lane_lend_locked(). */
+    /* Between that event and the next: see vmm__lane_lend_locked(), as for the next. */
     uint64_t event_distance_bytes;
-    uint64_t gather_bytes; /* requests of fewer bytes do not gather first: see pool.h */
-    uint32_t refills;      /* requests that the cache serves: they have gathered */
+    uint32_t prompt_searches; /* in a row that found its latest work finished */
+    uint64_t gather_bytes;    /* requests of fewer bytes do not gather first: see pool.h */
+    uint32_t refills;         /* refills under way: their requests need not gather again */
     struct counters counters;
     struct last_allocated last;
     struct last_scan last_scan;
@@ -189,8 +188,8 @@ bool vmm__lane_need(struct lane *lane, uint64_t bytes, struct heap **heap, uint6
  * if it cannot be rounded up. */
 uint64_t vmm__lane_block_bytes(uint64_t bytes);
 
-/* Allocate from mapped memory. VMM__NO_FIT if nothing fits; ERR_HOST_OOM. If the lane has magazines, those that have
- * enough blocks are drained first, and the block is listed. */
+/* Allocate from mapped memory. VMM__NO_FIT if nothing fits; ERR_HOST_OOM. The second is for a lane with magazines:
+ * those that keep enough blocks are drained first, and the new block is listed in the live table. */
 vmm_status vmm__lane_take_plain_locked(struct lane *lane, uint64_t bytes, void **out);
 vmm_status vmm__lane_take_listed_locked(struct lane *lane, uint64_t bytes, void **out);
 static inline vmm_status vmm__lane_take_locked(struct lane *lane, uint64_t bytes, void **out)
@@ -236,9 +235,15 @@ struct block_ref;
 bool vmm__lane_find_live_locked(struct lane *lane, const struct heap *heap, uint64_t address,
                                 struct block_ref *ref);
 
-/* Other streams search the lane for idle memory. Its timeline records events as memory is freed, so that they soon see
- * what has finished. */
+/* Another stream is about to search the lane for idle memory whose work has finished. From now on the timeline records
+ * events as memory is freed, so that the next search sees what has finished. */
 void vmm__lane_lend_locked(struct lane *lane);
+
+/* Such a search has ended: is_pending: it found unfinished work; else has_passed: it found that work had finished of
+ * which that was not known. After LANE_PROMPT_SEARCHES of the second kind in a row an event that a search records is
+ * early enough, and frees record none. */
+enum { LANE_PROMPT_SEARCHES = TIMELINE_EVENTS };
+void vmm__lane_search_end_locked(struct lane *lane, bool is_pending, bool has_passed);
 
 /* Frees the block of a claimed entry, which a magazine has kept. */
 void vmm__lane_give_kept_locked(struct lane *lane, struct live_entry *entry);

@@ -165,6 +165,28 @@ POLICY_TEST(searched_streams_record_events_as_they_free)
     assert_int_equal(last_events, 0);
 }
 
+/* Frees 20 MiB of stream 1 after work on it; then another stream searches stream 1, and finds too little. */
+static void free_and_search(struct scene *scene)
+{
+    void *block;
+    assert_ok(vmm_alloc(scene->cache, 20 * MIB, STREAM(1), &block));
+    memory_fill(scene->driver, (uint64_t)(uintptr_t)block, 20 * MIB, 1, STREAM(1));
+    assert_ok(vmm_free(scene->cache, block));
+    assert_status(transfer(scene, &scene->other->large, 30 * MIB, IDLE_FINISHED), VMM__NO_FIT);
+}
+
+/* If searches find again and again that all work has finished, a stream need not record events before them. */
+POLICY_TEST(prompt_streams_record_no_events)
+{
+    for (int i = 0; i < LANE_PROMPT_SEARCHES; i++) {
+        free_and_search(scene);
+        assert_int_equal(events_of_a_free(scene), i < LANE_PROMPT_SEARCHES - 1 ? 1 : 0);
+    }
+    vmm__sim_lag_set(scene->driver, 1000);
+    free_and_search(scene);
+    assert_int_equal(events_of_a_free(scene), 1);
+}
+
 POLICY_TEST(work_in_flight_prevents_a_transfer_or_is_followed)
 {
     struct heap *heap = &scene->lane->large;

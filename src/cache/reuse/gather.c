@@ -7,7 +7,6 @@ static bool heap_list(struct vmm_cache *cache, struct heap *from, const struct h
 {
     struct idle_scan scan = vmm__idle_scan(from, to->lane, IDLE_FINISHED);
     runs->count = 0;
-    vmm__lane_lend_locked(from->lane);
     return vmm__idle_visit_heap(cache, &scan, vmm__idle_runs_add, runs) &&
            scan.stuck_epoch == UINT64_MAX;
 }

@@ -109,8 +109,8 @@ bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct bloc
     return count > 0;
 }
 
-bool vmm__idle_visit_heap(struct vmm_cache *cache, struct idle_scan *scan, idle_visit visit,
-                          void *context)
+static bool heap_visit(struct vmm_cache *cache, struct idle_scan *scan, idle_visit visit,
+                       void *context)
 {
     const struct size_index *index = &scan->from->index;
     struct size_node *node = vmm__size_index_from(index, cache->vm.arena.granule_bytes);
@@ -127,6 +127,19 @@ bool vmm__idle_visit_heap(struct vmm_cache *cache, struct idle_scan *scan, idle_
     return is_ok;
 }
 
+bool vmm__idle_visit_heap(struct vmm_cache *cache, struct idle_scan *scan, idle_visit visit,
+                          void *context)
+{
+    struct lane *lane = scan->from->lane;
+    vmm__lane_lend_locked(lane);
+    uint64_t passed = vmm__timeline_passed(&lane->timeline);
+    bool is_ok = heap_visit(cache, scan, visit, context);
+    if (scan->when == IDLE_FINISHED)
+        vmm__lane_search_end_locked(lane, scan->stuck_epoch != UINT64_MAX,
+                                    vmm__timeline_passed(&lane->timeline) > passed);
+    return is_ok;
+}
+
 bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle_when when,
                      idle_visit visit, void *context)
 {
@@ -136,7 +149,6 @@ bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle
         struct idle_scan scan = vmm__idle_scan(from, heap->lane, when);
         if (from == heap)
             continue;
-        vmm__lane_lend_locked(lane);
         is_ok = vmm__idle_visit_heap(cache, &scan, visit, context);
     }
     return is_ok;
