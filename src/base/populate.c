@@ -15,7 +15,7 @@ enum { STRIPE_BYTES = 64 << 20, PAUSE_NS = 100000 };
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-static uint64_t stripes(uint64_t bytes)
+static uint64_t stripe_count(uint64_t bytes)
 {
     return (bytes + STRIPE_BYTES - 1) / STRIPE_BYTES;
 }
@@ -33,7 +33,7 @@ static void stripe_populate(char *memory, uint64_t bytes)
 static void *populate_main(void *context)
 {
     struct populate *populate = context;
-    uint64_t count = stripes(populate->bytes);
+    uint64_t count = stripe_count(populate->bytes);
     uint64_t stripe = atomic_fetch_add(&populate->next, 1);
     for (; stripe < count; stripe = atomic_fetch_add(&populate->next, 1)) {
         uint64_t start = stripe * STRIPE_BYTES;
@@ -46,10 +46,10 @@ static void *populate_main(void *context)
 void vmm__populate_begin(struct populate *populate, void *memory, uint64_t bytes)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t wanted =
-        vmm__min(vmm__min((uint64_t)(cpus > 0 ? cpus : 1), POPULATE_THREADS_MOST), stripes(bytes));
+    uint64_t wanted = vmm__min(vmm__min((uint64_t)(cpus > 0 ? cpus : 1), POPULATE_THREADS_MOST),
+                               stripe_count(bytes));
     *populate = (struct populate){ .memory = memory, .bytes = bytes };
-    populate->is_populated = vmm__host_alloc(stripes(bytes), sizeof *populate->is_populated);
+    populate->is_populated = vmm__host_alloc(stripe_count(bytes), sizeof *populate->is_populated);
     if (populate->is_populated == NULL)
         return;
     while (populate->threads < wanted &&
@@ -62,7 +62,7 @@ void vmm__populate_wait(const struct populate *populate, uint64_t bytes)
     const struct timespec pause = { .tv_nsec = PAUSE_NS };
     if (populate->threads == 0)
         return;
-    for (uint64_t stripe = 0; stripe < stripes(bytes); stripe++) {
+    for (uint64_t stripe = 0; stripe < stripe_count(bytes); stripe++) {
         while (!atomic_load_explicit(&populate->is_populated[stripe], memory_order_acquire))
             (void)nanosleep(&pause, NULL);
     }
@@ -74,6 +74,6 @@ void vmm__populate_end(struct populate *populate)
     for (unsigned i = 0; i < populate->threads; i++)
         (void)pthread_join(populate->thread[i], NULL);
     vmm__host_free(populate->is_populated,
-                   stripes(populate->bytes) * sizeof *populate->is_populated);
+                   stripe_count(populate->bytes) * sizeof *populate->is_populated);
     *populate = (struct populate){ .memory = NULL };
 }

@@ -85,7 +85,7 @@ char *vmm__size_write(char *text, size_t text_bytes, uint64_t bytes)
     uint64_t tenths = (uint64_t)(number * 10 + 0.5);
     if (power == 0)
         (void)snprintf(text, text_bytes, "%.0f B", number);
-    else if (number < 100)
+    else if (tenths < 1000)
         (void)snprintf(text, text_bytes, "%u.%u %ciB", (unsigned)(tenths / 10),
                        (unsigned)(tenths % 10), unit_letters[power - 1]);
     else

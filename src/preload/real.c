@@ -109,7 +109,7 @@ static void functions_fill(void *library, __typeof__(cuGetProcAddress_v2) *proc_
 #undef FUNCTION_FILL
 }
 
-static void load(void)
+static void functions_load(void)
 {
     __typeof__(cuGetProcAddress_v2) *proc_address = NULL;
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -127,7 +127,7 @@ static bool load_begin(void)
     if (vmm__preload_inside > 0)
         return is_loaded;
     vmm__preload_inside++;
-    (void)pthread_once(&load_once, load);
+    (void)pthread_once(&load_once, functions_load);
     vmm__preload_inside--;
     return is_loaded;
 }

@@ -104,6 +104,7 @@ TEST(sizes_are_written)
     assert_string_equal(vmm__size_write(text, sizeof text, 1023), "1023 B");
     assert_string_equal(vmm__size_write(text, sizeof text, 1024), "1.0 KiB");
     assert_string_equal(vmm__size_write(text, sizeof text, 410 * MIB), "410 MiB");
+    assert_string_equal(vmm__size_write(text, sizeof text, 100 * MIB - 1), "100 MiB");
     assert_string_equal(vmm__size_write(text, sizeof text, 3 * GIB / 2), "1.5 GiB");
     assert_string_equal(vmm__size_write(text, sizeof text, 16 * TIB), "16.0 TiB");
     assert_string_equal(vmm__size_write(text, sizeof text, UINT64_MAX), "16777216 TiB");
