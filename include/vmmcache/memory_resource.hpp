@@ -26,6 +26,7 @@
 #define VMMCACHE_MEMORY_RESOURCE_HPP
 
 #include <cstddef>
+#include <utility>
 #include <vmmcache/vmmcache.hpp>
 
 #if __has_include(<cuda/memory_resource>)
@@ -47,6 +48,9 @@ namespace vmm
 /* Two resources are equal if they have the same cache. */
 class device_resource
 {
+    /* Exists for streams alone: a size is none, of whatever type it is. */
+    template <typename Stream> using if_stream = decltype(std::declval<Stream &>().get());
+
   public:
     /* The cache aligns to alignment_bytes; what needs more is refused with vmm::error. */
     explicit device_resource(vmm_cache *cache) noexcept : cache_(cache)
@@ -58,13 +62,13 @@ class device_resource
     }
 
     /* In the order of a stream. */
-    template <typename Stream>
+    template <typename Stream, typename = if_stream<Stream>>
     [[nodiscard]] void *allocate(Stream stream, std::size_t bytes,
                                  std::size_t alignment = alignment_bytes) const
     {
         return allocate_on(stream.get(), bytes, alignment);
     }
-    template <typename Stream>
+    template <typename Stream, typename = if_stream<Stream>>
     void deallocate(Stream stream, void *block, std::size_t,
                     std::size_t = alignment_bytes) const noexcept
     {

@@ -406,10 +406,11 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
 
 /*
  * Does:     frees a block in order of the stream that it was allocated on: work already submitted
- *           to that stream may still use it. NULL does nothing. The call does not wait for the
- *           device, except with nvtx and with VMM_DEBUG_ON. VMM_DEBUG_ON waits for the block's
- *           stream, or for all streams if vmm_record_stream() named others, and for frees of other
- *           threads.
+ *           to that stream may still use it. Until that work has ended, the memory stays mapped,
+ *           and serves only the same stream, or another one that waits for the work on the device.
+ *           NULL does nothing. The call does not wait for the device, except with nvtx and with
+ *           VMM_DEBUG_ON. VMM_DEBUG_ON waits for the block's stream, or for all streams if
+ *           vmm_record_stream() named others, and for frees of other threads.
  * Returns:  VMM_OK, also if the device is lost.
  * Owns:     the cache owns the block again.
  * Threads:  any, not only the thread that allocated the block.
@@ -445,7 +446,7 @@ VMM_API vmm_status vmm_unpin(vmm_cache *cache, void *ptr);
 /*
  * Does:     sets the most physical memory that the cache may reserve (vmm_config.limit_bytes). The
  *           call releases no memory; call vmm_trim() for that.
- * Takes:    limit_bytes; 0: no limit.
+ * Takes:    limit_bytes; 0 or VMM_NO_LIMIT: no limit.
  * Returns:  VMM_OK.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache).
@@ -461,7 +462,7 @@ VMM_API vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes);
  *           to compact. With VMM_DEBUG_ON it waits for frees of other threads.
  * Takes:    keep_bytes; released, may be NULL.
  * Returns:  VMM_OK and the bytes that this call released in *released.
- * Threads:  any.
+ * Threads:  any. Requests of other threads that need the driver have their turn after each 64 chunks.
  * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache). The call
  *           released what it could; a later call retries the rest. ERR_CORRUPTED (VMM_DEBUG_ON): a
  *           freed block was written to; the trim itself succeeded.
@@ -577,7 +578,8 @@ VMM_API vmm_status vmm_wait(vmm_cache *cache);
  *   a capture is under way: they work, and nothing of them becomes part of the graph. What would
  *           wait for the device is left to a later call.
  *   a pool is pushed or routed: the same as without. Only vmm_alloc() follows pushes and routes.
- *   blocks are pinned or exported: the same as without. They stay so if the default pool adopts them.
+ *   blocks are under vmm_pin() or exported: the same as without. They stay so if the default pool
+ *           adopts them.
  *   the pool is asleep: requests return ERR_ASLEEP, and trims release nothing of it; the others work.
  *   the process is a child of fork(): they return ERR_FORKED; those that return no status, NULL or 0.
  *   the device is lost: requests, vmm_pool_create(), vmm_pool_route(), vmm_pool_trim() and
@@ -861,7 +863,7 @@ VMM_API uint64_t vmm_pool_uses(vmm_pool *pool);
 /*
  * Does:     sets the most physical memory that a pool may reserve. The call releases no memory.
  *           For the default pool this is a limit besides that of the cache (vmm_limit_set()).
- * Takes:    limit_bytes; 0: no limit.
+ * Takes:    limit_bytes; 0 or VMM_NO_LIMIT: no limit.
  * Returns:  VMM_OK.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (not a pool; below the pool's reserve_bytes): nothing has changed.
@@ -904,8 +906,8 @@ VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, size_t keep_bytes, size_t *rele
  *           others work.
  *   a pool is pushed or routed: the same as without.
  *   blocks are exported: the pool does not sleep.
- *   blocks are pinned: they sleep, too, and have other memory after the wake. End what identifies
- *           the old memory in vmm_sleep_options.unmapping.
+ *   blocks are under vmm_pin(): they sleep, too, and have other memory after the wake. End what
+ *           identifies the old memory in vmm_sleep_options.unmapping.
  *   the process is a child of fork(): they return ERR_FORKED, also with a ticket of the parent.
  *   the device is lost: vmm_pool_sleep() and vmm_pool_wake() return ERR_LOST; the others work, so
  *           vmm_backup_find() still finds what a sleeping pool has saved.
@@ -959,8 +961,8 @@ typedef struct vmm_ticket vmm_ticket;
  *           ERR_UNSUPPORTED (nvtx or VMM_DEBUG_ON; an option that this version does not know is set),
  *           ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
  *           If the driver fails after part of the memory was released and gives no new memory for
- *           it, the pool stays asleep; its backup is whole, and a wake can be tried again.
- *           Contents that were to be discarded may be lost.
+ *           it, the pool stays asleep; its backup has what was released, and a wake can be tried
+ *           again. Contents that were to be discarded may be lost.
  */
 VMM_API vmm_status vmm_pool_sleep(vmm_pool *const *pools, size_t count,
                                   const vmm_sleep_options *options, vmm_ticket **ticket);
@@ -1013,7 +1015,8 @@ VMM_API vmm_status vmm_ticket_wait(vmm_ticket *ticket);
  * Owns:     the pool; valid until the wake.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (not a pool, NULL, the pool is not asleep), ERR_UNKNOWN_POINTER
- *           (no live block of the pool contains ptr, or its contents were discarded).
+ *           (no live block of the pool contains ptr; its contents were discarded, or are still on
+ *           the device after a sleep that failed).
  */
 VMM_API vmm_status vmm_backup_find(vmm_pool *pool, const void *ptr, void **host);
 
@@ -1083,7 +1086,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_
  *           contents; new ones have undefined contents, or zeros if vmm_config.zero is on, written in order of the
  *           block's stream. A unit that vmm_decommit() took and that has not been unmapped yet gets its memory back
  *           without a driver call. The memory can be used at once, on any stream, also during a capture (where
- *           vmm_config.zero makes the clear a part of the graph). Pinned blocks may be committed, too. VMM_DEBUG_ON
+ *           vmm_config.zero makes the clear a part of the graph). vmm_pin() does not prevent a commit. VMM_DEBUG_ON
  *           neither checks nor poisons the memory.
  * Takes:    ptr: the start of a live block of vmm_reserve(). offset and bytes: whole units.
  * Returns:  VMM_OK.
@@ -1106,7 +1109,8 @@ VMM_API vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t
  * Returns:  VMM_OK, also if the device is lost: the memory then stays until vmm_destroy().
  * Threads:  any.
  * On failure: ERR_UNKNOWN_POINTER (not a live block of vmm_reserve()), ERR_INVALID_ARGUMENT (not whole units; beyond
- *           the block; the block is pinned, or its pool is retained or of the kind GRAPH; NULL cache), ERR_HOST_OOM.
+ *           the block; the block is under vmm_pin(), or its pool is retained or of the kind GRAPH; NULL cache),
+ *           ERR_HOST_OOM.
  */
 VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes);
 
@@ -1134,8 +1138,8 @@ VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size
  * Threads:  any, while the block is live; no other call on the block may be under way.
  * On failure: the block is unchanged. ERR_DEVICE_OOM, ERR_ADDRESS_SPACE as vmm_alloc(); ERR_UNKNOWN_POINTER;
  *           ERR_INVALID_ARGUMENT (NULL; bytes is 0; the block is imported; it would have to move or lose memory and is
- *           pinned, exported, or reserved in a retained pool; bytes must be copied and the block's stream has ended or
- *           is being captured),
+ *           under vmm_pin(), exported, or reserved in a retained pool; bytes must be copied and the block's stream has
+ *           ended or is being captured),
  *           ERR_UNSUPPORTED (a reserved block must move, and the driver maps memory at one address only), ERR_HOST_OOM,
  *           ERR_DRIVER, ERR_LOST.
  */
@@ -1208,8 +1212,8 @@ VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
  *           memory until every graph that uses it is destroyed.
  *   a pool is pushed or routed: the same as without. An export is of the block's own pool, and
  *           imported memory is in no pool of the program.
- *   the block is pinned: the same as without. An export keeps a block in place, too; each ends by
- *           itself.
+ *   the block is under vmm_pin(): the same as without. An export keeps a block in place, too; each
+ *           ends by itself.
  *   the pool is asleep: vmm_share_export() returns ERR_ASLEEP. A pool with exported blocks cannot
  *           sleep. Imported memory never sleeps.
  *   the process is a child of fork(): with a cache or share of the parent, all return ERR_FORKED. The
@@ -1325,8 +1329,8 @@ typedef struct vmm_stat {
     X(idle_bytes, BYTES, "Idle")      /* reserved, in chunks without an active block or a slab */  \
     X(limbo_bytes, BYTES, "In limbo") /* waits for an event before its release */                  \
     X(largest_free_bytes, BYTES, "Largest hole")    /* the largest free mapped block */            \
-    X(pinned_bytes, BYTES, "Pinned by live blocks") /* free, beside live blocks of a chunk */      \
-    X(unmovable_bytes, BYTES, "Must not move")      /* live blocks that vmm_pin() keeps */         \
+    X(pinned_bytes, BYTES, "Pinned by live blocks") /* free, beside live blocks; not vmm_pin() */  \
+    X(unmovable_bytes, BYTES, "Must not move")      /* blocks under vmm_pin(), exported blocks */  \
     X(compactions, COUNT, "Compactions")            /* that moved live bytes */                    \
     X(pressure_calls, COUNT, "Pressure calls")      /* calls of vmm_config.pressure */             \
     X(limit_bytes, BYTES, "Limit (0: none)")        /* of reserved_bytes */                        \

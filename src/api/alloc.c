@@ -1,8 +1,10 @@
 /*
- * The public functions that allocate, free and release memory. Each checks its arguments and takes the fast path of the
- * stream's lane, or calls the module that does the work. include/vmmcache/vmmcache.h documents each function.
+ * The public functions that allocate, free, release and compact memory, and those that change the limit, the listener
+ * and the log. Each checks its arguments and takes the fast path of the stream's lane, or calls the module that does
+ * the work. include/vmmcache/vmmcache.h documents each function.
  */
 #include "cache/alloc/alloc.h"
+#include "api/config.h"
 #include "api/internal.h"
 #include "base/error.h"
 #include "cache/alloc/refill.h"
@@ -115,11 +117,12 @@ static __attribute__((noinline)) void run_due_work(vmm_cache *cache)
     struct error_line line;
     if (atomic_load_explicit(&cache->has_freed_imports, memory_order_relaxed))
         vmm__import_poll(cache);
-    if (!cache->no_caching && !vmm__decay_is_due(&cache->decay))
+    vmm__api_trim_without_caching(cache);
+    if (cache->no_caching || !vmm__decay_is_due(&cache->decay))
         return;
     vmm__error_save(&line);
-    (void)(cache->no_caching ? vmm__trim(cache, 0, NULL) : vmm__poll(cache));
-    (void)vmm__source_return(cache, NULL);
+    (void)vmm__poll(cache);
+    vmm__source_poll(cache);
     vmm__error_restore(&line);
 }
 
@@ -332,7 +335,7 @@ vmm_status vmm_poll(vmm_cache *cache)
         return status;
     vmm__import_poll(cache);
     status = vmm__poll(cache);
-    (void)vmm__source_return(cache, NULL);
+    vmm__source_poll(cache);
     return status;
 }
 
@@ -342,7 +345,7 @@ vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
-    cache->vm.limit_bytes = limit_bytes;
+    cache->vm.limit_bytes = vmm__limit_bytes(limit_bytes);
     vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
 }

@@ -1,6 +1,6 @@
 /*
  * Reads the configuration of a cache from the program and the environment, and checks it.
- * Called by: api. Locks: none.
+ * Owns: nothing. May be called by: api. Locks: none.
  */
 #ifndef VMM_API_CONFIG_H
 #define VMM_API_CONFIG_H
@@ -34,10 +34,10 @@ vmm_status vmm__config_environment(vmm_config *config);
  * checks combinations of fields. ERR_INVALID_ARGUMENT. */
 vmm_status vmm__config_settle(vmm_config *config);
 
-/* The limit of a cache; 0: none. */
-static inline uint64_t vmm__config_limit_bytes(const vmm_config *config)
+/* A limit as the program gives it, in bytes; 0: none. */
+static inline uint64_t vmm__limit_bytes(uint64_t limit_bytes)
 {
-    return config->limit_bytes == VMM_NO_LIMIT ? 0 : config->limit_bytes;
+    return limit_bytes == VMM_NO_LIMIT ? 0 : limit_bytes;
 }
 
 /* Reads the limit from the environment if the program sets none: VMM_LIMIT, else on cuda the limit of MPS. Call it

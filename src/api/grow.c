@@ -146,7 +146,7 @@ static vmm_status copy_check(vmm_cache *cache, struct copy *copy, const void *in
     copy->stream = atomic_load_explicit(&timeline->stream, memory_order_relaxed);
     vmm__biased_unlock(&lane->lock);
     if (is_pinned)
-        return copy_refuse(copy->from, "it is pinned or exported");
+        return copy_refuse(copy->from, "it is under vmm_pin() or exported");
     if (has_ended)
         return copy_refuse(copy->from, "its stream has ended");
     vmm_status status = vmm__driver_capturing(cache->driver, copy->stream, &is_captured);

@@ -52,11 +52,13 @@ static struct memory_limits limits_choose(const vmm_config *config, const struct
     bool is_plain = driver->is_plain || config->nvtx == VMM_ON;
     bool is_debug = config->debug >= VMM_DEBUG_ON;
     uint64_t devices = is_plain ? PLAIN_DEVICES : is_debug ? FIRST_DEVICES_DEBUG : FIRST_DEVICES;
-    uint64_t first_bytes = devices * driver->total_bytes;
+    uint64_t first_bytes;
+    if (__builtin_mul_overflow(devices, driver->total_bytes, &first_bytes))
+        first_bytes = UINT64_MAX;
     uint64_t most_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
     return (struct memory_limits){ .first_arena_bytes = first_bytes,
                                    .arena_bytes = is_plain ? first_bytes : most_bytes,
-                                   .bytes = vmm__config_limit_bytes(config),
+                                   .bytes = vmm__limit_bytes(config->limit_bytes),
                                    .is_exportable = config->shareable == VMM_ON };
 }
 
@@ -173,7 +175,7 @@ static void cache_tick(void *cache)
 {
     vmm__import_poll(cache);
     (void)vmm__poll(cache);
-    (void)vmm__source_return(cache, NULL);
+    vmm__source_poll(cache);
 }
 
 static void aliases_log(vmm_cache *cache)
@@ -234,7 +236,7 @@ vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver,
 static uint64_t device_bytes_choose(const vmm_config *config)
 {
     bool is_limited = config->nvtx == VMM_ON && config->device_bytes == 0;
-    return is_limited ? vmm__config_limit_bytes(config) : config->device_bytes;
+    return is_limited ? vmm__limit_bytes(config->limit_bytes) : config->device_bytes;
 }
 
 vmm_status vmm__cache_create_trial(const vmm_config *config, vmm_cache **out)

@@ -103,6 +103,7 @@ static vmm_status options_read(const vmm_pool_options *options, vmm_pool_options
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_pool_create: shareable is %d, which is no value of it",
                           out->shareable);
+    out->limit_bytes = vmm__limit_bytes(out->limit_bytes);
     if (out->limit_bytes != 0 && out->reserve_bytes > out->limit_bytes)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_pool_create: reserve_bytes is %llu, above limit_bytes, %llu",
@@ -274,7 +275,7 @@ vmm_status vmm_pool_limit_set(vmm_pool *handle, uint64_t limit_bytes)
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&pool->cache->grow_lock);
-    status = limit_set_locked(pool, limit_bytes);
+    status = limit_set_locked(pool, vmm__limit_bytes(limit_bytes));
     vmm__fair_unlock(&pool->cache->grow_lock);
     return status;
 }

@@ -187,7 +187,7 @@ vmm_status vmm_ticket_wait(vmm_ticket *handle)
     if (vmm__ticket_is_run_here(ticket))
         return ticket_refuse(handle, "vmm_ticket_wait",
                              "would wait for the function that calls this");
-    if (!vmm__handle_close(handle))
+    if (!vmm__ticket_claim(ticket, handle))
         return ticket_refuse(handle, "vmm_ticket_wait", "is waited for by another thread");
     return vmm__ticket_end(ticket);
 }

@@ -132,19 +132,19 @@ static void cache_share(struct vmm_cache *cache, struct lane *lane)
     lane_share(lane);
 }
 
-/* Two threads may do this at once: has_callers is read again, so that the one that sets active_lane last sees the other
- * and shares the totals. */
+/* Two threads may do this at once: is_multithreaded is read again, so that the one that sets active_lane last sees the
+ * other and shares the totals. */
 static void lane_activate(struct vmm_cache *cache, struct lane *lane)
 {
-    vmm__cache_called(cache);
-    if (atomic_load_explicit(&cache->has_callers, memory_order_relaxed)) {
+    vmm__cache_thread_note(cache);
+    if (atomic_load_explicit(&cache->is_multithreaded, memory_order_relaxed)) {
         cache_share(cache, lane);
         return;
     }
     struct lane *before = atomic_exchange_explicit(&cache->active_lane, lane, memory_order_acq_rel);
     if (before != NULL)
         unlocked_counters_flush(before);
-    if (atomic_load_explicit(&cache->has_callers, memory_order_relaxed))
+    if (atomic_load_explicit(&cache->is_multithreaded, memory_order_relaxed))
         cache_share(cache, lane);
 }
 
@@ -173,7 +173,7 @@ void vmm__cache_lane_lock_slow(struct vmm_cache *cache, struct lane *lane)
     if (vmm__biased_lock_fast(&lane->lock))
         return;
     vmm__biased_lock_slow(&lane->lock);
-    vmm__cache_called(cache);
+    vmm__cache_thread_note(cache);
     contention_note_locked(cache, lane);
 }
 
@@ -186,11 +186,11 @@ void vmm__cache_counters_flush(struct vmm_cache *cache, const struct lane *held)
     }
 }
 
-void vmm__cache_lanes_turn(struct vmm_cache *cache)
+void vmm__cache_lanes_rotate(struct vmm_cache *cache)
 {
     struct lane_list *stocked = &cache->lanes.stocked;
     for (uint64_t i = 0; i < LANES_USUAL && stocked->count > LANES_USUAL; i++)
-        (void)vmm__lane_list_turn(stocked);
+        (void)vmm__lane_list_rotate(stocked);
 }
 
 void vmm__cache_lanes_vacate(struct vmm_cache *cache)
@@ -215,7 +215,7 @@ void vmm__cache_lanes_lock(struct vmm_cache *cache, const struct lane *held)
 
 void vmm__cache_lanes_lock_refilling(struct vmm_cache *cache, const struct demand *demand)
 {
-    uint64_t left = demand->is_short ? cache->lanes.stocked.count : LANES_USUAL;
+    uint64_t left = demand->searches_all_lanes ? cache->lanes.stocked.count : LANES_USUAL;
     struct lane *held = demand->heap->lane;
     struct lane **end = &cache->scanned;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && left > 0;
@@ -223,7 +223,7 @@ void vmm__cache_lanes_lock_refilling(struct vmm_cache *cache, const struct deman
         if (!vmm__lane_may_give(lane, held))
             continue;
         left--;
-        if (lane != held && demand->is_sparing)
+        if (lane != held && demand->passes_busy_lanes)
             vmm__lane_lock_for_scan(lane, cache->refills);
         else
             vmm__lane_lock_beside(lane, held);

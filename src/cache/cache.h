@@ -5,7 +5,7 @@
  * Lock order: grow_lock, then lanes' locks (a second lane's only under grow_lock), then timelines'.
  * grow_lock guards the virtual memory, the set of lanes and every policy decision. The fast path never takes it, and
  * vmm__poll() only tries it.
- * May be called by: cache, debug, api.
+ * May be called by: cache, debug, api. Locks: as said at each function.
  */
 #ifndef VMM_CACHE_CACHE_H
 #define VMM_CACHE_CACHE_H
@@ -115,14 +115,15 @@ struct vmm_cache {
     struct ticket *ended_tickets; /* their records */
     /* The lane that was locked last; NULL: none was, or the totals are shared. */
     _Atomic(struct lane *) active_lane;
-    _Atomic uint8_t slow_path; /* not 0: no request takes the fast path: see alloc/alloc.h */
-    _Atomic bool has_callers;  /* more than one thread has called */
-    bool has_trim_target;      /* see reclaim/trim.h; grow_lock guards it */
-    struct timeline copies;    /* of live bytes, on the default stream: see compact/compact.h */
-    uint64_t refills;          /* so far; grow_lock guards it */
+    _Atomic uint8_t slow_path;     /* not 0: no request takes the fast path: see alloc/alloc.h */
+    _Atomic bool is_multithreaded; /* more than one thread has called */
+    bool has_trim_target;          /* see reclaim/trim.h; grow_lock guards it and the next */
+    uint32_t trims;                /* calls of vmm_trim() that are not done */
+    struct timeline copies;        /* of live bytes, on the default stream: see compact/compact.h */
+    uint64_t refills;              /* so far; grow_lock guards it */
     struct lane *scanned;     /* the lanes that a request has locked to search them, by scan_next */
     uint64_t slow_operations; /* counted for VMM_CHECK only */
-    _Atomic uintptr_t caller; /* the thread that called first; 0: none has yet */
+    _Atomic uintptr_t first_thread; /* the thread that called first; 0: none has yet */
     struct compacted compacted;
     _Atomic uint64_t unpins;
     _Atomic uint64_t compactions;
@@ -179,6 +180,17 @@ static inline vmm_status vmm__cache_checked(struct vmm_cache *cache, uint64_t ev
     return check == VMM_OK ? status : check;
 }
 
+/* Chunks that a call releases, puts to sleep or wakes while it holds the grow lock: about 3 ms of driver time. A call
+ * that has more then lets others have their turn. */
+enum { CHUNKS_AT_ONCE = 64 };
+
+/* Lets the calls that wait for the grow lock have it, and takes it again. */
+static inline void vmm__cache_grow_turn(struct vmm_cache *cache)
+{
+    vmm__fair_unlock(&cache->grow_lock);
+    vmm__fair_lock(&cache->grow_lock);
+}
+
 /* Sets or clears a bit of cache->slow_path. */
 static inline void vmm__slow_path_set(struct vmm_cache *cache, enum slow_path bit, bool is_set)
 {
@@ -194,16 +206,16 @@ static inline bool vmm__slow_path_is_only(const struct vmm_cache *cache)
 }
 
 /* Notes which thread calls. With more than one, the totals are shared and refills pass over busy lanes. */
-static inline void vmm__cache_called(struct vmm_cache *cache)
+static inline void vmm__cache_thread_note(struct vmm_cache *cache)
 {
     uintptr_t self = vmm__thread_self();
-    uintptr_t caller = atomic_load_explicit(&cache->caller, memory_order_relaxed);
-    if (caller == self)
+    uintptr_t first = atomic_load_explicit(&cache->first_thread, memory_order_relaxed);
+    if (first == self)
         return;
-    if (caller != 0 ||
-        !atomic_compare_exchange_strong_explicit(&cache->caller, &caller, self,
+    if (first != 0 ||
+        !atomic_compare_exchange_strong_explicit(&cache->first_thread, &first, self,
                                                  memory_order_relaxed, memory_order_relaxed))
-        atomic_store_explicit(&cache->has_callers, true, memory_order_relaxed);
+        atomic_store_explicit(&cache->is_multithreaded, true, memory_order_relaxed);
 }
 
 /*
@@ -234,12 +246,11 @@ void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held);
 
 /* What a request needs that its heap does not have. */
 struct demand {
-    struct heap *heap; /* its lane is locked */
-    uint64_t bytes;    /* of the block */
-    uint64_t
-        kept_bytes;  /* free, and only for their own pool: the footprint target allows for them */
-    bool is_sparing; /* passes over lanes that other threads use */
-    bool is_short;   /* memory has run out: searches the lanes of all streams */
+    struct heap *heap;       /* its lane is locked */
+    uint64_t bytes;          /* of the block */
+    uint64_t kept_bytes;     /* free, and only for their own pool: the footprint target adds them */
+    bool passes_busy_lanes;  /* passes over lanes that other threads use */
+    bool searches_all_lanes; /* memory has run out: searches the lanes of all streams */
 };
 
 /* The same for the lanes that a request searches for idle memory. */
@@ -270,7 +281,7 @@ static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uin
 enum { LANES_USUAL = 64 };
 
 /* Rotates the list by as many lanes, if there are more, so that the next request searches others. */
-void vmm__cache_lanes_turn(struct vmm_cache *cache);
+void vmm__cache_lanes_rotate(struct vmm_cache *cache);
 
 /* Shrinks lanes that have no memory left to a small record. The caller holds the grow lock and no lane's. */
 void vmm__cache_lanes_vacate(struct vmm_cache *cache);

@@ -123,7 +123,7 @@ enum { CLOSED_PROBES = 2, STALE_PROBES = 2 };
 static struct lane *closed_find(struct vmm_cache *cache)
 {
     for (int probe = 0; probe < CLOSED_PROBES; probe++) {
-        struct lane *lane = vmm__lane_list_turn(&cache->lanes.vacant_detached);
+        struct lane *lane = vmm__lane_list_rotate(&cache->lanes.vacant_detached);
         if (lane != NULL && has_passed(lane))
             return lane;
     }
@@ -145,7 +145,7 @@ static bool is_stale(struct vmm_cache *cache, const struct lane *lane)
 static struct lane *stale_find(struct vmm_cache *cache)
 {
     for (int probe = 0; probe < STALE_PROBES; probe++) {
-        struct lane *lane = vmm__lane_list_turn(&cache->lanes.vacant);
+        struct lane *lane = vmm__lane_list_rotate(&cache->lanes.vacant);
         if (lane == NULL || !is_stale(cache, lane))
             continue;
         vmm__timeline_end(&lane->timeline);

@@ -26,7 +26,7 @@ static void list_move(struct lane *lane, struct lane_list *list)
     list->count++;
 }
 
-struct lane *vmm__lane_list_turn(struct lane_list *list)
+struct lane *vmm__lane_list_rotate(struct lane_list *list)
 {
     struct lane *lane = list->first;
     if (lane == NULL)

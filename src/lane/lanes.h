@@ -13,8 +13,7 @@
  *  2. another lane of the default pool is in `vacant`, or `vacant_detached` if it is detached;
  *     another one of `pooled` is in `vacant_pooled` if its stream has ended, otherwise in none;
  *  3. a detached lane of the default pool is in `closed`; each of `pooled` is in `pooled_streams`.
- * May be called by: lane, cache, api.
- * Locks: finding needs none; the grow lock guards everything else.
+ * May be called by: lane, cache, api. Locks: finding needs none; the grow lock guards everything else.
  */
 #ifndef VMM_LANE_LANES_H
 #define VMM_LANE_LANES_H
@@ -70,6 +69,6 @@ void vmm__lanes_touch(struct lanes *lanes, struct lane *lane);
 void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane);
 
 /* Moves the first lane of a list to its end, and returns it; NULL if the list is empty. */
-struct lane *vmm__lane_list_turn(struct lane_list *list);
+struct lane *vmm__lane_list_rotate(struct lane_list *list);
 
 #endif

@@ -65,6 +65,17 @@ std::uint64_t live_bytes(const vmm::cache &cache)
     return cache.stats().requested_bytes.current;
 }
 
+void test_sizes_of_any_type_are_no_streams()
+{
+    vmm::cache cache(limited());
+    vmm::device_resource memory(cache.get());
+    void *block = memory.allocate(1024, 256);
+    memory.deallocate(block, 1024, 256);
+    block = memory.allocate(1024u, 256u);
+    memory.deallocate(block, 1024u);
+    EXPECT(live_bytes(cache) == 0);
+}
+
 void test_streams_allocate_and_free()
 {
     vmm::cache cache(limited());
@@ -150,6 +161,7 @@ void test_tensorrt()
 int main(int count, char **arguments)
 {
     read_driver(count, arguments);
+    test_sizes_of_any_type_are_no_streams();
     test_streams_allocate_and_free();
     test_memory_without_a_stream();
     test_failures_are_exceptions();

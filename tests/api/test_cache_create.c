@@ -122,6 +122,22 @@ static rlim_t address_bytes(void)
     return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
 }
 
+/* A multiple of the device's memory may be more than any number of bytes. */
+TEST(a_device_of_any_size_gets_addresses)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    for (unsigned shift = 56; shift < 62; shift++) {
+        vmm_config config = VMM_CONFIG_INIT;
+        config.driver = VMM_DRIVER_SIM;
+        config.device_bytes = UINT64_C(1) << shift;
+        config.debug = VMM_DEBUG_ON;
+        vmm_cache *cache = cache_created(&config);
+        (void)block_of(cache, LARGE);
+        assert_ok(vmm_destroy(cache));
+    }
+}
+
 /* The cache asks for half as many addresses, and no line of that is left. */
 TEST(refused_addresses_are_asked_for_by_halves)
 {

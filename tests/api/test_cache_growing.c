@@ -316,7 +316,7 @@ CACHE_TEST(pinned_memory_stays)
     assert_ok(vmm_pin(test->cache, block));
     assert_int_equal(cache_stats(test).unmovable_bytes, 4 * MIB);
     assert_status(vmm_decommit(test->cache, block, 0, 2 * MIB), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "pinned"));
+    assert_non_null(strstr(vmm_last_error(), "vmm_pin()"));
     commit(test, block, 4 * MIB, 2 * MIB);
     assert_status(vmm_resize(test->cache, block, 2 * MIB, &block), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_unpin(test->cache, block));
@@ -330,7 +330,7 @@ CACHE_TEST(pinned_memory_that_would_have_to_move_stays)
     void *out = test;
     assert_ok(vmm_pin(test->cache, block));
     assert_status(vmm_resize(test->cache, block, 512 * MIB, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "move: it is pinned"));
+    assert_non_null(strstr(vmm_last_error(), "move: it is under vmm_pin()"));
     assert_status(vmm_resize(test->cache, block, SIZE_MAX, &out), VMM_ERR_ADDRESS_SPACE);
     assert_status(vmm_resize(test->cache, block, SIZE_MAX / 2, &out), VMM_ERR_ADDRESS_SPACE);
     assert_ptr_equal(out, test);
@@ -616,7 +616,7 @@ CACHE_TEST(a_small_block_is_copied_only_in_the_order_of_its_stream)
     copy_refuse(test, block, VMM_ERR_INVALID_ARGUMENT, "its stream is being captured");
     capture_end(test, 1);
     assert_ok(vmm_pin(test->cache, block));
-    copy_refuse(test, block, VMM_ERR_INVALID_ARGUMENT, "it is pinned");
+    copy_refuse(test, block, VMM_ERR_INVALID_ARGUMENT, "it is under vmm_pin()");
     assert_ok(vmm_unpin(test->cache, block));
     copy_refuse(test, at(block, 512), VMM_ERR_UNKNOWN_POINTER, "not the start of a live block");
     block_free(test, block_resize(test, block, 8192));
@@ -769,7 +769,7 @@ CACHE_TEST(a_resize_that_is_refused_changes_nothing)
     assert_status(vmm_resize(test->cache, at(block, 512), MIB, &out), VMM_ERR_UNKNOWN_POINTER);
     assert_ok(vmm_pin(test->cache, block));
     assert_status(vmm_resize(test->cache, block, 30 * MIB, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "pinned"));
+    assert_non_null(strstr(vmm_last_error(), "vmm_pin()"));
     assert_ok(vmm_unpin(test->cache, block));
     assert_ptr_equal(out, test);
     block_check(test, block, 20 * MIB, 4, 1);

@@ -193,6 +193,28 @@ CACHE_TEST(a_limit_below_the_granule_allows_nothing)
     cache_verify(test);
 }
 
+CACHE_TEST(no_limit_can_be_set_in_two_ways)
+{
+    static const uint64_t values[] = { 0, VMM_NO_LIMIT };
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        vmm_pool *pool;
+        vmm_stats stats = VMM_STATS_INIT;
+        options.limit_bytes = values[i];
+        assert_ok(vmm_limit_set(test->cache, CACHE_LIMIT / 2));
+        assert_ok(vmm_limit_set(test->cache, values[i]));
+        assert_int_equal(cache_stats(test).limit_bytes, 0);
+        assert_ok(vmm_pool_create(test->cache, &options, &pool));
+        assert_ok(vmm_pool_stats_get(pool, &stats));
+        assert_int_equal(stats.limit_bytes, 0);
+        assert_ok(vmm_pool_limit_set(pool, LARGE));
+        assert_ok(vmm_pool_limit_set(pool, values[i]));
+        assert_ok(vmm_pool_stats_get(pool, &stats));
+        assert_int_equal(stats.limit_bytes, 0);
+        assert_ok(vmm_pool_destroy(pool, 0));
+    }
+}
+
 CACHE_TEST(odd_limits_hold)
 {
     vmm_config config = VMM_CONFIG_INIT;
@@ -285,6 +307,68 @@ CACHE_TEST(near_a_limit_blocks_do_not_pin_large_chunks)
     }
     block_free(test, tiny);
     cache_verify_empty(test);
+}
+
+/*
+ * Work that uses all memory under the limit but that of a live block ends at any moment of a request, also between two
+ * looks of the same request: what an attempt releases while it fails serves the next one.
+ */
+#define HALF (LARGE / 2)
+
+static void late_alloc(struct cache_test *test, void **live)
+{
+    (void)live;
+    block_free(test, block_alloc(test, HALF, 2));
+}
+
+static void late_commit(struct cache_test *test, void **live)
+{
+    vmm_pool *pool = vmm_cache_pool(test->cache);
+    void *block;
+    (void)live;
+    assert_ok(vmm_reserve(pool, HALF, 0, test->streams[2], &block));
+    assert_ok(vmm_commit(test->cache, block, 0, HALF));
+    block_free(test, block);
+}
+
+static void late_resize(struct cache_test *test, void **live)
+{
+    assert_ok(vmm_resize(test->cache, *live, LARGE, live));
+    block_check(test, *live, HALF, 7, 2);
+    assert_ok(vmm_resize(test->cache, *live, HALF, live));
+}
+
+static void late_sweep(struct cache_test *test, void (*request)(struct cache_test *, void **))
+{
+    enum { NS_MOST = 30000, NS_STEP = 60 }; /* a query of an event takes sim 180 ns */
+    cache_restart_with(test, .limit_bytes = LARGE);
+    vmm_pool *pool = vmm_cache_pool(test->cache);
+    void *live = block_alloc(test, HALF, 2);
+    void *old;
+    block_fill(test, live, HALF, 7, 2);
+    assert_ok(vmm_reserve(pool, HALF, 0, test->streams[1], &old));
+    for (uint64_t ns = 1; ns < NS_MOST; ns += NS_STEP) {
+        assert_ok(vmm_commit(test->cache, old, 0, HALF));
+        assert_ok(vmm__driver_delay(test->driver, ns, test->streams[1]));
+        assert_ok(vmm_decommit(test->cache, old, 0, HALF));
+        request(test, &live);
+    }
+    cache_verify(test);
+}
+
+CACHE_TEST(an_alloc_gets_what_ends_late)
+{
+    late_sweep(test, late_alloc);
+}
+
+CACHE_TEST(a_commit_gets_what_ends_late)
+{
+    late_sweep(test, late_commit);
+}
+
+CACHE_TEST(a_resize_gets_what_ends_late)
+{
+    late_sweep(test, late_resize);
 }
 
 CACHE_MAIN()

@@ -697,20 +697,20 @@ static void all_calls_undo(vmm_pool *pool, void *block, vmm_cache *cache)
 
 CACHE_TEST(without_host_memory_calls_fail_and_change_nothing)
 {
-    vmm_status status = VMM_ERR_HOST_OOM;
-    for (uint64_t number = 1; status != VMM_OK && number < 100; number++) {
+    bool has_failed = true;
+    for (uint64_t number = 1; has_failed; number++) {
         vmm_pool *pool = NULL;
         void *block = NULL;
         (void)vmm__host_fail_at(number);
-        status = all_calls(test, &pool, &block);
-        (void)vmm__host_fail_at(0);
+        vmm_status status = all_calls(test, &pool, &block);
+        has_failed = vmm__host_fail_at(0) >= number; /* not every one is missed */
+        assert_true(number < 100);
         assert_true(status == VMM_OK || status == VMM_ERR_HOST_OOM);
         assert_true(status == VMM_OK || block == NULL);
         all_calls_undo(pool, block, test->cache);
         pushed_check(test, vmm_cache_pool(test->cache));
         cache_verify(test);
     }
-    assert_ok(status);
 }
 
 CACHE_MAIN()

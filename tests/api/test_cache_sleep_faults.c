@@ -90,6 +90,150 @@ CACHE_TEST(a_walk_of_a_pool_that_is_half_asleep_adds_up)
     tenant_end(test, &tenant);
 }
 
+/* Whether a wake restores all of a block from the backup: its memory was released. */
+static bool is_saved(const struct cache_test *test, const void *block, size_t bytes)
+{
+    const struct vm *vm = &test->cache->vm;
+    uint64_t at = vmm__arena_granule(&vm->arena, (uintptr_t)block);
+    uint64_t end = vmm__arena_granule(&vm->arena, (uintptr_t)block + bytes - 1);
+    while (at <= end && vmm__vm_chunk(vm, at)->has_slept)
+        at++;
+    return at > end;
+}
+
+/* Fails unless the backup has exactly what a wake restores from it. */
+static void backup_check(const struct cache_test *test, const struct tenant *tenant,
+                         unsigned counts[2])
+{
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
+        void *host = NULL;
+        if (tenant->blocks[i] == NULL)
+            continue;
+        bool has = is_saved(test, tenant->blocks[i], tenant->bytes[i]);
+        assert_status(vmm_backup_find(tenant->pool, tenant->blocks[i], &host),
+                      has ? VMM_OK : VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(host != NULL, has);
+        counts[has]++;
+    }
+}
+
+/* A sleep fails for good halfway. What is on the device alone is not in the backup: a program would read there what
+ * was never copied, and the wake would ignore what it writes. */
+CACHE_TEST(the_backup_of_half_a_sleep_has_what_the_wake_restores)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    struct tenant tenant = tenant_with_view(test);
+    unsigned counts[2] = { 0, 0 };
+    for (uint64_t call = 1; order_fail(test, false, tenant.pool, call); call++) {
+        if (phase_of(tenant.pool) == VMM_POOL_ASLEEP)
+            backup_check(test, &tenant, counts);
+        pool_wake(tenant.pool);
+        (void)cache_trim(test, SIZE_MAX); /* releases what the driver refused to take */
+        tenant_check(test, &tenant);
+    }
+    assert_true(counts[false] > 10 && counts[true] > 10);
+    pool_wake(tenant.pool);
+    tenant_end(test, &tenant);
+}
+
+/* A driver that maps nothing any longer once it has copied something: a compaction then has live memory unmapped. */
+static struct {
+    const struct driver_ops *real;
+    struct driver_ops table;
+    bool has_copied;
+} refusing;
+
+static vmm_status copy_note(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                            vmm_stream stream)
+{
+    refusing.has_copied = true;
+    return refusing.real->copy(driver, to, from, bytes, stream);
+}
+
+static vmm_status map_refuse(struct driver *driver, uint64_t address, uint64_t bytes,
+                             uint64_t handle)
+{
+    if (!refusing.has_copied)
+        return refusing.real->map(driver, address, bytes, handle);
+    return vmm__error(VMM_ERR_DRIVER, "map: refused");
+}
+
+static void refusing_begin(struct driver *driver)
+{
+    refusing.real = driver->ops;
+    refusing.table = *driver->ops;
+    refusing.table.map = map_refuse;
+    refusing.table.copy = copy_note;
+    refusing.has_copied = false;
+    driver->ops = &refusing.table;
+}
+
+enum { PIECES = 32, PIECE = 3 * MIB };
+
+/* Every second piece of the memory is live, and some of it is mapped nowhere. */
+static void pieces_strand(struct cache_test *test, void *pieces[PIECES])
+{
+    cache_restart_with(test, .footprint_permille = VMM_FOOTPRINT_ANY);
+    large_chunks_make(test, (size_t)PIECES * PIECE, 1);
+    for (unsigned i = 0; i < PIECES; i++) {
+        pieces[i] = block_alloc(test, PIECE, 1);
+        block_fill(test, pieces[i], PIECE, i + 1, 1);
+    }
+    for (unsigned i = 0; i < PIECES; i += 2)
+        block_free(test, pieces[i]);
+    refusing_begin(test->driver);
+    assert_status(vmm_compact(test->cache, 0, NULL, NULL), VMM_ERR_DRIVER);
+    assert_true(test->cache->vm.remap_pending > 0);
+}
+
+static void sleep_is_refused(struct cache_test *test, vmm_on_sleep way)
+{
+    vmm_pool *pool = vmm_cache_pool(test->cache);
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    options.on_sleep = way;
+    assert_status(vmm_pool_sleep(&pool, 1, &options, NULL), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), "refuses to map"));
+    assert_int_equal(phase_of(pool), VMM_POOL_AWAKE);
+    assert_ok(vmm__cache_check(test->cache));
+}
+
+/* A compaction leaves live memory mapped nowhere. Nothing can be copied from there, so the pool does not go to sleep
+ * until the driver maps it again. */
+CACHE_TEST(a_pool_whose_memory_waits_for_its_mapping_does_not_sleep)
+{
+    static const vmm_on_sleep ways[] = { VMM_ON_SLEEP_KEEP, VMM_ON_SLEEP_DISCARD };
+    for (unsigned way = 0; way < sizeof ways / sizeof *ways; way++) {
+        void *pieces[PIECES];
+        pieces_strand(test, pieces);
+        sleep_is_refused(test, ways[way]);
+        test->driver->ops = refusing.real;
+        (void)cache_trim(test, SIZE_MAX); /* maps it again */
+        vmm_pool *pool = vmm_cache_pool(test->cache);
+        pool_sleep(pool);
+        pool_wake(pool);
+        for (unsigned i = 1; i < PIECES; i += 2) {
+            block_check(test, pieces[i], PIECE, i + 1, 1);
+            block_free(test, pieces[i]);
+        }
+        work_verify(test);
+    }
+}
+
+/* Such memory stays also if all its blocks are free: it has addresses. */
+CACHE_TEST(free_memory_that_waits_for_its_mapping_stays)
+{
+    void *pieces[PIECES];
+    pieces_strand(test, pieces);
+    for (unsigned i = 1; i < PIECES; i += 2)
+        block_free(test, pieces[i]);
+    sleep_is_refused(test, VMM_ON_SLEEP_KEEP);
+    test->driver->ops = refusing.real;
+    (void)cache_trim(test, SIZE_MAX); /* maps it again */
+    cache_trim_all(test);
+    cache_verify_empty(test);
+}
+
 /* Host memory that is still pinned cannot be pinned again, so nothing else may get it. */
 CACHE_TEST(a_backup_that_stays_pinned_is_used_no_more)
 {
@@ -105,6 +249,47 @@ CACHE_TEST(a_backup_that_stays_pinned_is_used_no_more)
     assert_int_equal(cache_stats(test).backup_bytes, 0);
     tenant_check(test, &tenant);
     tenant_end(test, &tenant);
+}
+
+/* Notes whether the library holds the grow lock when it unpins. */
+static struct {
+    const struct driver_ops *real;
+    struct driver_ops table;
+    vmm_cache *cache;
+    unsigned unpins;
+    unsigned locked;
+} unpinning;
+
+static vmm_status unpin_note(struct driver *driver, void *host, uint64_t bytes)
+{
+    unpinning.unpins++;
+    if (vmm__fair_try_lock(&unpinning.cache->grow_lock))
+        vmm__fair_unlock(&unpinning.cache->grow_lock);
+    else
+        unpinning.locked++;
+    return unpinning.real->unpin(driver, host, bytes);
+}
+
+/* Unpinning takes long: threads that allocate do not wait for it. */
+CACHE_TEST(a_backup_is_given_back_without_the_lock)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    pool_sleep(tenant.pool);
+    pool_wake(tenant.pool);
+    tenant_free(test, &tenant);
+    unpinning.real = test->driver->ops;
+    unpinning.table = *test->driver->ops;
+    unpinning.table.unpin = unpin_note;
+    unpinning.cache = test->cache;
+    unpinning.unpins = 0;
+    unpinning.locked = 0;
+    test->driver->ops = &unpinning.table;
+    assert_ok(vmm_pool_destroy(tenant.pool, 0));
+    test->driver->ops = unpinning.real;
+    assert_true(unpinning.unpins > 0);
+    assert_int_equal(unpinning.locked, 0);
+    assert_int_equal(test->driver->pinned_bytes, 0);
+    cache_verify_empty(test);
 }
 
 /* The cache gives such a backup back at its end. */

@@ -7,7 +7,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { SLEEPERS = 2, ORDERS = IS_SLOW_BUILD ? 8 : 40, SLOTS = 12, CROWD = 20 };
 
@@ -388,6 +390,66 @@ CACHE_TEST(tickets_end_while_threads_poll_them)
     atomic_store(&workers_go_on, false);
     for (unsigned i = 0; i < POLLERS; i++)
         assert_null(worker_join(&pollers[i]));
+    block_free(test, block);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
+/* A sleep that stays under way until `go_on`. */
+struct held_sleep {
+    vmm_ticket *ticket;
+    atomic_bool go_on;
+    atomic_bool waits;
+    vmm_status waited;
+};
+
+static void sleep_hold(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    struct held_sleep *held = context;
+    (void)pool;
+    (void)address;
+    (void)bytes;
+    while (!atomic_load(&held->go_on))
+        (void)usleep(100);
+}
+
+static void *wait_main(void *context)
+{
+    struct held_sleep *held = context;
+    atomic_store(&held->waits, true);
+    held->waited = vmm_ticket_wait(held->ticket);
+    return NULL;
+}
+
+/* While one thread waits for a ticket, others may poll it. */
+CACHE_TEST(a_ticket_can_be_polled_while_a_thread_waits_for_it)
+{
+    enum { POLLS = 200 };
+    struct held_sleep held = { .ticket = NULL };
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    pthread_t thread;
+    void *block;
+    int done = 7;
+    assert_ok(vmm_alloc_from(pool, MIB, test->streams[1], &block));
+    options.unmapping = sleep_hold;
+    options.context = &held;
+    assert_ok(vmm_pool_sleep(&pool, 1, &options, &held.ticket));
+    assert_int_equal(pthread_create(&thread, NULL, wait_main, &held), 0);
+    while (!atomic_load(&held.waits))
+        (void)usleep(100);
+    for (unsigned i = 0; i < POLLS; i++) {
+        assert_ok(vmm_ticket_poll(held.ticket, &done));
+        assert_int_equal(done, 0);
+        (void)usleep(100);
+    }
+    assert_status(vmm_ticket_wait(held.ticket), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "another thread"));
+    atomic_store(&held.go_on, true);
+    (void)pthread_join(thread, NULL);
+    assert_ok(held.waited);
+    assert_status(vmm_ticket_poll(held.ticket, &done), VMM_ERR_INVALID_ARGUMENT);
+    pool_wake(pool);
     block_free(test, block);
     assert_ok(vmm_pool_destroy(pool, 0));
     cache_verify_empty(test);

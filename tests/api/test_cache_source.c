@@ -5,6 +5,7 @@
 #include "cache/cache.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -414,7 +415,7 @@ CACHE_TEST(what_needs_mappings_is_refused)
     assert_status(vmm_alloc_aligned(pool, 3 * MIB, 4096, test->streams[1], &out),
                   VMM_ERR_UNSUPPORTED);
     assert_non_null(strstr(vmm_last_error(), "pool sourced"));
-    assert_refused(vmm_share_export(test->cache, block, &share), "not of a shareable pool");
+    assert_refused(vmm_share_export(test->cache, block, &share), "is memory of a source");
     assert_status(vmm_commit(test->cache, block, 0, 2 * MIB), VMM_ERR_UNKNOWN_POINTER);
     assert_ok(vmm_alloc_aligned(pool, 3 * MIB, 512, test->streams[1], &out));
     block_free(test, out);
@@ -623,6 +624,80 @@ CACHE_TEST(threads_share_a_source)
     work_verify(test);
     sourced_verify(test);
     sourced_end(test, crowd.pool, source);
+}
+
+/* ---- Wakes --------------------------------------------------------------------------------- */
+
+/* A wake gives no segment back, so it needs idle memory of the cache itself, whichever comes first. */
+CACHE_TEST(a_wake_releases_idle_memory_behind_idle_segments)
+{
+    for (unsigned is_last = 0; is_last < 2; is_last++) {
+        cache_restart_with(test, .limit_bytes = 64 * MIB);
+        struct source *source = source_open(test);
+        vmm_pool *sleeper = pool_make(test, .name = "sleeper");
+        vmm_pool *pools[2];
+        pools[is_last] = sourced_make(test, source, .limit_bytes = 0);
+        pools[1 - is_last] = pool_make(test, .name = "idle");
+        void *kept = pool_alloc(test, sleeper, 24 * MIB, 1);
+        assert_ok(vmm_pool_sleep(&sleeper, 1, NULL, NULL));
+        for (unsigned i = 0; i < 2; i++)
+            block_free(test, pool_alloc(test, pools[i], 24 * MIB, 2));
+        assert_ok(vmm_wait(test->cache));
+        assert_ok(vmm_pool_wake(&sleeper, 1, NULL, NULL));
+        assert_int_equal(pool_reserved(pools[is_last]), 24 * MIB);
+        assert_int_equal(source->frees, 0);
+        block_free(test, kept);
+        assert_ok(vmm_pool_destroy(sleeper, 0));
+        assert_ok(vmm_pool_destroy(pools[1 - is_last], 0));
+        sourced_end(test, pools[is_last], source);
+    }
+}
+
+/* ---- Waits --------------------------------------------------------------------------------- */
+
+enum { FREES = 256, PATIENCE_MS = 5000 };
+
+struct passer {
+    vmm_cache *cache;
+    void *blocks[FREES];
+    atomic_int steps; /* that have ended */
+    bool has_failed;
+};
+
+static void *passer_main(void *context)
+{
+    struct passer *passer = context;
+    passer->has_failed = vmm_poll(passer->cache) != VMM_OK;
+    atomic_fetch_add(&passer->steps, 1);
+    for (unsigned i = 0; i < FREES; i++)
+        passer->has_failed |= vmm_free(passer->cache, passer->blocks[i]) != VMM_OK;
+    atomic_fetch_add(&passer->steps, 1);
+    return NULL;
+}
+
+/* Segments may be ready while another thread allocates, which may wait for the device. Then vmm_poll() and the work
+ * that is due after a free leave them to a later call. */
+CACHE_TEST(polls_and_frees_do_not_wait_for_a_thread_that_allocates)
+{
+    struct passer passer = { .has_failed = false };
+    pthread_t thread;
+    cache_restart_with(test, .decay_ms = 1);
+    passer.cache = test->cache;
+    for (unsigned i = 0; i < FREES; i++)
+        passer.blocks[i] = block_alloc(test, 4096, 1);
+    vmm__fair_lock(&test->cache->grow_lock); /* as that thread does */
+    atomic_store(&test->cache->vm.segments.has_ready, true);
+    (void)usleep(5000); /* decay is due */
+    assert_int_equal(pthread_create(&thread, NULL, passer_main, &passer), 0);
+    for (int i = 0; i < PATIENCE_MS && atomic_load(&passer.steps) < 2; i++)
+        (void)usleep(1000);
+    int steps = atomic_load(&passer.steps);
+    vmm__fair_unlock(&test->cache->grow_lock);
+    (void)pthread_join(thread, NULL);
+    assert_int_equal(steps, 2);
+    assert_false(passer.has_failed);
+    assert_ok(vmm_poll(test->cache));
+    assert_false(atomic_load(&test->cache->vm.segments.has_ready));
 }
 
 CACHE_MAIN()

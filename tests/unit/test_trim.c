@@ -49,9 +49,9 @@ POLICY_TEST(runs_are_cut_to_whole_chunks)
     assert_int_equal(run.bytes, 0);
 }
 
-static uint64_t run_trim(struct scene *scene, struct trim_target *target)
+static uint64_t run_trim(struct scene *scene, struct trim_request *trim)
 {
-    uint64_t put_bytes = vmm__trim_idle(scene->cache, target);
+    uint64_t put_bytes = vmm__trim_idle(scene->cache, trim);
     assert_ok(vmm__cache_check(scene->cache));
     return put_bytes;
 }
@@ -61,16 +61,16 @@ POLICY_TEST(trim_stops_at_the_target)
     (void)extent(scene, &scene->lane->large, 10, 8, 2);
     (void)extent(scene, &scene->other->large, 30, 8, 2);
     (void)extent(scene, &scene->other->small, 50, 4, 1);
-    assert_int_equal(run_trim(scene, &(struct trim_target){ .bytes = 0, .when = IDLE_ANY }), 0);
+    assert_int_equal(run_trim(scene, &(struct trim_request){ .bytes = 0, .when = IDLE_ANY }), 0);
     assert_int_equal(
-        run_trim(scene, &(struct trim_target){ .bytes = 3 * GRANULE, .when = IDLE_ANY }),
+        run_trim(scene, &(struct trim_request){ .bytes = 3 * GRANULE, .when = IDLE_ANY }),
         4 * GRANULE);
     assert_int_equal(scene->cache->vm.limbo_bytes, 4 * GRANULE);
     assert_int_equal(
-        run_trim(scene, &(struct trim_target){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
+        run_trim(scene, &(struct trim_request){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
         16 * GRANULE);
     assert_int_equal(
-        run_trim(scene, &(struct trim_target){ .bytes = UINT64_MAX, .when = IDLE_ANY }), 0);
+        run_trim(scene, &(struct trim_request){ .bytes = UINT64_MAX, .when = IDLE_ANY }), 0);
     assert_ok(vmm__limbo_drain(&scene->cache->vm, NULL));
     assert_int_equal(scene_reserved_bytes(scene), 0);
 }
@@ -79,8 +79,8 @@ POLICY_TEST(trim_leaves_the_kept_block)
 {
     struct block *keep = extent(scene, &scene->lane->large, 10, 8, 2);
     (void)extent(scene, &scene->lane->large, 30, 2, 2);
-    struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_ANY, .keep = keep };
-    assert_int_equal(run_trim(scene, &target), 2 * GRANULE);
+    struct trim_request trim = { .bytes = UINT64_MAX, .when = IDLE_ANY, .keep = keep };
+    assert_int_equal(run_trim(scene, &trim), 2 * GRANULE);
     assert_int_equal(keep->node.size, 8 * GRANULE);
 }
 
@@ -93,8 +93,8 @@ POLICY_TEST(trim_goes_on_behind_unfinished_chunks)
     (void)vmm__heap_give(heap, low, 0);
     struct block *block = block_free_busy(scene, heap, middle);
     assert_int_equal(block->node.size, 12 * GRANULE);
-    struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_FINISHED };
-    assert_int_equal(run_trim(scene, &target), 8 * GRANULE);
+    struct trim_request trim = { .bytes = UINT64_MAX, .when = IDLE_FINISHED };
+    assert_int_equal(run_trim(scene, &trim), 8 * GRANULE);
     assert_int_equal(heap->free_bytes, 4 * GRANULE);
 }
 
@@ -104,10 +104,10 @@ POLICY_TEST(unfinished_chunks_stay_unless_any_may_go)
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, heap, block);
     (void)extent(scene, &scene->other->large, 30, 2, 2);
-    struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_FINISHED };
-    assert_int_equal(run_trim(scene, &target), 2 * GRANULE);
-    target.when = IDLE_ANY;
-    assert_int_equal(run_trim(scene, &target), 4 * GRANULE);
+    struct trim_request trim = { .bytes = UINT64_MAX, .when = IDLE_FINISHED };
+    assert_int_equal(run_trim(scene, &trim), 2 * GRANULE);
+    trim.when = IDLE_ANY;
+    assert_int_equal(run_trim(scene, &trim), 4 * GRANULE);
     uint64_t released = 0;
     assert_ok(vmm__limbo_drain(&scene->cache->vm, &released));
     assert_int_equal(released, 2 * GRANULE);
@@ -136,10 +136,10 @@ POLICY_TEST(trim_survives_without_host_memory)
         block = block_make_live(heap, block, 512)->next;
     (void)vmm__host_fail_at(1);
     assert_int_equal(
-        run_trim(scene, &(struct trim_target){ .bytes = UINT64_MAX, .when = IDLE_ANY }), 0);
+        run_trim(scene, &(struct trim_request){ .bytes = UINT64_MAX, .when = IDLE_ANY }), 0);
     (void)vmm__host_fail_at(0);
     assert_int_equal(
-        run_trim(scene, &(struct trim_target){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
+        run_trim(scene, &(struct trim_request){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
         6 * GRANULE);
 }
 

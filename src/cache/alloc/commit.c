@@ -225,7 +225,7 @@ static vmm_status decommit_locked(struct vmm_cache *cache, struct part *part)
     if (vmm__lane_is_retained(lane))
         return part_refuse(part, "its pool is retained");
     if (block->is_pinned)
-        return part_refuse(part, "it is pinned");
+        return part_refuse(part, "it is under vmm_pin()");
     status = vmm__reserved_waits_make(cache, block, part->first, part->end - part->first);
     if (status != VMM_OK)
         return status;

@@ -11,20 +11,21 @@
 #include "cache/reuse/gather.h"
 #include "cache/reuse/transfer.h"
 
-static bool gather(struct vmm_cache *cache, const struct demand *demand)
+static bool idle_gather(struct vmm_cache *cache, const struct demand *demand)
 {
     uint64_t granules = vmm__target_chunk_granules(cache, demand->heap, 0);
     return vmm__gather(cache, demand, granules << cache->vm.arena.granule_shift);
 }
 
-/* In this order: new memory within the footprint target, all idle memory of streams whose work has finished, idle
+/* The lane may have what it needs after the poll, a gathering (while streams take turns: reuse/gather.h), or the split
+ * of a chunk. Then: new memory within the footprint target, all idle memory of streams whose work has finished, idle
  * memory of others where it lies, a view, and new memory beyond the target. */
 static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
 {
     const struct demand *demand = &request->demand;
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
     if (vmm__lane_should_gather(request->lane, request->bytes))
-        (void)gather(cache, demand);
+        (void)idle_gather(cache, demand);
     vmm_status status = vmm__lane_take_locked(request->lane, request->bytes, out);
     if (status == VMM__NO_FIT && vmm__split(cache, demand->heap, demand->bytes))
         status = vmm__lane_take_locked(request->lane, request->bytes, out);
@@ -32,7 +33,7 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
         return status;
     if (request->from == GROW_TARGET)
         status = vmm__grow(cache, demand, GROW_WITHIN);
-    if (status == VMM__NO_FIT && gather(cache, demand)) {
+    if (status == VMM__NO_FIT && idle_gather(cache, demand)) {
         status = vmm__lane_take_locked(request->lane, request->bytes, out);
         if (status != VMM__NO_FIT)
             return status;
@@ -111,16 +112,29 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
                                      : refill_cached(cache, request, out);
 }
 
+/* An attempt that fails drains limbo. If that released more than the attempt created, there is room now, which no step
+ * of reclaim would notice. Only a holder of the grow lock changes the reserved bytes. */
+static vmm_status refill_attempt(struct vmm_cache *cache, const struct request *request, void **out)
+{
+    uint64_t reserved_bytes;
+    vmm_status status;
+    do {
+        reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
+        status = refill_once(cache, request, out);
+    } while (vmm__is_oom(status) && vmm__stat_now(&cache->vm.reserved_bytes) < reserved_bytes);
+    return status;
+}
+
 /* Reclaim also helps when addresses run out, because idle memory and its places in views occupy them. */
 static vmm_status refill_locked(struct vmm_cache *cache, struct request *request, void **out)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     VMM_ASSERT_HELD(&request->lane->lock);
-    vmm_status status = refill_once(cache, request, out);
+    vmm_status status = refill_attempt(cache, request, out);
     if (!vmm__is_oom(status))
         return status;
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
-    request->demand.is_sparing = false;
+    request->demand.passes_busy_lanes = false;
     struct reclaim reclaim = { .step = 0 };
     while (vmm__is_oom(status)) {
         vmm_status step_status = vmm__reclaim_next(cache, request, &reclaim);
@@ -132,7 +146,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
             *out = request->borrowed;
             return VMM_OK;
         }
-        status = refill_once(cache, request, out);
+        status = refill_attempt(cache, request, out);
     }
     if (!vmm__is_oom(status))
         return status;
@@ -152,7 +166,7 @@ static vmm_status arena_exceeded(struct vmm_cache *cache, uint64_t bytes)
     return status;
 }
 
-static vmm_status refill(struct vmm_cache *cache, struct request request, void **out)
+static vmm_status request_refill(struct vmm_cache *cache, struct request request, void **out)
 {
     struct lane *lane = request.lane;
     uint64_t bytes = request.bytes;
@@ -169,11 +183,11 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     vmm__cache_lane_activate(cache, lane);
     vmm__fair_lock(&cache->grow_lock);
     if (vmm__trim_may_have_expired(cache))
-        (void)vmm__trim_expired_locked(
-            cache); /* what cannot be released now is tried again later */
+        (void)vmm__trim_expired_locked(cache); /* a later call retries */
     cache->refills++;
     demand->kept_bytes = vmm__pools_kept_bytes(cache);
-    demand->is_sparing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
+    demand->passes_busy_lanes =
+        atomic_load_explicit(&cache->is_multithreaded, memory_order_relaxed);
     vmm__lane_lock(lane);
     lane->refills++;
     vmm_status status = refill_locked(cache, &request, out);
@@ -186,7 +200,7 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     if (!vmm__lane_has_memory(lane)) /* the request has failed, or another lane serves it */
         vmm__heap_drained_push(&lane->large);
     vmm__cache_lanes_vacate(cache);
-    vmm__cache_lanes_turn(cache);
+    vmm__cache_lanes_rotate(cache);
     if (status == VMM_OK && request.growth == NULL) /* another pool, with a source, may lend it */
         *out = vmm__source_outer(cache, *out);
     status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
@@ -206,7 +220,7 @@ vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t byte
         .bytes = bytes,
         .from = GROW_TARGET,
     };
-    return refill(cache, request, out);
+    return request_refill(cache, request, out);
 }
 
 vmm_status vmm__refill_unborrowed(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
@@ -215,18 +229,18 @@ vmm_status vmm__refill_unborrowed(struct vmm_cache *cache, struct lane *lane, ui
     struct request request = {
         .lane = lane, .bytes = bytes, .from = GROW_TARGET, .is_unborrowed = true
     };
-    return refill(cache, request, out);
+    return request_refill(cache, request, out);
 }
 
 vmm_status vmm__refill_alone(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
 {
     struct request request = { .lane = lane, .bytes = bytes, .is_alone = true };
-    return refill(cache, request, out);
+    return request_refill(cache, request, out);
 }
 
 vmm_status vmm__refill_growth(struct vmm_cache *cache, struct lane *lane,
                               const struct growth *growth, void **out)
 {
     struct request request = { .lane = lane, .bytes = growth->bytes, .growth = growth };
-    return refill(cache, request, out);
+    return request_refill(cache, request, out);
 }

@@ -106,8 +106,6 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
         vmm__fill(cache, resize->heap, resize->block_bytes, granule, bytes >> arena->granule_shift);
     if (status == VMM_OK && end == *resize->heap->home_end)
         *resize->heap->home_end = end + bytes;
-    if (status != VMM_OK)
-        (void)vmm__limbo_drain(&cache->vm, NULL);
     return status;
 }
 

@@ -141,12 +141,12 @@ static vmm_status device_settle(struct compaction *compaction, struct lane *held
         (void)vmm__lane_poll_locked(lane, UINT32_MAX);
         vmm__lane_unlock_beside(lane, held);
     }
-    struct trim_target target = { .bytes = compaction->wanted_bytes,
-                                  .when = IDLE_FINISHED,
-                                  .held = held,
-                                  .pool = compaction->pool,
-                                  .taker = held == NULL ? NULL : held->pool };
-    (void)vmm__trim_idle(cache, &target);
+    struct trim_request trim = { .bytes = compaction->wanted_bytes,
+                                 .when = IDLE_FINISHED,
+                                 .held = held,
+                                 .pool = compaction->pool,
+                                 .taker = held == NULL ? NULL : held->pool };
+    (void)vmm__trim_idle(cache, &trim);
     (void)vmm__limbo_drain(&cache->vm, NULL);
     return VMM_OK;
 }

@@ -1,9 +1,10 @@
 /* Creates new memory: see fill.h. */
 #include "cache/grow/fill.h"
+#include "base/error.h"
 #include "cache/grow/target.h"
 
-vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes, uint64_t granule,
-                     uint64_t count)
+static vmm_status chunks_create(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                                uint64_t granule, uint64_t count)
 {
     struct vm *vm = &cache->vm;
     const struct lane *lane = heap->lane;
@@ -20,5 +21,18 @@ vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                                   vmm__timeline_now(&heap->lane->timeline));
     if (status != VMM_OK)
         vmm__vm_discard(vm, granule, count, NULL, 0);
+    return status;
+}
+
+vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes, uint64_t granule,
+                     uint64_t count)
+{
+    vmm_status status = chunks_create(cache, heap, bytes, granule, count);
+    struct error_line line;
+    if (status == VMM_OK)
+        return VMM_OK;
+    vmm__error_save(&line);
+    (void)vmm__limbo_drain(&cache->vm, NULL); /* releases what was created before the failure */
+    vmm__error_restore(&line);
     return status;
 }

@@ -36,14 +36,7 @@ static vmm_status placement_grow(struct vmm_cache *cache, struct heap *heap, uin
                                  const struct placement *placement, bool is_at_home)
 {
     const struct arena *arena = &cache->vm.arena;
-    uint64_t reserved_bytes;
-    vmm_status status;
-    do { /* The drain releases what was mapped before a failure. If it releases more, there is room now. */
-        reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
-        status = vmm__fill(cache, heap, bytes, placement->granule, placement->count);
-        if (status != VMM_OK)
-            (void)vmm__limbo_drain(&cache->vm, NULL);
-    } while (vmm__is_oom(status) && vmm__stat_now(&cache->vm.reserved_bytes) < reserved_bytes);
+    vmm_status status = vmm__fill(cache, heap, bytes, placement->granule, placement->count);
     if (status != VMM_OK)
         return status;
     if (is_at_home)

@@ -31,23 +31,42 @@ static void segment_return(const struct vmm_cache *cache, struct sourced_segment
     vmm__callback_end(&callback);
 }
 
-uint64_t vmm__source_return(struct vmm_cache *cache, const struct pool *pool)
+/* Takes a segment whose work has finished out of limbo; NULL: there is none, or another thread has the lock and the
+ * caller does not wait. */
+static struct sourced_segment *ready_take(struct vmm_cache *cache, bool waits)
+{
+    if (!vmm__source_has_ready(cache))
+        return NULL;
+    if (waits)
+        vmm__fair_lock(&cache->grow_lock);
+    else if (!vmm__fair_try_lock(&cache->grow_lock))
+        return NULL;
+    struct sourced_segment *segment = vmm__limbo_take_segment(&cache->vm);
+    vmm__fair_unlock(&cache->grow_lock);
+    return segment;
+}
+
+static uint64_t ready_return(struct vmm_cache *cache, const struct pool *pool, bool waits)
 {
     uint64_t bytes = 0;
-    struct sourced_segment *segment = NULL;
-    do {
-        if (!vmm__source_has_ready(cache))
-            return bytes;
-        vmm__fair_lock(&cache->grow_lock);
-        segment = vmm__limbo_take_segment(&cache->vm);
-        bool counts = segment != NULL && (pool == NULL || segment->account == &pool->account);
-        vmm__fair_unlock(&cache->grow_lock);
-        if (segment == NULL)
-            return bytes;
+    struct sourced_segment *segment;
+    while ((segment = ready_take(cache, waits)) != NULL) {
+        bool counts = pool == NULL || segment->account == &pool->account;
         bytes += counts ? segment->bytes : 0;
         segment_return(cache, segment);
         vmm__sourced_free(segment);
-    } while (true);
+    }
+    return bytes;
+}
+
+uint64_t vmm__source_return(struct vmm_cache *cache, const struct pool *pool)
+{
+    return ready_return(cache, pool, true);
+}
+
+void vmm__source_poll(struct vmm_cache *cache)
+{
+    (void)ready_return(cache, NULL, false);
 }
 
 void vmm__source_return_locked(struct vmm_cache *cache, struct lane *held)

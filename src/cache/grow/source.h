@@ -39,7 +39,10 @@ static inline bool vmm__source_has_ready(const struct vmm_cache *cache)
  * NULL: of all. The caller holds no lock. */
 uint64_t vmm__source_return(struct vmm_cache *cache, const struct pool *pool);
 
-/* The same for a caller that holds the grow lock and the lock of a lane. */
+/* Gives back those of all pools, as long as no other thread has the grow lock: a later call continues. */
+void vmm__source_poll(struct vmm_cache *cache);
+
+/* Gives back those of all pools for a caller that holds the grow lock and the lock of a lane. */
 void vmm__source_return_locked(struct vmm_cache *cache, struct lane *held);
 
 /* Gives all segments back after the end of the memory. */

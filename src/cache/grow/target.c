@@ -27,7 +27,7 @@ enum { FLOOR_BYTES = 16 << 20, FLOOR_SHARE = 50 };
  * run in 1.007 to 1.011 of their peak of live memory. */
 #define LIMIT_FULL_BYTES (UINT64_C(8) << 30)
 
-static uint64_t root(uint64_t value)
+static uint64_t square_root(uint64_t value)
 {
     uint64_t low = 0;
     uint64_t high = UINT64_C(1) << 32;
@@ -104,7 +104,7 @@ static uint64_t pinned_shrink(const struct vmm_cache *cache, const struct heap *
     uint64_t slack = slack_bytes(cache, peak_bytes(cache, block_bytes));
     if (pinned <= slack)
         return bytes;
-    return bytes / SHRINK_STEPS * root(SHRINK_STEPS * SHRINK_STEPS * slack / pinned);
+    return bytes / SHRINK_STEPS * square_root(SHRINK_STEPS * SHRINK_STEPS * slack / pinned);
 }
 
 static uint64_t share_bytes(const struct vmm_cache *cache, const struct heap *heap,
@@ -112,7 +112,7 @@ static uint64_t share_bytes(const struct vmm_cache *cache, const struct heap *he
 {
     uint64_t permille = vmm__min(cache->footprint_permille, CHUNK_PERMILLE_MOST);
     uint64_t reserved = vmm__stat_now(&cache->vm.reserved_bytes);
-    uint64_t bytes = root(reserved << 20) * permille / CHUNK_DIVISOR;
+    uint64_t bytes = square_root(reserved << 20) * permille / CHUNK_DIVISOR;
     bytes = pinned_shrink(cache, heap, block_bytes, bytes);
     return vmm__min(bytes, limit_share_bytes(cache));
 }

@@ -15,13 +15,13 @@ struct place {
     uint64_t bytes; /* as the program asked for */
 };
 
-static vmm_status refuse(const struct place *place, const char *why)
+static vmm_status place_refuse(const struct place *place, const char *why)
 {
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_pool_place: %llu bytes at 0x%llx: %s",
                       (unsigned long long)place->bytes, (unsigned long long)place->address, why);
 }
 
-static vmm_status refuse_other(const struct place *place, const char *what, const char *name)
+static vmm_status place_refuse_other(const struct place *place, const char *what, const char *name)
 {
     return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                       "vmm_pool_place: %llu bytes at 0x%llx: the address belongs to %s %s",
@@ -30,18 +30,18 @@ static vmm_status refuse_other(const struct place *place, const char *what, cons
 }
 
 /* Says what is in the way. */
-static vmm_status refuse_taken(const struct place *place)
+static vmm_status place_refuse_taken(const struct place *place)
 {
     struct block_ref ref;
     if (!vmm__block_ref_around(place->heap, place->inner, &ref))
-        return refuse(place, "not all of them are free and mapped");
+        return place_refuse(place, "not all of them are free and mapped");
     const struct block *user = ref.block->state == BLOCK_OCCUPIED ? ref.block->user : ref.block;
     bool is_taken =
         ref.slab == NULL ? user->state != BLOCK_FREE : (ref.slab->free_bits >> ref.object & 1) == 0;
     if (!is_taken)
-        return refuse(place, "not all of them are free and mapped");
+        return place_refuse(place, "not all of them are free and mapped");
     if (user == ref.block && !vmm__block_ref_is_live(&ref))
-        return refuse(place, "other streams still use a freed block there");
+        return place_refuse(place, "other streams still use a freed block there");
     uint64_t address = user == ref.block ? vmm__block_ref_address(&ref) : user->address;
     return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                       "vmm_pool_place: %llu bytes at 0x%llx: the block at 0x%llx is in the way",
@@ -59,18 +59,18 @@ static vmm_status heap_find(struct vmm_cache *cache, struct place *place)
     if (place->heap != NULL && place->heap->lane->has_source && place->inner == place->address)
         place->heap = NULL; /* it is no address of the program */
     if (place->heap == NULL)
-        return refuse(place, "the cache has no free memory there");
+        return place_refuse(place, "the cache has no free memory there");
     const struct lane *lane = place->heap->lane;
     if (lane->pool != place->lane->pool)
-        return refuse_other(place, "pool", lane->pool->name);
+        return place_refuse_other(place, "pool", lane->pool->name);
     (void)snprintf(stream, sizeof stream, "%p", (void *)lane->stream);
     if (lane != place->lane)
-        return refuse_other(place, "stream", stream);
+        return place_refuse_other(place, "stream", stream);
     bool is_small =
         place->bytes <= LANE_SMALL_LARGEST_BYTES && !cache->no_caching && !lane->has_own_chunks;
     if (place->heap->is_small != is_small)
-        return refuse(place, is_small ? "the memory there is for blocks above 1 MiB"
-                                      : "the memory there is for blocks of up to 1 MiB");
+        return place_refuse(place, is_small ? "the memory there is for blocks above 1 MiB"
+                                            : "the memory there is for blocks of up to 1 MiB");
     return VMM_OK;
 }
 
@@ -103,7 +103,7 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
     if (status != VMM_OK)
         return status;
     if (place->bytes > cache->vm.arena.limit_bytes) /* also where block_bytes would overflow */
-        return refuse_taken(place);
+        return place_refuse_taken(place);
     uint64_t block_bytes = block_bytes_choose(cache, place);
     status = vmm__lane_place_locked(lane, place->heap, place->inner, place->bytes, block_bytes);
     if (status == VMM__NO_FIT) {
@@ -111,8 +111,8 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
         status = vmm__lane_place_locked(lane, place->heap, place->inner, place->bytes, block_bytes);
     }
     if (status == VMM__NOT_FOUND)
-        return refuse(place, "no block of this size begins there");
-    return status == VMM__NO_FIT ? refuse_taken(place) : status;
+        return place_refuse(place, "no block of this size begins there");
+    return status == VMM__NO_FIT ? place_refuse_taken(place) : status;
 }
 
 vmm_status vmm__place(struct pool *pool, uint64_t address, uint64_t bytes, vmm_stream stream)
@@ -126,7 +126,7 @@ vmm_status vmm__place(struct pool *pool, uint64_t address, uint64_t bytes, vmm_s
     vmm__fair_lock(&cache->grow_lock);
     status = vmm__capture_query(cache);
     if (status == VMM__PENDING)
-        status = refuse(&place, "a capture is under way");
+        status = place_refuse(&place, "a capture is under way");
     if (status == VMM_OK) {
         vmm__lane_lock(place.lane);
         status = place_locked(cache, &place);

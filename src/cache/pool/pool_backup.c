@@ -26,6 +26,21 @@ static bool is_live(const struct pool *pool, uint64_t address)
     return lives;
 }
 
+/* Whether a wake restores an entry. After a sleep that failed halfway, memory that was not released keeps its contents,
+ * which the backup may not have. */
+static bool has_slept(const struct vm *vm, const struct backup_entry *entry)
+{
+    uint64_t at = vmm__arena_granule(&vm->arena, entry->address);
+    uint64_t end = vmm__arena_granule(&vm->arena, entry->address + entry->bytes - 1);
+    bool is_whole = true;
+    while (at <= end && is_whole) {
+        const struct chunk *chunk = vmm__vm_chunk(vm, at);
+        is_whole = chunk->has_slept;
+        at = vmm__chunk_mapping(vm, chunk, at) + chunk->granules;
+    }
+    return is_whole;
+}
+
 static vmm_status find_locked(struct pool *pool, uint64_t address, void **host)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);
@@ -34,7 +49,7 @@ static vmm_status find_locked(struct pool *pool, uint64_t address, void **host)
                           pool->name);
     const struct backup_entry *entry =
         pool->backup == NULL ? NULL : vmm__backup_find(pool->backup, address);
-    if (entry == NULL || !is_live(pool, address))
+    if (entry == NULL || !is_live(pool, address) || !has_slept(&pool->cache->vm, entry))
         return VMM__NOT_FOUND;
     *host = pool->backup->memory + entry->offset + (address - entry->address);
     return VMM_OK;
@@ -97,7 +112,7 @@ vmm_status vmm__pool_backup_drop(struct pool *pool)
 }
 
 /* The line of an earlier failure stays. */
-static void backup_end(struct vmm_cache *cache, struct backup *backup)
+static void drop_quietly(struct vmm_cache *cache, struct backup *backup)
 {
     struct error_line line;
     vmm__error_save(&line);
@@ -105,17 +120,25 @@ static void backup_end(struct vmm_cache *cache, struct backup *backup)
     vmm__error_restore(&line);
 }
 
-void vmm__pool_backup_end(struct pool *pool)
+struct backup *vmm__pool_backup_leave(struct pool *pool)
 {
     struct backup *backup = pool->backup;
     pool->backup = NULL;
+    return backup;
+}
+
+void vmm__pool_backup_end(struct vmm_cache *cache, struct backup *backup)
+{
     if (backup == NULL)
         return;
-    backup_end(pool->cache, backup);
-    if (backup->memory == NULL)
+    drop_quietly(cache, backup);
+    if (backup->memory == NULL) {
         vmm__host_free(backup, sizeof *backup);
-    else
-        backup_keep(pool->cache, backup);
+        return;
+    }
+    vmm__fair_lock(&cache->grow_lock);
+    backup_keep(cache, backup);
+    vmm__fair_unlock(&cache->grow_lock);
 }
 
 void vmm__pool_backups_fini(struct vmm_cache *cache)
@@ -123,7 +146,7 @@ void vmm__pool_backups_fini(struct vmm_cache *cache)
     while (cache->kept_backups != NULL) {
         struct backup *backup = cache->kept_backups;
         cache->kept_backups = backup->next;
-        backup_end(cache, backup);
+        drop_quietly(cache, backup);
         if (backup->memory != NULL) /* still pinned: the address must not be used again */
             vmm__host_table_abandon(backup->bytes);
         vmm__host_free(backup, sizeof *backup);

@@ -13,9 +13,12 @@
 vmm_status vmm__pool_backup_find(struct pool *pool, uint64_t address, void **host);
 vmm_status vmm__pool_backup_drop(struct pool *pool);
 
-/* Gives the backup of a pool back, at the end of the pool; takes no lock. The cache keeps it if the driver refuses to
- * unpin it: vmm__pool_backups_fini() tries again at the end of the cache. */
-void vmm__pool_backup_end(struct pool *pool);
+/* Takes the backup from a pool that ends; NULL: it has none. The caller holds the grow lock, or ends the cache. */
+struct backup *vmm__pool_backup_leave(struct pool *pool);
+
+/* Gives such a backup back; NULL: does nothing. The cache keeps it if the driver refuses to unpin it:
+ * vmm__pool_backups_fini() tries again at the end of the cache. */
+void vmm__pool_backup_end(struct vmm_cache *cache, struct backup *backup);
 void vmm__pool_backups_fini(struct vmm_cache *cache);
 
 /* Bytes of all backups. The caller holds the grow lock. */

@@ -29,22 +29,23 @@ struct pool_sleep {
     const vmm_sleep_options *options;
     struct chunk_list chunks;
     struct chunk_copy copy;
-    bool sleeps;         /* what becomes of the pool when the request ends */
+    bool ends_asleep;    /* what becomes of the pool when the request ends */
     bool has_contents;   /* they are saved, loaded or cleared */
     bool has_unfinished; /* copies may still run, because the driver failed to wait */
 };
 
-/* Puts a pool to sleep. On failure wakes what sleeps already; `sleeps` is set if that fails, too. */
-vmm_status vmm__pool_sleep(struct pool_sleep *work);
+/* Puts a pool to sleep. On failure wakes what sleeps already; `ends_asleep` is set if that fails, too. */
+vmm_status vmm__pool_sleep(struct pool_sleep *job);
 
 /* Wakes a pool. On failure a part of it may be awake. */
-vmm_status vmm__pool_wake(struct pool_sleep *work);
+vmm_status vmm__pool_wake(struct pool_sleep *job);
 
-/* Ends the wake of a pool: tells the program of the mappings, or, if `sleeps` is set, puts what woke back to sleep. */
-void vmm__pool_wake_end(struct pool_sleep *work);
+/* Ends the wake of a pool: reports the mappings to the program, or, if `ends_asleep` is set, puts what woke back to
+ * sleep. */
+void vmm__pool_wake_end(struct pool_sleep *job);
 
 /* Frees the list of chunks. */
-void vmm__pool_sleep_free(struct pool_sleep *work);
+void vmm__pool_sleep_free(struct pool_sleep *job);
 
 /* Releases the chunks of a pool that sleeps and has no live blocks. The caller holds the grow lock. ERR_HOST_OOM,
  * ERR_INVALID_ARGUMENT (freed blocks wait for streams). */

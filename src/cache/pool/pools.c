@@ -48,7 +48,6 @@ void vmm__pools_close(struct vmm_cache *cache)
 
 static void pool_free(struct pool *pool)
 {
-    vmm__pool_backup_end(pool);
     vmm__lane_table_fini(&pool->table);
     vmm__host_free(pool, sizeof *pool);
 }
@@ -58,9 +57,10 @@ void vmm__pools_fini(struct vmm_cache *cache)
     while (cache->pools.first != NULL) {
         struct pool *pool = cache->pools.first;
         cache->pools.first = pool->next;
+        vmm__pool_backup_end(cache, vmm__pool_backup_leave(pool));
         pool_free(pool);
     }
-    vmm__pool_backup_end(&cache->pool);
+    vmm__pool_backup_end(cache, vmm__pool_backup_leave(&cache->pool));
     vmm__pool_backups_fini(cache);
     vmm__lane_table_fini(&cache->pool.table);
     vmm__mutex_fini(&cache->pools.list_lock);
@@ -234,7 +234,7 @@ static struct lane *spare_find(const struct pool *pool, vmm_stream stream)
     while (lane != NULL && !is_spare(lane, pool, stream))
         lane = vmm__lanes_pooled_next(lane);
     for (int probe = 0; lane == NULL && probe < SPARE_PROBES; probe++) {
-        struct lane *spare = vmm__lane_list_turn(&lanes->vacant_pooled);
+        struct lane *spare = vmm__lane_list_rotate(&lanes->vacant_pooled);
         if (spare != NULL && is_spare(spare, pool, stream))
             lane = spare;
     }
@@ -465,7 +465,7 @@ static vmm_status destroy_check(struct pool *pool, bool adopts)
     return VMM_OK;
 }
 
-static vmm_status destroy_locked(struct pool *pool, bool adopts)
+static vmm_status destroy_locked(struct pool *pool, bool adopts, struct backup **backup)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);
     vmm_status status = destroy_check(pool, adopts);
@@ -484,6 +484,7 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts)
     pool->handle = NULL;
     pool->uses = 0;
     pool->account.least_bytes = 0;
+    *backup = vmm__pool_backup_leave(pool);
     if (must_wait)
         return pool_leave(pool);
     pool_end(pool);
@@ -518,9 +519,11 @@ vmm_status vmm__pool_unretain(struct pool *pool)
 vmm_status vmm__pool_destroy(struct pool *pool, bool adopts)
 {
     struct vmm_cache *cache = pool->cache;
+    struct backup *backup = NULL;
     vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = destroy_locked(pool, adopts);
+    vmm_status status = destroy_locked(pool, adopts, &backup);
     vmm__fair_unlock(&cache->grow_lock);
+    vmm__pool_backup_end(cache, backup); /* without the lock, because that takes long */
     return status;
 }
 

@@ -115,12 +115,12 @@ void vmm__sleep_cancel(const struct sleep_request *request)
     vmm__fair_unlock(&request->cache->grow_lock);
 }
 
-static struct pool_sleep work_of(const struct sleep_request *request, uint64_t number)
+static struct pool_sleep job_of(const struct sleep_request *request, uint64_t number)
 {
     return (struct pool_sleep){ .cache = request->cache,
                                 .options = &request->options,
                                 .pool = request->pools[number],
-                                .sleeps = request->is_wake,
+                                .ends_asleep = request->is_wake,
                                 .copy = { .cache = request->cache } };
 }
 
@@ -137,66 +137,66 @@ static vmm_status work_wait(const struct sleep_request *request)
 }
 
 /* Pools that slept before a later one failed wake again. */
-static void sleep_undo(struct pool_sleep *works, uint64_t count)
+static void sleep_undo(struct pool_sleep *jobs, uint64_t count)
 {
     struct error_line line;
     vmm__error_save(&line);
     for (uint64_t i = 0; i < count; i++) {
-        if (!works[i].sleeps)
+        if (!jobs[i].ends_asleep)
             continue;
-        works[i].sleeps = vmm__pool_wake(&works[i]) != VMM_OK;
-        vmm__pool_wake_end(&works[i]);
+        jobs[i].ends_asleep = vmm__pool_wake(&jobs[i]) != VMM_OK;
+        vmm__pool_wake_end(&jobs[i]);
     }
     vmm__error_restore(&line);
 }
 
-static vmm_status sleep_run(const struct sleep_request *request, struct pool_sleep *works)
+static vmm_status sleep_run(const struct sleep_request *request, struct pool_sleep *jobs)
 {
     vmm_status status = work_wait(request);
     uint64_t tried = 0;
     for (; tried < request->count && status == VMM_OK; tried++)
-        status = vmm__pool_sleep(&works[tried]);
+        status = vmm__pool_sleep(&jobs[tried]);
     if (status != VMM_OK)
-        sleep_undo(works, tried);
+        sleep_undo(jobs, tried);
     return status;
 }
 
-static vmm_status wake_run(const struct sleep_request *request, struct pool_sleep *works)
+static vmm_status wake_run(const struct sleep_request *request, struct pool_sleep *jobs)
 {
     vmm_status status = work_wait(request);
     for (uint64_t i = 0; i < request->count && status == VMM_OK; i++)
-        status = vmm__pool_wake(&works[i]);
+        status = vmm__pool_wake(&jobs[i]);
     for (uint64_t i = 0; i < request->count; i++) {
-        works[i].sleeps = status != VMM_OK;
-        vmm__pool_wake_end(&works[i]);
+        jobs[i].ends_asleep = status != VMM_OK;
+        vmm__pool_wake_end(&jobs[i]);
     }
     return status;
 }
 
 /* Once its phase is set, other calls may use or destroy a pool. */
-static void request_end(const struct sleep_request *request, struct pool_sleep *works)
+static void request_end(const struct sleep_request *request, struct pool_sleep *jobs)
 {
     vmm__fair_lock(&request->cache->grow_lock);
     for (uint64_t i = 0; i < request->count; i++) {
-        phase_set_locked(request->pools[i], works[i].sleeps ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
-        vmm__pool_sleep_free(&works[i]);
+        phase_set_locked(request->pools[i], jobs[i].ends_asleep ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
+        vmm__pool_sleep_free(&jobs[i]);
     }
     vmm__fair_unlock(&request->cache->grow_lock);
 }
 
 vmm_status vmm__sleep_run(const struct sleep_request *request)
 {
-    struct pool_sleep *works = vmm__host_alloc(request->count + 1, sizeof *works);
-    if (works == NULL) {
+    struct pool_sleep *jobs = vmm__host_alloc(request->count + 1, sizeof *jobs);
+    if (jobs == NULL) {
         vmm__sleep_cancel(request);
         return vmm__error(VMM_ERR_HOST_OOM, "sleep: no host memory for the work on %llu pools",
                           (unsigned long long)request->count);
     }
     for (uint64_t i = 0; i < request->count; i++)
-        works[i] = work_of(request, i);
-    vmm_status status = request->is_wake ? wake_run(request, works) : sleep_run(request, works);
-    request_end(request, works);
-    vmm__host_free(works, (request->count + 1) * sizeof *works);
+        jobs[i] = job_of(request, i);
+    vmm_status status = request->is_wake ? wake_run(request, jobs) : sleep_run(request, jobs);
+    request_end(request, jobs);
+    vmm__host_free(jobs, (request->count + 1) * sizeof *jobs);
     return status;
 }
 

@@ -49,6 +49,7 @@ static struct ticket *ticket_make(const struct sleep_request *request)
         return NULL;
     ticket->request = *request;
     ticket->capacity = request->count + 1;
+    ticket->is_awaited = false;
     ticket->request.pools = vmm__host_alloc(ticket->capacity, sizeof *ticket->request.pools);
     atomic_store_explicit(&ticket->is_done, false, memory_order_relaxed);
     if (ticket->request.pools == NULL) {
@@ -77,6 +78,7 @@ static void list_enter(struct vmm_cache *cache, struct ticket *ticket)
     vmm__fair_unlock(&cache->grow_lock);
 }
 
+/* From now on nothing finds the ticket. */
 static void list_leave(struct vmm_cache *cache, const struct ticket *ticket)
 {
     vmm__fair_lock(&cache->grow_lock);
@@ -84,6 +86,7 @@ static void list_leave(struct vmm_cache *cache, const struct ticket *ticket)
     while (*link != ticket)
         link = &(*link)->next;
     *link = ticket->next;
+    (void)vmm__handle_close(ticket->handle);
     vmm__fair_unlock(&cache->grow_lock);
 }
 
@@ -103,7 +106,6 @@ vmm_status vmm__ticket_open(const struct sleep_request *request, vmm_ticket **ou
         return VMM_OK;
     }
     list_leave(request->cache, ticket);
-    (void)vmm__handle_close(ticket->handle);
     record_give(ticket);
     return vmm__error(VMM_ERR_HOST_OOM, "sleep: could not start a thread");
 }
@@ -111,6 +113,17 @@ vmm_status vmm__ticket_open(const struct sleep_request *request, vmm_ticket **ou
 bool vmm__ticket_is_run_here(const struct ticket *ticket)
 {
     return current == ticket;
+}
+
+bool vmm__ticket_claim(struct ticket *ticket, const vmm_ticket *handle)
+{
+    struct vmm_cache *cache = ticket->cache;
+    vmm__fair_lock(&cache->grow_lock);
+    bool is_mine = vmm__handle_find(HANDLE_TICKET, handle) == ticket && !ticket->is_awaited;
+    if (is_mine)
+        ticket->is_awaited = true;
+    vmm__fair_unlock(&cache->grow_lock);
+    return is_mine;
 }
 
 vmm_status vmm__ticket_end(struct ticket *ticket)
@@ -137,10 +150,8 @@ void vmm__tickets_end(struct vmm_cache *cache)
 {
     struct error_line line;
     vmm__error_save(&line);
-    while (cache->tickets != NULL) {
-        (void)vmm__handle_close(cache->tickets->handle);
+    while (cache->tickets != NULL)
         (void)vmm__ticket_end(cache->tickets);
-    }
     records_free(cache);
     vmm__error_restore(&line);
 }

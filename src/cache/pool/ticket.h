@@ -2,7 +2,7 @@
  * Tickets: sleeps and wakes that a thread of the library carries out. See vmm_ticket.
  *
  * Owns: the thread of each ticket. Invariants:
- *  1. a ticket is in the list of its cache until a thread waits for it, or the cache ends;
+ *  1. a ticket is in the list of its cache, and its handle is open, until a thread has waited for it or the cache ends;
  *  2. the record of a ticket that has ended serves later ones, and is freed with its cache: a thread that polls may
  *     read it while another one ends the ticket.
  * May be called by: api. Locks: the grow lock guards the lists.
@@ -21,6 +21,7 @@ struct ticket {
     vmm_ticket *handle;
     struct sleep_request request; /* with a copy of the pools */
     uint64_t capacity;            /* of that copy */
+    bool is_awaited;              /* a thread waits for it; guarded by the grow lock */
     pthread_t thread;
     _Atomic bool is_done;
     vmm_status status; /* once it is done */
@@ -30,7 +31,11 @@ struct ticket {
 /* Carries out a request that has begun, on a thread of its own. ERR_HOST_OOM: the request has not been carried out. */
 vmm_status vmm__ticket_open(const struct sleep_request *request, vmm_ticket **out);
 
-/* Waits for a ticket whose handle the caller has closed, and ends it. Returns what the work returned. */
+/* Makes the calling thread the one that waits for the ticket of a handle. False if another thread waits, or the ticket
+ * has ended, so that its record may serve another one. Takes the grow lock. */
+bool vmm__ticket_claim(struct ticket *ticket, const vmm_ticket *handle);
+
+/* Waits for a ticket, and ends it: the caller has claimed it, or ends the cache. Returns what the work returned. */
 vmm_status vmm__ticket_end(struct ticket *ticket);
 
 /* Whether the calling thread carries out the request of this ticket. */

@@ -67,17 +67,17 @@ static uint64_t idle_discard(struct vmm_cache *cache, const struct request *requ
                              enum idle_when when)
 {
     struct need need = need_of(cache, request);
-    struct trim_target target = { .when = when,
-                                  .held = request->lane,
-                                  .bytes = need.bytes,
-                                  .pool = need.pool,
-                                  .taker = request->lane->pool,
-                                  .keep = need.beside };
-    uint64_t put_bytes = vmm__trim_idle(cache, &target);
-    if (put_bytes < target.bytes && need.beside != NULL) {
-        target.bytes -= put_bytes;
-        target.keep = NULL;
-        put_bytes += vmm__trim_idle(cache, &target);
+    struct trim_request trim = { .when = when,
+                                 .held = request->lane,
+                                 .bytes = need.bytes,
+                                 .pool = need.pool,
+                                 .taker = request->lane->pool,
+                                 .keep = need.beside };
+    uint64_t put_bytes = vmm__trim_idle(cache, &trim);
+    if (put_bytes < trim.bytes && need.beside != NULL) {
+        trim.bytes -= put_bytes;
+        trim.keep = NULL;
+        put_bytes += vmm__trim_idle(cache, &trim);
     }
     return put_bytes;
 }
@@ -94,7 +94,7 @@ static vmm_status step_view(struct vmm_cache *cache, struct request *request)
 {
     (void)cache;
     request->demand.heap->index.search_all = true;
-    request->demand.is_short = true;
+    request->demand.searches_all_lanes = true;
     bool is_raised = request->from < GROW_VIEW;
     request->from = is_raised ? GROW_VIEW : request->from;
     return ok_if(is_raised);
@@ -144,7 +144,7 @@ static vmm_status step_quarantine(struct vmm_cache *cache, struct request *reque
     bool has_flushed = request->waits < WAITS_MOST &&
                        vmm__pressure_quarantine(cache, request->lane, &request->given);
     request->demand.heap->index.search_all = true;
-    request->demand.is_short = true;
+    request->demand.searches_all_lanes = true;
     if (!has_flushed)
         return VMM__NOTHING;
     request->waits++;
@@ -237,13 +237,13 @@ static vmm_status step_wait_stale(struct vmm_cache *cache, struct request *reque
 /* The driver does not say how much it is short of, so everything idle goes. */
 static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request)
 {
-    struct trim_target target = { .bytes = UINT64_MAX,
-                                  .when = IDLE_ANY,
-                                  .held = request->lane,
-                                  .pool = need_of(cache, request).pool,
-                                  .taker = request->lane->pool };
+    struct trim_request trim = { .bytes = UINT64_MAX,
+                                 .when = IDLE_ANY,
+                                 .held = request->lane,
+                                 .pool = need_of(cache, request).pool,
+                                 .taker = request->lane->pool };
     uint64_t released_bytes = 0;
-    if (vmm__trim_idle(cache, &target) > 0)
+    if (vmm__trim_idle(cache, &trim) > 0)
         (void)vmm__limbo_drain(&cache->vm, &released_bytes);
     return ok_if(released_bytes > 0);
 }

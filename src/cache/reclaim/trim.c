@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "cache/compact/compact.h"
 
-/* Puts whole chunks of one free block into limbo, as many as the target and the scan allow. */
-static uint64_t block_trim(struct vmm_cache *cache, const struct trim_target *target,
+/* Puts whole chunks of one free block into limbo, as many as the request and the scan allow. */
+static uint64_t block_trim(struct vmm_cache *cache, const struct trim_request *trim,
                            struct idle_scan *scan, struct block *block, uint64_t bytes)
 {
     uint64_t from = block->address;
@@ -13,7 +13,7 @@ static uint64_t block_trim(struct vmm_cache *cache, const struct trim_target *ta
     struct idle_run run;
     while (block != NULL && put_bytes < bytes &&
            vmm__idle_next(cache, scan, block, from, bytes - put_bytes, &run)) {
-        if (target->is_most && !vmm__idle_cut(&cache->vm, bytes - put_bytes, &run))
+        if (trim->is_most && !vmm__idle_cut(&cache->vm, bytes - put_bytes, &run))
             break;
         vmm_status status = vmm__idle_discard(cache, &run);
         if (status != VMM_OK) { /* no host memory: treat it as if its work still ran */
@@ -27,7 +27,7 @@ static uint64_t block_trim(struct vmm_cache *cache, const struct trim_target *ta
     return put_bytes;
 }
 
-static uint64_t heap_trim(struct vmm_cache *cache, const struct trim_target *target,
+static uint64_t heap_trim(struct vmm_cache *cache, const struct trim_request *trim,
                           struct idle_scan *scan, uint64_t bytes)
 {
     uint64_t put_bytes = 0;
@@ -35,49 +35,49 @@ static uint64_t heap_trim(struct vmm_cache *cache, const struct trim_target *tar
     struct size_node *node = vmm__size_index_largest(index);
     while (node != NULL && put_bytes < bytes && node->size >= cache->vm.arena.granule_bytes) {
         struct size_node *next = vmm__size_index_smaller(index, node);
-        if ((const struct block *)node != target->keep)
-            put_bytes += block_trim(cache, target, scan, (struct block *)node, bytes - put_bytes);
+        if ((const struct block *)node != trim->keep)
+            put_bytes += block_trim(cache, trim, scan, (struct block *)node, bytes - put_bytes);
         node = next;
     }
     return put_bytes;
 }
 
-static void target_note(struct trim_target *target, bool is_stuck, vmm_status status)
+static void trim_note(struct trim_request *trim, bool is_stuck, vmm_status status)
 {
-    target->is_stuck = target->is_stuck || is_stuck;
-    if (target->failed == VMM_OK && status != VMM__PENDING)
-        target->failed = status;
+    trim->is_stuck = trim->is_stuck || is_stuck;
+    if (trim->failed == VMM_OK && status != VMM__PENDING)
+        trim->failed = status;
 }
 
-static uint64_t lane_trim(struct vmm_cache *cache, struct trim_target *target,
+static uint64_t lane_trim(struct vmm_cache *cache, struct trim_request *trim,
                           struct idle_scan *scan, uint64_t bytes)
 {
     struct lane *lane = scan->from->lane;
-    vmm__lane_lock_beside(lane, target->held);
-    if (target->what == TRIM_ALL)
+    vmm__lane_lock_beside(lane, trim->held);
+    if (trim->what == TRIM_ALL)
         (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
-    uint64_t put_bytes = heap_trim(cache, target, scan, bytes);
+    uint64_t put_bytes = heap_trim(cache, trim, scan, bytes);
     scan->from = &lane->small;
     if (put_bytes < bytes)
-        put_bytes += heap_trim(cache, target, scan, bytes - put_bytes);
-    vmm__lane_unlock_beside(lane, target->held);
-    target_note(target, scan->stuck_epoch != UINT64_MAX, scan->failed);
+        put_bytes += heap_trim(cache, trim, scan, bytes - put_bytes);
+    vmm__lane_unlock_beside(lane, trim->held);
+    trim_note(trim, scan->stuck_epoch != UINT64_MAX, scan->failed);
     return put_bytes;
 }
 
 /* Trims a lane's expired memory. Does nothing if the work that stopped the last trim still runs. */
-static uint64_t lane_trim_expired(struct vmm_cache *cache, struct trim_target *target,
+static uint64_t lane_trim_expired(struct vmm_cache *cache, struct trim_request *trim,
                                   struct expired *expired, struct idle_scan *scan, uint64_t bytes)
 {
     if (expired->latest_epoch == 0)
         return 0;
     vmm_status status = vmm__timeline_query(&scan->from->lane->timeline, expired->stuck_epoch);
     if (status != VMM_OK) {
-        target_note(target, true, status);
+        trim_note(trim, true, status);
         return 0;
     }
     scan->latest_epoch = expired->latest_epoch;
-    uint64_t put_bytes = lane_trim(cache, target, scan, bytes);
+    uint64_t put_bytes = lane_trim(cache, trim, scan, bytes);
     bool is_stuck = scan->stuck_epoch != UINT64_MAX;
     expired->stuck_epoch = is_stuck ? scan->stuck_epoch : 0;
     if (!is_stuck && put_bytes < bytes)
@@ -87,30 +87,31 @@ static uint64_t lane_trim_expired(struct vmm_cache *cache, struct trim_target *t
 
 /* The most that may be released of a pool. If another one needs it, what the pool was promised stays: no other pool may
  * reserve that. */
-static uint64_t most_bytes(const struct trim_target *target, const struct pool *pool)
+static uint64_t most_bytes(const struct trim_request *trim, const struct pool *pool)
 {
     const struct account *account = &pool->account;
-    if (target->pool != NULL && target->pool != pool)
+    if ((trim->pool != NULL && trim->pool != pool) ||
+        (trim->leaves_sources && vmm__pool_has_source(pool)))
         return 0;
-    if (target->taker == NULL || target->taker == pool)
+    if (trim->taker == NULL || trim->taker == pool)
         return UINT64_MAX;
     uint64_t staying_bytes = vmm__stat_now(&account->reserved_bytes) - account->limbo_bytes;
     return staying_bytes - vmm__min(staying_bytes, account->least_bytes);
 }
 
-uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_target *target)
+uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_request *trim)
 {
     uint64_t put_bytes = 0;
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && put_bytes < target->bytes;
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && put_bytes < trim->bytes;
          lane = lane->list_next) {
-        uint64_t left_bytes = vmm__min(target->bytes - put_bytes, most_bytes(target, lane->pool));
+        uint64_t left_bytes = vmm__min(trim->bytes - put_bytes, most_bytes(trim, lane->pool));
         if (left_bytes == 0)
             continue;
-        struct idle_scan scan = vmm__idle_scan(&lane->large, NULL, target->when);
-        struct expired *expired = target->what == TRIM_DECAYED ? &lane->decayed : &lane->trimmed;
-        put_bytes += target->what == TRIM_ALL
-                         ? lane_trim(cache, target, &scan, left_bytes)
-                         : lane_trim_expired(cache, target, expired, &scan, left_bytes);
+        struct idle_scan scan = vmm__idle_scan(&lane->large, NULL, trim->when);
+        struct expired *expired = trim->what == TRIM_DECAYED ? &lane->decayed : &lane->trimmed;
+        put_bytes += trim->what == TRIM_ALL
+                         ? lane_trim(cache, trim, &scan, left_bytes)
+                         : lane_trim_expired(cache, trim, expired, &scan, left_bytes);
     }
     return put_bytes;
 }
@@ -123,14 +124,17 @@ static uint64_t excess_bytes(const struct vm *memory, uint64_t keep_bytes)
     return staying_bytes > keep_bytes ? staying_bytes - keep_bytes : 0;
 }
 
-static vmm_status target_discard(struct vmm_cache *cache)
+/* Discards at most most_bytes of the trim target; *has_more: and left some whose work has finished. */
+static vmm_status target_discard(struct vmm_cache *cache, uint64_t most_bytes, bool *has_more)
 {
-    struct trim_target target = { .bytes = excess_bytes(&cache->vm, cache->trim_target_keep_bytes),
-                                  .what = TRIM_TARGET,
-                                  .when = IDLE_FINISHED };
-    uint64_t put_bytes = vmm__trim_idle(cache, &target);
-    cache->has_trim_target = target.is_stuck && put_bytes < target.bytes;
-    return target.failed;
+    uint64_t bytes = excess_bytes(&cache->vm, cache->trim_target_keep_bytes);
+    struct trim_request trim = { .bytes = vmm__min(bytes, most_bytes),
+                                 .what = TRIM_TARGET,
+                                 .when = IDLE_FINISHED };
+    uint64_t put_bytes = vmm__trim_idle(cache, &trim);
+    *has_more = put_bytes >= trim.bytes && put_bytes < bytes;
+    cache->has_trim_target = *has_more || (trim.is_stuck && put_bytes < bytes);
+    return trim.failed;
 }
 
 static uint64_t heap_idle_bytes(const struct vm *memory, const struct heap *heap)
@@ -162,20 +166,23 @@ static uint64_t decay_most_bytes(struct vmm_cache *cache)
 
 static vmm_status decayed_discard(struct vmm_cache *cache)
 {
-    struct trim_target target = { .bytes = decay_most_bytes(cache),
-                                  .is_most = true,
-                                  .what = TRIM_DECAYED,
-                                  .when = IDLE_FINISHED };
-    (void)vmm__trim_idle(cache, &target);
-    atomic_store_explicit(&cache->decay.is_stuck, target.is_stuck, memory_order_relaxed);
-    return target.failed;
+    struct trim_request trim = { .bytes = decay_most_bytes(cache),
+                                 .is_most = true,
+                                 .what = TRIM_DECAYED,
+                                 .when = IDLE_FINISHED };
+    (void)vmm__trim_idle(cache, &trim);
+    atomic_store_explicit(&cache->decay.is_stuck, trim.is_stuck, memory_order_relaxed);
+    return trim.failed;
 }
 
-/* Releases the expired memory whose work has finished. */
-static vmm_status expired_release(struct vmm_cache *cache, uint64_t *released)
+/* Releases the expired memory whose work has finished; of the trim target at most most_bytes, see target_discard(). */
+static vmm_status expired_release(struct vmm_cache *cache, uint64_t most_bytes, bool *has_more,
+                                  uint64_t *released)
 {
     bool has_decayed = vmm__decay_period_end(&cache->decay, &cache->lanes) || cache->decay.is_stuck;
-    vmm_status ordered = cache->has_trim_target ? target_discard(cache) : VMM_OK;
+    *has_more = false;
+    vmm_status ordered =
+        cache->has_trim_target ? target_discard(cache, most_bytes, has_more) : VMM_OK;
     vmm_status decayed = has_decayed ? decayed_discard(cache) : VMM_OK;
     vmm_status drained = vmm__limbo_drain(&cache->vm, released);
     if (ordered != VMM_OK)
@@ -195,7 +202,9 @@ vmm_status vmm__trim_expired_locked(struct vmm_cache *cache)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t released_bytes = 0;
-    vmm_status status = expired_release(cache, &released_bytes);
+    bool has_more;
+    uint64_t most_bytes = cache->trims == 0 ? UINT64_MAX : 0; /* that call goes on with it */
+    vmm_status status = expired_release(cache, most_bytes, &has_more, &released_bytes);
     vmm__cache_lanes_vacate(cache);
     if (released_bytes == 0)
         return status;
@@ -233,6 +242,28 @@ static void target_begin(struct vmm_cache *cache, uint64_t keep_bytes)
     }
 }
 
+/* What a call releases before it lets others have their turn: the bytes of CHUNKS_AT_ONCE chunks. */
+static uint64_t turn_bytes(const struct vm *memory)
+{
+    uint64_t chunks = vmm__max(vmm__stat_now(&memory->chunks), 1);
+    uint64_t chunk_bytes = vmm__stat_now(&memory->reserved_bytes) / chunks;
+    return vmm__max(chunk_bytes, memory->arena.granule_bytes) * CHUNKS_AT_ONCE;
+}
+
+static vmm_status target_release(struct vmm_cache *cache, uint64_t *released)
+{
+    vmm_status status = VMM_OK;
+    bool has_more = true;
+    cache->trims++;
+    while (has_more && status == VMM_OK) {
+        status = expired_release(cache, turn_bytes(&cache->vm), &has_more, released);
+        if (has_more)
+            vmm__cache_grow_turn(cache);
+    }
+    cache->trims--;
+    return status;
+}
+
 /* Compacts if memory above keep_bytes is left: live bytes pin it. Counts memory for copies that the driver refuses to
  * release against *released. */
 static vmm_status pinned_trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released)
@@ -253,7 +284,7 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
     target_begin(cache, keep_bytes);
-    vmm_status status = expired_release(cache, &released_bytes);
+    vmm_status status = target_release(cache, &released_bytes);
     if (status == VMM_OK)
         status = pinned_trim(cache, keep_bytes, &released_bytes);
     vmm__cache_lanes_vacate(cache);
@@ -268,7 +299,42 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
     return VMM_OK;
 }
 
+/* Discards at most `bytes` of a pool's idle memory whose work has finished, and drains limbo. Returns what it
+ * discarded; adds to *released what the drain released of the pool. */
+static uint64_t pool_discard(struct pool *pool, uint64_t bytes, uint64_t *released,
+                             vmm_status *status)
+{
+    struct vmm_cache *cache = pool->cache;
+    uint64_t reserved_bytes = vmm__stat_now(&pool->account.reserved_bytes);
+    struct trim_request trim = { .bytes = bytes, .when = IDLE_FINISHED, .pool = pool };
+    uint64_t put_bytes = bytes > 0 ? vmm__trim_idle(cache, &trim) : 0;
+    vmm_status drained = vmm__limbo_drain(&cache->vm, NULL);
+    *released += reserved_bytes - vmm__stat_now(&pool->account.reserved_bytes);
+    *status = trim.failed != VMM_OK ? trim.failed : drained;
+    return put_bytes;
+}
+
 static vmm_status pool_release(struct pool *pool, uint64_t keep_bytes, uint64_t *released)
+{
+    struct vmm_cache *cache = pool->cache;
+    uint64_t reserved_bytes = vmm__stat_now(&pool->account.reserved_bytes);
+    uint64_t staying_bytes = reserved_bytes - pool->account.limbo_bytes;
+    uint64_t left_bytes = staying_bytes - vmm__min(staying_bytes, keep_bytes);
+    vmm_status status = VMM_OK;
+    bool has_more = true;
+    while (has_more && status == VMM_OK) {
+        uint64_t bytes = vmm__min(left_bytes, turn_bytes(&cache->vm));
+        uint64_t put_bytes = pool_discard(pool, bytes, released, &status);
+        left_bytes -= vmm__min(left_bytes, put_bytes);
+        has_more = put_bytes >= bytes && left_bytes > 0;
+        if (has_more)
+            vmm__cache_grow_turn(cache);
+    }
+    return status;
+}
+
+/* Frees the pool's blocks whose waits are over, and its empty slabs. */
+static void pool_settle(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
     vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
@@ -279,16 +345,6 @@ static vmm_status pool_release(struct pool *pool, uint64_t keep_bytes, uint64_t 
         (void)vmm__lane_settle_locked(lane);
         vmm__lane_unlock(lane);
     }
-    uint64_t reserved = vmm__stat_now(&pool->account.reserved_bytes);
-    uint64_t staying_bytes = reserved - pool->account.limbo_bytes;
-    struct trim_target target = { .bytes = staying_bytes - vmm__min(staying_bytes, keep_bytes),
-                                  .when = IDLE_FINISHED,
-                                  .pool = pool };
-    if (target.bytes > 0)
-        (void)vmm__trim_idle(cache, &target);
-    vmm_status status = vmm__limbo_drain(&cache->vm, NULL);
-    *released = reserved - vmm__stat_now(&pool->account.reserved_bytes);
-    return target.failed != VMM_OK ? target.failed : status;
 }
 
 vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *released)
@@ -297,6 +353,8 @@ vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *rele
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
+    *released = 0;
+    pool_settle(pool);
     vmm_status status = pool_release(pool, keep_bytes, released);
     vmm__cache_lanes_vacate(cache);
     trim_log(cache, *released);

@@ -11,7 +11,11 @@
  *   or used again, or with the next vmm_trim();
  * * decay expires memory that was idle for a period (decay.h).
  *
- * May be called by: cache, api. Locks: the grow lock; lanes' locks are taken inside.
+ * vmm_trim() and vmm_pool_trim() let others have the grow lock after each CHUNKS_AT_ONCE chunks. Until such a call has
+ * ended, nothing else goes on with the trim target.
+ *
+ * Owns: the trim target of the cache. May be called by: cache, api. Locks: the grow lock; lanes' locks are taken
+ * inside.
  */
 #ifndef VMM_CACHE_RECLAIM_TRIM_H
 #define VMM_CACHE_RECLAIM_TRIM_H
@@ -24,7 +28,7 @@ enum trim_what {
     TRIM_DECAYED /* memory that decay has expired */
 };
 
-struct trim_target {
+struct trim_request {
     uint64_t bytes;           /* stop once this much is in limbo */
     bool is_most;             /* `bytes` is a bound; otherwise it is rounded up to whole chunks */
     enum trim_what what;      /* expired memory goes only once its work has finished */
@@ -33,12 +37,13 @@ struct trim_target {
     struct lane *held;        /* locked by the caller; NULL: none */
     const struct pool *pool;  /* whose memory to release; NULL: that of all pools */
     const struct pool *taker; /* that needs the memory, and may have no promised one; NULL: none */
+    bool leaves_sources;      /* memory of sources stays: the caller does not give it back */
     bool is_stuck;            /* result: memory was left because its work still runs */
     vmm_status failed;        /* result: the first error of a query, or VMM_OK */
 };
 
 /* Puts idle chunks into limbo. Returns the bytes put there. */
-uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_target *target);
+uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_request *trim);
 
 /* The whole of vmm_trim(), without its argument checks. Takes the grow lock. */
 vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released);

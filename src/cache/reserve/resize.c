@@ -21,7 +21,7 @@ static vmm_status block_shrink(struct vmm_cache *cache, struct reserved *block, 
         return VMM_OK;
     if (block->is_pinned || vmm__lane_is_retained(lane))
         return resize_refuse(block, VMM_ERR_INVALID_ARGUMENT,
-                             "shrink: it is pinned, or its pool is retained");
+                             "shrink: it is under vmm_pin(), or its pool is retained");
     vmm_status status = vmm__reserved_waits_make(cache, block, from, left);
     if (status != VMM_OK)
         return status;
@@ -115,7 +115,7 @@ static vmm_status block_move(struct vmm_cache *cache, struct reserved *block, ui
     struct parts parts;
     if (block->is_pinned || vmm__lane_is_retained(block->lane))
         return resize_refuse(block, VMM_ERR_INVALID_ARGUMENT,
-                             "move: it is pinned, or its pool is retained");
+                             "move: it is under vmm_pin(), or its pool is retained");
     if (!cache->driver->has_aliases)
         return resize_refuse(block, VMM_ERR_UNSUPPORTED,
                              "move: the driver maps memory at one address only");
