@@ -10,7 +10,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cost.h"
 
-#include <stdbool.h>
 #include <time.h>
 
 #define ROUNDS      15
@@ -159,7 +158,7 @@ static bool heap_bar(void)
 
 int main(void)
 {
-    bool pair_met = pair_bar();
-    bool heap_met = heap_bar();
+    bool pair_met = cost_bar_meets(pair_bar);
+    bool heap_met = cost_bar_meets(heap_bar);
     return pair_met && heap_met ? 0 : 1;
 }

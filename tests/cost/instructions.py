@@ -2,8 +2,8 @@
 
 usage: instructions.py VALGRIND PAIRS CEILINGS
 
-The difference of two runs with different numbers of pairs leaves out the start-up and does not depend on the load of the
-machine. Exits with 1 if a figure is above its ceiling, with 77 if valgrind is missing.
+The difference of two runs with different numbers of pairs leaves out the start-up and does not depend on the load of
+the machine. Exits with 1 if a figure is above its ceiling, with 77 if valgrind is missing.
 """
 import csv
 import re

@@ -13,7 +13,6 @@
 
 #include "base/hostmem.h"
 
-#include <stdbool.h>
 #include <time.h>
 
 #define STREAMS       100000
@@ -21,7 +20,6 @@
 #define BATCH         100
 #define BATCHES       100 /* of each side */
 #define RATIO_MOST    2.0
-#define RUNS_MOST     3
 #define RECORD_MOST   2048.0
 #define TRIM_MOST_MS  100.0
 #define FIRST_STREAM  UINT64_C(0x1000)
@@ -138,7 +136,7 @@ static bool scene_run_once(const char *name, bool is_default, size_t bytes, bool
 static bool scene_run(const char *name, bool is_default, size_t bytes, bool keeps)
 {
     bool met = false;
-    for (int run = 0; run < RUNS_MOST && !met; run++)
+    for (int run = 0; run < COST_RUNS_MOST && !met; run++)
         met = scene_run_once(name, is_default, bytes, keeps);
     return met;
 }

@@ -3,10 +3,10 @@
 
 usage: bars.py BIN [--only NAME]... [--trace FILE]... [--markdown]
 
-BIN is the bin folder of a Release build without checks. --only measures some figures; --help lists the names. Each --trace
-adds a trace to the five, with the bars of traces that the library was not tuned for. --markdown writes docs/results/bars.md.
-Times of the host are those of this machine, driver times those of the sim driver's model of an H200. Exits with 1 if a bar
-is missed.
+BIN is the bin folder of a Release build without checks. --only measures some figures; --help lists the names. Each
+--trace adds a trace to the five, with the bars of traces that the library was not tuned for. --markdown writes
+docs/results/bars.md. Times of the host are those of this machine, driver times those of the sim driver's model of an
+H200. Exits with 1 if a bar is missed.
 """
 import argparse
 import functools
@@ -122,7 +122,8 @@ def passes(bars):
         ns = min(run["ns_per_op"][2:])
         bars.add("driver time of the first pass", trace, "<= 100 ms", "%.1f ms" % first, first <= 100, command)
         bars.add("driver time of the second pass", trace, "<= 20 ms", "%.1f ms" % second, second <= 20, command)
-        bars.add("third to sixth pass, host and driver, the fastest", trace, "<= 100 ns/op", "%.0f ns" % ns, ns <= 100, command)
+        bars.add("third to sixth pass, host and driver, the fastest", trace, "<= 100 ns/op", "%.0f ns" % ns, ns <= 100,
+                 command)
         bars.add("host stalls without a limit", trace, "0", "%d" % run["stalls"], run["stalls"] == 0, command)
 
 
@@ -217,7 +218,8 @@ def alternate(bars):
     reason = run["reason"] or ""
     names = [text for text in ("pinned", "vmm_compact()") if text in reason]
     bars.add("the same of 2-MiB blocks: the failure line", "", "names pinned bytes and vmm_compact()",
-             "had %d MiB; names %s" % (had_mib(run, "2MiB"), " and ".join(names) or "neither"), len(names) == 2, command)
+             "had %d MiB; names %s" % (had_mib(run, "2MiB"), " and ".join(names) or "neither"), len(names) == 2,
+             command)
     scene, command = bars.scene("compact")
     had = scene["had_512_mib"] + scene["had_64_mib"]
     bars.add("the same after vmm_compact()", "", ">= 6080 of 6144 MiB; <= 500 ms",
@@ -268,7 +270,8 @@ def host(bars):
         if run.get("aggregate_name", "median") == "median":
             times["/".join(run["run_name"].split("/")[:2])] = run["cpu_time"]
     ours = times["mixed/vmmcache-sim"]
-    bars.add("mixed pairs, 2000 live", "", "<= 80 ns", "%.0f ns (glibc %.0f)" % (ours, times["mixed/glibc"]), ours <= 80,
+    bars.add("mixed pairs, 2000 live", "", "<= 80 ns", "%.0f ns (glibc %.0f)" % (ours, times["mixed/glibc"]),
+             ours <= 80,
              "vmmcache_bench --benchmark_filter=mixed")
     bars.skip("one thread allocates, another frees", ">= 10 x the fastest peer", "needs a GPU's peers: tools/bench.sh")
 
@@ -295,8 +298,8 @@ def markdown_write(bars):
     """A table of the rows, and one of the commands, with TRACE for the trace's name."""
     print("# Bars of views\n")
     print("Written by `tools/bars/bars.py BIN --markdown`. Do not edit the tables by hand.\n")
-    text = ("Machine: %s; %s. The sim driver models an H200 with 139 GiB: footprints and driver times are the model's, and "
-            "times of the host are the machine's." % (machine(), bars.output("fragtest", "--version").strip()))
+    text = ("Machine: %s; %s. The sim driver models an H200 with 139 GiB: footprints and driver times are the model's, "
+            "and times of the host are the machine's." % (machine(), bars.output("fragtest", "--version").strip()))
     print(textwrap.fill(text, 118) + "\n")
     rows, commands, last = [], {}, None
     for figure, trace, bar, measured, met, command in bars.rows:
@@ -313,7 +316,8 @@ def markdown_write(bars):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bin", help="the bin folder of a build")
-    parser.add_argument("--only", metavar="NAME", action="append", choices=FIGURES, help="one of: " + ", ".join(FIGURES))
+    parser.add_argument("--only", metavar="NAME", action="append", choices=FIGURES,
+                        help="one of: " + ", ".join(FIGURES))
     parser.add_argument("--trace", metavar="FILE", action="append", default=[], help="another trace")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
