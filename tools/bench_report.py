@@ -80,8 +80,8 @@ def machine_part(data):
         yield "%s: %s" % (name, text)
     yield "```"
     yield ""
-    yield ("Figures are medians of repetitions of at least 50 ms. Every bench checks its blocks: no two overlap, all are "
-           "aligned and keep their contents (checked by kernels on a GPU), and no live block is left. "
+    yield ("Figures are medians of repetitions of at least 50 ms. Every bench checks its blocks: no two overlap, all "
+           "are aligned and keep their contents (checked by kernels on a GPU), and no live block is left. "
            "`vmmcache-sim` is vmmcache on a simulated driver whose calls only keep books: the cost of the library "
            "itself. `glibc` is malloc and free of host memory, as a reference.")
 

@@ -3,9 +3,9 @@
 
 usage: coverage.py ROOT BUILD [--gate PERCENT] [--missed]
 
-The core is src/ without the cuda driver, which needs a GPU, and without the libraries of src/torch/ and src/preload/; all
-three are counted separately. Each condition of && and || has two branches; branches taken by exceptions do not count,
-nor do those of assertions that fail. A comment on the line of a
+The core is src/ without the cuda driver, which needs a GPU, and without the libraries of src/torch/ and src/preload/;
+all three are counted separately. Each condition of && and || has two branches; branches taken by exceptions do not
+count, nor do those of assertions that fail. A comment on the line of a
 branch that no test can take excludes it,
     if (broken) { /* unreachable: why */
 and such a comment is an error if all branches of its line were taken. Exits with 1 if fewer than PERCENT of the core's

@@ -178,8 +178,8 @@ class TimePicture(Picture):
 
 
 class KnobPicture(Picture):
-    """The effect of each value of the knob: excess memory over driver time, both logarithmic, with a line for each trace
-    and a dot for each value."""
+    """The effect of each value of the knob: excess memory over driver time, both logarithmic, with a line for each
+    trace and a dot for each value."""
 
     LEAST = 0.1  # %, the smallest excess that a chart shows
 

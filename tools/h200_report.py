@@ -3,8 +3,8 @@
 
 usage: tools/h200_report.py FOLDER >docs/results/h200.md
 
-Every figure comes from the files of FOLDER or from tests/data/peers.csv. Exits with 1 if the sim driver's clock is off by
-more than its bar.
+Every figure comes from the files of FOLDER or from tests/data/peers.csv. Exits with 1 if the sim driver's clock is off
+by more than its bar.
 """
 import csv
 import json
@@ -80,7 +80,8 @@ def machine_part(data):
     yield ""
     yield "Machine: %s; %s of GPU memory." % (data.machine, memory)
     yield ""
-    yield "Written by `tools/h200_report.py` from measurements of `tools/h200.sh` (stored in `docs/results/h200/`) with:"
+    yield ("Written by `tools/h200_report.py` from measurements of `tools/h200.sh` (stored in `docs/results/h200/`) "
+           "with:")
     yield ""
     yield "```sh"
     yield "TRACES=\"%s\"" % every

@@ -3,12 +3,12 @@
 
 usage: preload_check.py LIBRARY [CHECK...]
 
-LIBRARY is libvmmcache_preload.so. Each check runs a program twice in processes of its own and prints a line: PASS, FAIL and
-why, or SKIP and why. The exit status is 1 if a check fails, and 77 without a GPU or nvcc; with VMM_REQUIRE_GPU=1
+LIBRARY is libvmmcache_preload.so. Each check runs a program twice in processes of its own and prints a line: PASS, FAIL
+and why, or SKIP and why. The exit status is 1 if a check fails, and 77 without a GPU or nvcc; with VMM_REQUIRE_GPU=1
 that is a failure. The programs are tools/preload/program.cu, with the static and the shared runtime, driver.c, and the
 functions script_... below for CuPy, Numba, PyTorch and ONNX Runtime. The checks adapter_... do without the library's
-preloading: they use the adapters of docs/adapters.md. They need libvmmcache_torch.so and libvmmcache.a beside LIBRARY, as in
-a build tree.
+preloading: they use the adapters of docs/adapters.md. They need libvmmcache_torch.so and libvmmcache.a beside LIBRARY,
+as in a build tree.
 """
 import os
 import shutil

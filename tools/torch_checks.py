@@ -1,7 +1,7 @@
 """Runs checks that need a real PyTorch and a GPU, each in a process of its own.
 
-A check is a function whose name begins with check_. Its first line of documentation says what it checks; what it returns is
-printed behind that. It raises Skip for what this machine cannot do.
+A check is a function whose name begins with check_. Its first line of documentation says what it checks; what it
+returns is printed behind that. It raises Skip for what this machine cannot do.
 """
 import os
 import subprocess

@@ -3,9 +3,9 @@
 
 usage: torch_native_check.py [CHECK...]
 
-Compiles the class, installs it and runs each check in a process of its own. Prints a line for each: PASS, FAIL and why, or
-SKIP for what this machine cannot do. The exit status is 1 if a check fails, and 77 where there is no PyTorch with CUDA or no
-GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set VMMCACHE_LIBRARY and PYTHONPATH as docs/pytorch.md says.
+Compiles the class, installs it and runs each check in a process of its own. Prints a line for each: PASS, FAIL and why,
+or SKIP for what this machine cannot do. The exit status is 1 if a check fails, and 77 where there is no PyTorch with
+CUDA or no GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set VMMCACHE_LIBRARY and PYTHONPATH as docs/pytorch.md says.
 """
 import ctypes
 import multiprocessing
@@ -758,7 +758,8 @@ RANK_STEPS, RANK_ROWS, RANK_WIDTH = 5, 32, 256
 def rank_model(torch):
     torch.manual_seed(1)
     return torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(RANK_WIDTH, 4 * RANK_WIDTH), torch.nn.GELU(),
-                                                     torch.nn.Linear(4 * RANK_WIDTH, RANK_WIDTH)) for _ in range(4))).cuda()
+                                                     torch.nn.Linear(4 * RANK_WIDTH, RANK_WIDTH))
+                                 for _ in range(4))).cuda()
 
 
 def rank_ddp(torch, rank):

@@ -3,10 +3,10 @@
 
 usage: torch_sleep_check.py [--plugin | --native] [CHECK...]
 
-Runs each check in a process of its own, with the plug-in and with the allocator class, and prints a line for each: PASS,
-FAIL and why, or SKIP for what this machine cannot do. The exit status is 1 if a check fails, and 77 where there is no
-PyTorch with CUDA or no GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set VMMCACHE_LIBRARY and PYTHONPATH as docs/pytorch.md
-says. Nothing else should use the GPU meanwhile: the device's memory is measured.
+Runs each check in a process of its own, with the plug-in and with the allocator class, and prints a line for each:
+PASS, FAIL and why, or SKIP for what this machine cannot do. The exit status is 1 if a check fails, and 77 where there
+is no PyTorch with CUDA or no GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set VMMCACHE_LIBRARY and PYTHONPATH as
+docs/pytorch.md says. Nothing else should use the GPU meanwhile: the device's memory is measured.
 """
 import gc
 import os
@@ -429,7 +429,8 @@ def check_compact():
     released = vmmcache.compact()
     took = time.monotonic() - began
     expect(released >= 256 * MIB, "%d MiB were released" % (released >> 20))
-    expect(abs(reserved - used(torch) - released) <= SLACK, "the device has %d MiB more" % ((reserved - used(torch)) >> 20))
+    expect(abs(reserved - used(torch) - released) <= SLACK,
+           "the device has %d MiB more" % ((reserved - used(torch)) >> 20))
     expect(digest(kept) == before, "contents differ")
     return "%d MiB in %.0f ms" % (released >> 20, took * 1000)
 
@@ -458,7 +459,8 @@ def check_memory_saver():
     for tag in ("kv_cache", "weights", "graph"):
         saver.pause(tag)
         saver.pause(tag)
-    expect(at_first - used(torch) >= weights.nbytes + cache.nbytes, "%d MiB went back" % ((at_first - used(torch)) >> 20))
+    expect(at_first - used(torch) >= weights.nbytes + cache.nbytes,
+           "%d MiB went back" % ((at_first - used(torch)) >> 20))
     backup = saver.get_cpu_backup(weights)
     expect(abs(backup.double().sum().item() - before[0]) < 1, "the saved contents differ")
     expect(saver.get_cpu_backup(cache) is None, "the cache was saved")
@@ -565,7 +567,8 @@ def check_workers():
 
 def check_no_compiler():
     """falls back to the plug-in without a compiler, and says so"""
-    said = run_program(PROGRAM, "-m", "vmmcache", "run", "--auto", CXX="/nowhere/c++", VMMCACHE_CACHE=tempfile.mkdtemp())
+    said = run_program(PROGRAM, "-m", "vmmcache", "run", "--auto", CXX="/nowhere/c++",
+                       VMMCACHE_CACHE=tempfile.mkdtemp())
     expect("there is no C++ compiler" in said and said.splitlines()[-1].startswith("plugin"), said)
 
 

@@ -2,11 +2,11 @@
 
 usage: abi.py FILE LIBRARY CC NM READELF INCLUDE HEADER [SOURCE.cpp...] [--update]
 
---update writes the file. HEADER is the library's public header; a SOURCE defines functions with `extern "C" VMM_API` that
-no C header can declare. The file has a line for each fact: the soname; each exported symbol and its version; and of the
-header each constant, enumeration and its values, structure and its fields, named type and function. Offsets and values
-are what the compiler says. abidiff of libabigail compares more, but its list (abidw) numbers types instead of naming
-them and differs between compilers, so a change of it cannot be reviewed.
+--update writes the file. HEADER is the library's public header; a SOURCE defines functions with `extern "C" VMM_API`
+that no C header can declare. The file has a line for each fact: the soname; each exported symbol and its version; and
+of the header each constant, enumeration and its values, structure and its fields, named type and function. Offsets and
+values are what the compiler says. abidiff of libabigail compares more, but its list (abidw) numbers types instead of
+naming them and differs between compilers, so a change of it cannot be reviewed.
 """
 import os
 import re

@@ -22,8 +22,8 @@ ALLOWED = {
          "cache/pool/capture", "cache/pool/chunk_copy", "cache/pool/pool_backup", "cache/pool/pools",
          "cache/pool/pool_sleep", "cache/pool/route", "cache/pool/sleep", "cache/reclaim/trim",
          "cache/reserve/reserve", "cache/reuse/idle_scan", "cache/streams"):
-            "struct vmm_cache contains the pools, streams and reserved blocks, which call the cache they belong to; a wake trims, "
-            "compaction trims what it has emptied, and a trim compacts first",
+            "struct vmm_cache contains the pools, streams and reserved blocks, which call the cache they belong to; "
+            "a wake trims, compaction trims what it has emptied, and a trim compacts first",
         ("debug/debug_mode", "debug/internal", "debug/misuse"):
             "internal.h belongs to all files of debug mode",
         ("driver/sim/internal", "driver/sim/sim"):

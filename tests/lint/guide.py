@@ -1,7 +1,8 @@
 """The C of docs/guide.md is part of the programs in tests/guide, which are built and run as tests.
 
-In a program, a part stands between the lines /* [name] */ and /* [end] */. In the guide it stands in a block ```c below the
-comment <!-- PROGRAM [name] -->. Every part is shown once, every block ```c is a part, and the guide links to every program.
+In a program, a part stands between the lines /* [name] */ and /* [end] */. In the guide it stands in a block ```c below
+the comment <!-- PROGRAM [name] -->. Every part is shown once, every block ```c is a part, and the guide links to every
+program.
 
 usage: guide.py ROOT [--write]      --write: copy the parts into the guide first
 """

@@ -1,6 +1,6 @@
-"""The examples of README.md are tests/install/example.c and example.cpp, which are built and run as tests; what README.md
-shows of fragtest is in docs/results/h200/default.txt, word for word. In every page of the root and of docs/, links to
-files of the tree lead to a file and to a heading of it, and the test programs that the page names exist.
+"""The examples of README.md are tests/install/example.c and example.cpp, which are built and run as tests; what
+README.md shows of fragtest is in docs/results/h200/default.txt, word for word. In every page of the root and of docs/,
+links to files of the tree lead to a file and to a heading of it, and the test programs that the page names exist.
 
 usage: readme.py ROOT
 """

@@ -1,9 +1,9 @@
-"""Functions of at most 60 lines between their braces, and lines of C of at most 120 columns.
+"""Functions of at most 60 lines between their braces, and lines of C and Python of at most 120 columns.
 
 usage: sizes.py ROOT
 
-A function of C is found by its braces, which clang-format puts on lines of their own. clang-format wraps code at 100
-columns, and leaves comments as they are.
+A function of C is found by its braces, which clang-format puts on lines of their own. clang-format wraps C at 100
+columns, and leaves its comments as they are.
 """
 import ast
 import re
@@ -14,7 +14,7 @@ import sources
 FUNCTION_LINES = 60
 COLUMNS = 120
 FOLDERS = ("include", "src", "tests", "bench", "tools")
-ENDINGS = sources.C_ENDINGS + (".py", ".sh", ".cmake", "CMakeLists.txt")
+ENDINGS = sources.C_ENDINGS + (".py",)
 
 
 def c_functions(lines):
@@ -43,17 +43,15 @@ def main(root):
         code = sources.text(root, path)
         if path.endswith(".py"):
             found = list(python_functions(code))
-        elif path.endswith(sources.C_ENDINGS):
-            found = list(c_functions(sources.without_comments(code).splitlines()))
         else:
-            continue
+            found = list(c_functions(sources.without_comments(code).splitlines()))
         functions += len(found)
         faults += ["%s:%d: function of %d lines, at most %d" % (path, start, size, FUNCTION_LINES)
                    for start, size in found if size > FUNCTION_LINES]
         faults += ["%s:%d: %d columns, at most %d" % (path, number, len(line), COLUMNS)
-                   for number, line in enumerate(code.splitlines(), 1)
-                   if len(line) > COLUMNS and path.endswith(sources.C_ENDINGS)]
+                   for number, line in enumerate(code.splitlines(), 1) if len(line) > COLUMNS]
     sources.finish("sizes", functions, faults)
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Each check of words and includes finds what is planted, and nothing in plain text."""
+"""Each check of words, includes, heads and sizes finds what is planted, and nothing in plain text."""
 import contextlib
 import io
 import os
@@ -7,8 +7,10 @@ import unittest
 
 import circles
 import english
+import heads
 import layers
 import old_words
+import sizes
 
 
 class Planted(unittest.TestCase):
@@ -129,6 +131,42 @@ class Circles(Planted):
         self.assertEqual(self.find_with(allowed, circle), [])
         circle["m/b.c"] = ""
         self.assertEqual(len(self.find_with(allowed, circle)), 1)
+
+
+class Heads(Planted):
+    HEAD = "/*\n * A list.\n * Owns: nothing. May be called by: vm. Locks: none.\n */\n#ifndef A\n#endif\n"
+
+    def find(self, head, **files):
+        return self.faults(heads, {"src/m/a.h": head, **{"src/m/%s.c" % name: "" for name in files}})
+
+    def test_finds_what_a_head_does_not_say(self):
+        self.assertEqual(self.find(self.HEAD), [])
+        for part in ("Owns: nothing. ", "May be called by: vm. ", "Locks: none."):
+            self.assertEqual(len(self.find(self.HEAD.replace(part, ""))), 1, part)
+
+    def test_finds_a_list_of_files_that_is_out_of_date(self):
+        listing = self.HEAD.replace("A list.", "A list.\n *\n *   b.c  one\n *   c.c  two\n *")
+        self.assertEqual(self.find(listing, b=1, c=1), [])
+        self.assertEqual(self.find(listing, b=1, c=1, d=1), ["src/m/a.h: its head does not list d.c"])
+        self.assertEqual(self.find(listing, b=1), ["src/m/a.h: its head lists c.c, which is missing"])
+
+
+class Sizes(Planted):
+    FUNCTIONS = {"src/a.c": "int f(void)\n{\n%s}\n", "src/a.py": "def f():\n%s"}
+
+    def find(self, path, text):
+        return self.faults(sizes, {path: self.FUNCTIONS[path] % text})
+
+    def test_finds_a_long_line(self):
+        for path, number in (("src/a.c", 3), ("src/a.py", 2)):
+            self.assertEqual(self.find(path, "    " + "a" * 116 + "\n"), [])
+            self.assertEqual(self.find(path, "    " + "a" * 117 + "\n"),
+                             ["%s:%d: 121 columns, at most 120" % (path, number)])
+
+    def test_finds_a_long_function(self):
+        for path in self.FUNCTIONS:
+            self.assertEqual(self.find(path, "    g()\n" * 60), [])
+            self.assertEqual(len(self.find(path, "    g()\n" * 61)), 1)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measures how many small faults the tests find: brings faults into the core of the library, one at a time, and runs the
-tests until one fails.
+"""Measures how many small faults the tests find: brings faults into the core of the library, one at a time, and runs
+the tests until one fails.
 
 usage: mutate.py [--seed N] [--count N] [--minutes M] [--gate PERCENT] [--again] [--work FOLDER]
                  [--files REGEX] [--tests REGEX] [--labels WORDS] [--slowest SECONDS]
 
 Draws a sample of --count faults by --seed from all those of the files. FOLDER keeps the results: a run that --minutes
 ended continues there when it is started again, and --again tries the faults that survived once more. The sources are
-copied to FOLDER and built there; no other folder changes. Faults that do not change the compiled library are not part of
-the sample. Exits with 1 if the tests found fewer than PERCENT.
+copied to FOLDER and built there; no other folder changes. Faults that do not change the compiled library are not part
+of the sample. Exits with 1 if the tests found fewer than PERCENT.
 """
 import argparse
 import hashlib
@@ -115,7 +115,8 @@ def report(options, sample):
     table(sample)
     share = 100.0 * killed / max(1, len(sample))
     print("\nseed %d: %d faults of %d asked for, %d found: %.1f %%; at least %.1f %%: %s" % (
-        options.seed, len(sample), options.count, killed, share, options.gate, "met" if share >= options.gate else "NOT met"))
+        options.seed, len(sample), options.count, killed, share, options.gate,
+        "met" if share >= options.gate else "NOT met"))
     return bool(sample) and share >= options.gate
 
 

@@ -15,7 +15,8 @@ PTH = os.path.join(os.path.dirname(PACKAGE), "vmmcache.pth")
 
 TELL = """
 import sys
-print('early', [name for name in sys.modules if name.split('.')[0] in ('torch', 'ctypes', 'vmmcache', 'importlib.util')])
+early = ('torch', 'ctypes', 'vmmcache', 'importlib.util')
+print('early', [name for name in sys.modules if name.split('.')[0] in early])
 import torch
 vmmcache = sys.modules.get('vmmcache')
 print('installed', vmmcache is not None and vmmcache.is_installed())
@@ -97,14 +98,17 @@ assert vmmcache.is_installed()
                          PYTHONWARNINGS="default")
         self.assertIn("uses PyTorch's plug-in interface, because its allocator class cannot be used", said)
         self.assertTrue(said.endswith("True\n"), said)
-        said = self.told("import torch, vmmcache\nprint(vmmcache.is_installed())", VMMCACHE_NATIVE="1", CXX="/nowhere/c++")
+        said = self.told("import torch, vmmcache\nprint(vmmcache.is_installed())", VMMCACHE_NATIVE="1",
+                         CXX="/nowhere/c++")
         self.assertEqual(said.count("\n"), 2, said)
         self.assertIn("keeps its own allocator: the allocator class cannot be used", said)
 
     def test_strict_ends_a_program_that_would_run_without(self):
-        for wrong in ({"VMMCACHE_NATIVE": "1", "CXX": "/nowhere/c++"}, {"VMM_LIMIT": "8GB"}, {"VMMCACHE_NATIVE": "maybe"},
+        for wrong in ({"VMMCACHE_NATIVE": "1", "CXX": "/nowhere/c++"}, {"VMM_LIMIT": "8GB"},
+                      {"VMMCACHE_NATIVE": "maybe"},
                       {"VMMCACHE_LIBRARY": "/nowhere/none.so"}):
-            status, said = run_python("try:\n    import torch\nexcept Exception:\n    pass\nprint('ran')", PYTHONPATH=self.paths(),
+            status, said = run_python("try:\n    import torch\nexcept Exception:\n    pass\nprint('ran')",
+                                      PYTHONPATH=self.paths(),
                                       VMMCACHE_AUTOINSTALL="strict", **wrong)
             self.assertEqual((status, said.count("\n")), (1, 1), said)
             self.assertTrue(said.startswith("vmmcache: "), said)
@@ -134,12 +138,14 @@ for _ in range(2):
         self.assertEqual(said.count("VMM_LIMIT=8GB"), 2, said)
 
     def test_peers_and_the_thread_of_decay(self):
-        code = "import torch\nfrom vmmcache import _install\nprint(_install._settings['peers'], _install._settings['decay_thread'])"
+        code = ("import torch\nfrom vmmcache import _install\n"
+                "print(_install._settings['peers'], _install._settings['decay_thread'])")
         for peers, read in (("", "auto"), ("auto", "auto"), ("none", "None"), ("0", "[0]"), ("0,3", "[0, 3]")):
             self.assertEqual(self.told(code, VMMCACHE_PEERS=peers), f"{read} False\n")
         self.assertEqual(self.told(code, VMMCACHE_DECAY_THREAD="1", VMM_DECAY_MS="100"), "auto True\n")
         self.assertEqual(self.told(code, VMMCACHE_DECAY_THREAD="0", VMM_DECAY_MS="100"), "auto False\n")
-        for wrong, why in (({"VMMCACHE_PEERS": "0,x"}, "VMMCACHE_PEERS='0,x' is not auto, none or ordinals such as 0,1"),
+        for wrong, why in (({"VMMCACHE_PEERS": "0,x"},
+                            "VMMCACHE_PEERS='0,x' is not auto, none or ordinals such as 0,1"),
                            ({"VMMCACHE_PEERS": "99"}, "peers=99 is outside 0 to 63"),
                            ({"VMMCACHE_DECAY_THREAD": "on"}, "VMMCACHE_DECAY_THREAD='on' is not one of 0, 1"),
                            ({"VMMCACHE_DECAY_THREAD": "1"}, "decay_ms is 0")):
@@ -204,7 +210,8 @@ class RunTest(ProgramTest):
 
     def run_command(self, *arguments, status=0, flags=(), **environment):
         path = os.pathsep.join([FAKE, os.environ.get("PYTHONPATH", "")])
-        done = subprocess.run([sys.executable, "-B", *flags, "-m", "vmmcache", "run", *arguments], text=True, check=False,
+        done = subprocess.run([sys.executable, "-B", *flags, "-m", "vmmcache", "run", *arguments], text=True,
+                              check=False,
                               env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore", **environment},
                               cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
         self.assertEqual(done.returncode, status, done.stdout)
@@ -233,7 +240,8 @@ class RunTest(ProgramTest):
 
     def test_only_the_first_process_warns(self):
         path = self.program("import subprocess, sys, torch\n"
-                            "subprocess.run([sys.executable, '-c', 'import torch, vmmcache; print(vmmcache.is_installed())'])")
+                            "subprocess.run([sys.executable, '-c', "
+                            "'import torch, vmmcache; print(vmmcache.is_installed())'])")
         said = self.run_command(path, PYTHONWARNINGS="default::UserWarning")
         self.assertEqual(said.count("these do not work with it"), 1, said)
         self.assertIn("True", said)
@@ -248,7 +256,8 @@ class RunTest(ProgramTest):
 
     def test_a_program_that_would_run_without_does_not(self):
         path = self.program("import torch\nprint('ran')")
-        for options, why in ((("--limit", "8GB"), "VMM_LIMIT=8GB"), (("--native",), "the allocator class cannot be used")):
+        for options, why in ((("--limit", "8GB"), "VMM_LIMIT=8GB"),
+                             (("--native",), "the allocator class cannot be used")):
             said = self.run_command(*options, path, status=1, CXX="/nowhere/c++")
             self.assertEqual(said.count("\n"), 1, said)
             self.assertIn(why, said)

@@ -95,11 +95,14 @@ class CacheTest(unittest.TestCase):
             def __index__(self):
                 return 4096
         self.assertEqual(self.cache.alloc(Number()).nbytes, 4096)
-        for call, kind in ((lambda: self.cache.alloc((1 << 64) + 5), ValueError), (lambda: self.cache.alloc(-1), ValueError),
+        for call, kind in ((lambda: self.cache.alloc((1 << 64) + 5), ValueError),
+                           (lambda: self.cache.alloc(-1), ValueError),
                            (lambda: self.cache.alloc(1.5), TypeError), (lambda: self.cache.alloc("1MiB"), TypeError),
                            (lambda: self.cache.alloc(1, -1), ValueError), (lambda: self.cache.alloc(1, "x"), TypeError),
-                           (lambda: self.cache.trim(-1), ValueError), (lambda: vmmcache.Cache(device=1 << 32), ValueError),
-                           (lambda: vmmcache.Cache(device="cuda:0"), TypeError), (lambda: vmmcache.Cache(zero="on"), TypeError)):
+                           (lambda: self.cache.trim(-1), ValueError),
+                           (lambda: vmmcache.Cache(device=1 << 32), ValueError),
+                           (lambda: vmmcache.Cache(device="cuda:0"), TypeError),
+                           (lambda: vmmcache.Cache(zero="on"), TypeError)):
             with self.assertRaisesRegex(kind, "nbytes|stream|keep|device|zero"):
                 call()
 
@@ -202,6 +205,7 @@ class DlpackTest(unittest.TestCase):
     def test_a_consumer_may_outlive_a_free_and_the_cache(self):
         capsule = self.cache.alloc(1000).__dlpack__()
         pointer, managed = self.managed(capsule)
+        ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), b"used_dltensor")
         with self.cache.alloc(1000) as block:
             other = block.__dlpack__()
         self.assertIsNone(block.address)

@@ -43,7 +43,8 @@ class ChecksTest(unittest.TestCase):
             file.write(PROGRAM)
 
     def run_checks(self, *arguments, program=None, **environment):
-        done = subprocess.run([sys.executable, "-B", program or self.path, *arguments], text=True, check=False, timeout=60,
+        done = subprocess.run([sys.executable, "-B", program or self.path, *arguments], text=True, check=False,
+                              timeout=60,
                               env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout.splitlines()
 
@@ -65,7 +66,8 @@ class ChecksTest(unittest.TestCase):
     def test_unknown_names_are_told(self):
         for argument in ("nothing", "--nothing"):
             status, said = self.run_checks(argument, PYTHONPATH=FAKE)
-            self.assertEqual((status, said), (1, ["unknown: nothing; there are --old, --new and works, fails, ends, skips"]))
+            self.assertEqual((status, said),
+                             (1, ["unknown: nothing; there are --old, --new and works, fails, ends, skips"]))
 
     def test_without_pytorch_it_is_skipped_unless_it_must_not(self):
         folder = os.path.dirname(self.path)

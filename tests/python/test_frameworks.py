@@ -1,5 +1,5 @@
-"""The interfaces of torch_memory_saver and of vLLM's sleep mode, as the frameworks call them: each test replays the calls of
-a source that it names."""
+"""The interfaces of torch_memory_saver and of vLLM's sleep mode, as the frameworks call them: each test replays the
+calls of a source that it names."""
 import os
 import tempfile
 import unittest
@@ -59,8 +59,8 @@ assert holds(saved, 11)
 """)
 
     def test_cuda_graph(self):
-        """torch_memory_saver, test/examples/simple.py (its graph), SGLang's adapter, which passes keywords, and lightllm,
-        which passes a pool: https://github.com/ModelTC/lightllm cuda_graph.py."""
+        """torch_memory_saver, test/examples/simple.py (its graph), SGLang's adapter, which passes keywords, and
+        lightllm, which passes a pool: https://github.com/ModelTC/lightllm cuda_graph.py."""
         self.succeeds(SAVER + """
 graph = torch.cuda.CUDAGraph()
 with saver.cuda_graph(cuda_graph=graph, pool=None, stream=None, tag='cuda_graph'):
@@ -122,8 +122,8 @@ saver.resume()
 """)
 
     def test_sglang_s_adapter(self):
-        """sgl-project/sglang, python/sglang/srt/utils/torch_memory_saver_adapter.py, and its scheduler, which pauses tags
-        that may have nothing and starts workers in configure_subprocess()."""
+        """sgl-project/sglang, python/sglang/srt/utils/torch_memory_saver_adapter.py, and its scheduler, which pauses
+        tags that may have nothing and starts workers in configure_subprocess()."""
         self.succeeds(SAVER + """
 import os, subprocess, sys
 vmmcache.memory_saver.stand_in()
@@ -299,7 +299,8 @@ assert asleep()['kv_cache'] and kind.preserves_communicators()
         self.does(WORKER + "assert CuMemAllocator.__module__ == 'vmmcache.vllm'")
 
     def test_what_fails_is_told_in_one_line(self):
-        said = self.does("import torch\ntorch._C.is_initialized = True\nfrom vmmcache.vllm import register\nregister()\n"
+        said = self.does("import torch\ntorch._C.is_initialized = True\n"
+                         "from vmmcache.vllm import register\nregister()\n"
                          "from vllm.device_allocator.cumem import CuMemAllocator\nprint(CuMemAllocator.__module__)")
         self.assertEqual(said.splitlines()[1:], ["vllm.device_allocator.cumem"], said)
         self.assertIn("vLLM runs without it: CUDA is initialised already", said)

@@ -111,7 +111,8 @@ class InstallTest(ProgramTest):
     def test_host_memory_is_never_taken_for_a_gpu_s(self):
         for driver in ("", "cuda"):
             self.fails(BEGIN + "vmmcache.install()\nvmmcache.mem_get_info()",
-                       "cannot be opened" if has_cuda() else "was built without the CUDA driver", VMM_DRIVER=driver, CUDA_VISIBLE_DEVICES="")
+                       "cannot be opened" if has_cuda() else "was built without the CUDA driver", VMM_DRIVER=driver,
+                       CUDA_VISIBLE_DEVICES="")
         self.succeeds(BEGIN + "vmmcache.install()\nvmmcache.mem_get_info()", VMM_DRIVER="host",
                       CUDA_VISIBLE_DEVICES="")
 

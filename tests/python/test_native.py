@@ -257,7 +257,8 @@ class FallbackTest(NativeTest):
             file.write("#!/bin/sh\ncase \"$*\" in\n*-std=c++17*) echo 'a.h:1: error: the first one';;\n"
                        "*) echo \"cc1plus: error: unrecognized command-line option '-std=c++20'\";;\nesac\nexit 1\n")
         os.chmod(compiler, 0o755)
-        self.assertIn("does not compile against PyTorch 2.11.0+fake: a.h:1: error: the first one", self.refusal(CXX=compiler))
+        self.assertIn("does not compile against PyTorch 2.11.0+fake: a.h:1: error: the first one",
+                      self.refusal(CXX=compiler))
 
     def test_a_folder_that_cannot_be_read(self):
         """Whatever the system refuses is a reason for the plug-in."""
@@ -362,7 +363,8 @@ main([])
     def test_a_build_that_is_broken_is_compiled_anew(self):
         """To load a file that was cut ends the process with SIGBUS."""
         self.prepare()
-        build, whole, compiler = self.builds()[0], os.path.join(self.folder, "whole"), os.path.join(self.folder, "compiler")
+        build = self.builds()[0]
+        whole, compiler = (os.path.join(self.folder, name) for name in ("whole", "compiler"))
         shutil.copy(build, whole)
         with open(compiler, "w", encoding="ascii") as file:
             file.write(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ncp {whole} "$2"\n')

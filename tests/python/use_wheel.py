@@ -54,7 +54,8 @@ def use_start(python):
 def use_plug_in(python):
     """vLLM loads it in each of its processes, and it does nothing unless it is asked for."""
     code = ("from importlib.metadata import distribution\n"
-            "found, = [point for point in distribution('vmmcache').entry_points if point.group == 'vllm.general_plugins']\n"
+            "found, = [point for point in distribution('vmmcache').entry_points "
+            "if point.group == 'vllm.general_plugins']\n"
             "found.load()()\nimport vmmcache\nprint(found.name, vmmcache.is_installed())")
     said = output(python, "-c", code, VLLM_PLUGINS="")
     assert said == "vmmcache False", said

@@ -9,8 +9,8 @@ import sys
 
 
 class _Watch:
-    """The first finder of modules. It leaves when torch was imported: a program may look for it before, as frameworks do that
-    ask whether it is there."""
+    """The first finder of modules. It leaves when torch was imported: a program may look for it before, as frameworks
+    do that ask whether it is there."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch":

@@ -1,8 +1,8 @@
 """Searches upward for the largest size that trains under a memory limit.
 
 A size counts as trained if all of its steps finish. Each size starts with an empty cache, so the result for a size does
-not depend on the sizes before it. The search uses coarse increments first, then fine ones from the largest size that was
-trained.
+not depend on the sizes before it. The search uses coarse increments first, then fine ones from the largest size that
+was trained.
 
 Imported by: worker.py.
 """

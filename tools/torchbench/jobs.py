@@ -1,5 +1,5 @@
-"""Processes of torchbench: all start ahead and run one after the other. If one dies, another one runs the workloads that
-are left. A workload that killed its process gets a record that says so.
+"""Processes of torchbench: all start ahead and run one after the other. If one dies, another one runs the workloads
+that are left. A workload that killed its process gets a record that says so.
 
 Imported by: run.py.
 """

@@ -92,9 +92,10 @@ def also_part(folder):
 def bars_part(data):
     yield "## Bars and measurements"
     yield ""
-    yield ("Bars: results bit-equal to native's, or within the noise of runs of PyTorch's own allocators; a step takes at "
-           "most %.2f of native's, where each step counts as in the fastest repetition, because the machine is shared; "
-           "peak reserved memory is at most %.2f of peak live memory." % (MOST_STEP, MOST_FOOTPRINT))
+    yield ("Bars: results bit-equal to native's, or within the noise of runs of PyTorch's own allocators; a step "
+           "takes at most %.2f of native's, where each step counts as in the fastest repetition, because "
+           "the machine is shared; peak reserved memory is at most %.2f of peak live memory."
+           % (MOST_STEP, MOST_FOOTPRINT))
     yield ""
     yield from bars_table(data)
 
@@ -115,8 +116,8 @@ def cap_part(data):
     yield ""
     yield "## The largest size that trains under a limit"
     yield ""
-    yield ("Each allocator has the same limit in bytes. A size counts if six steps of sizes up to it finish, starting with "
-           "an empty cache. The search uses coarse increments, then fine ones.")
+    yield ("Each allocator has the same limit in bytes. A size counts if six steps of sizes up to it finish, starting "
+           "with an empty cache. The search uses coarse increments, then fine ones.")
     yield ""
     yield from table(["workload", "unit", "limit", *data.capped(), "vmmcache against expandable"],
                      [cap_row(data, workload) for workload in data.workloads("cap")], texts=2)
@@ -131,10 +132,10 @@ def workload_part(data, workload):
 def steps_part(data):
     yield "## Workloads"
     yield ""
-    yield ("The measurement waits for each step. Figures are medians over processes: of the median and 95th percentile of "
-           "a process's steps, and of peaks. *sum* is the time of all steps after the first few. *live* is the peak "
-           "of allocated blocks, *reserved* that of the allocator's memory, *driver* the growth of the GPU memory in use "
-           "during the workload, read after each step. *active* is memory that is live, or freed and still used by "
+    yield ("The measurement waits for each step. Figures are medians over processes: of the median and 95th percentile "
+           "of a process's steps, and of peaks. *sum* is the time of all steps after the first few. *live* is the peak "
+           "of allocated blocks, *reserved* that of the allocator's memory, *driver* the growth of the GPU memory in "
+           "use during the workload, read after each step. *active* is memory that is live, or freed and still used by "
            "another stream (`record_stream`). *first steps* is the time of the first ten (or fewer) steps together, in "
            "which the allocator adapts to a program. *quiet* is the median of steps, each as in the fastest "
            "repetition, over native's.")

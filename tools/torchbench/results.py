@@ -201,7 +201,8 @@ def step_rows(data, workload):
                data.verdict(workload, name) if name != NATIVE else "-"]
 
 
-STEP_HEAD = ["allocator", "runs", "step ms", "p95 ms", "quiet, x native", "first steps, x native", "x native", "sum, x native", "live GiB",
+STEP_HEAD = ["allocator", "runs", "step ms", "p95 ms", "quiet, x native", "first steps, x native", "x native",
+             "sum, x native", "live GiB",
              "reserved GiB", "reserved / live", "reserved / active", "driver GiB", "results against native"]
 
 

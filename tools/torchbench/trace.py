@@ -14,8 +14,8 @@ ENTRIES = 4000000  # of the history: more events than any workload makes
 
 
 def lines(events, steps):
-    """The lines of a trace, with a note where each step begins. Leaves out blocks that were allocated before the history
-    started. steps: when they began, in microseconds."""
+    """The lines of a trace, with a note where each step begins. Leaves out blocks that were allocated before the
+    history started. steps: when they began, in microseconds."""
     live, streams, number, step = {}, {}, 0, 0
     for event in events:
         while step < len(steps) and event["time_us"] >= steps[step]:

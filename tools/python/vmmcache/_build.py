@@ -1,8 +1,8 @@
 """Compiles the allocator class (src/torch/shim) against the PyTorch of this process.
 
-A build lies in a folder of the user and is named by what it depends on: PyTorch, its C++ ABI, the C library, our sources. One
-process compiles, others wait for it; a build appears under its name as a whole. It ends with its digest: what a disk that
-was full or lost its power left would end the process when it is loaded, and is compiled anew.
+A build lies in a folder of the user and is named by what it depends on: PyTorch, its C++ ABI, the C library, our
+sources. One process compiles, others wait for it; a build appears under its name as a whole. It ends with its digest:
+what a disk that was full or lost its power left would end the process when it is loaded, and is compiled anew.
 """
 from __future__ import annotations
 
@@ -268,8 +268,8 @@ def _run(command: list):
 
 
 def _first_error(lines: list) -> str:
-    """The line with the first error, else the last line. Where a compiler says only that its linker failed, the line before
-    says why."""
+    """The line with the first error, else the last line. Where a compiler says only that its linker failed, the line
+    before says why."""
     if not lines:
         return ""
     found = next((number for number, line in enumerate(lines) if "error:" in line), len(lines) - 1)

@@ -99,8 +99,8 @@ class Cache:
         self.close()
 
     def close(self) -> None:
-        """Waits for the device and destroys the cache with all of its blocks. A call of another thread ends first, and so
-        does the use of a block by a consumer of DLPack."""
+        """Waits for the device and destroys the cache with all of its blocks. A call of another thread ends first, and
+        so does the use of a block by a consumer of DLPack."""
         _let_go(self, "_held")
 
     def _opened(self) -> _Held:
@@ -137,7 +137,8 @@ class Cache:
     def trim(self, keep: int = 0) -> int:
         """Releases idle memory until at most so many bytes stay; returns how many were released."""
         released = ctypes.c_size_t()
-        _library.check(self._library.vmm_trim(self._opened(), _sizes.count("keep", keep), ctypes.byref(released)), "the trim failed")
+        _library.check(self._library.vmm_trim(self._opened(), _sizes.count("keep", keep), ctypes.byref(released)),
+                       "the trim failed")
         return released.value
 
     def wait(self) -> None:
@@ -186,7 +187,8 @@ class Block:
         return held and held.address
 
     def free(self) -> None:
-        """Frees the block in the order of its stream, once no consumer of DLPack uses it. Freeing it again does nothing."""
+        """Frees the block in the order of its stream, once no consumer of DLPack uses it. Freeing it again does
+        nothing."""
         _let_go(self, "_held")
 
     def record_stream(self, stream) -> None:

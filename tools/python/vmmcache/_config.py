@@ -14,7 +14,8 @@ _taken: dict = {}  # variables that the settings took out of the environment
 # Arguments that have a variable. The library reads the variable where a field is zero, but zero may also be what
 # the argument says.
 _VARIABLES = {"limit": "VMM_LIMIT", "footprint": "VMM_FOOTPRINT", "reuse": "VMM_REUSE",
-              "compaction": "VMM_COMPACTION", "decay_ms": "VMM_DECAY_MS", "no_caching": "VMM_NO_CACHING", "ipc": "VMM_SHAREABLE"}
+              "compaction": "VMM_COMPACTION", "decay_ms": "VMM_DECAY_MS", "no_caching": "VMM_NO_CACHING",
+              "ipc": "VMM_SHAREABLE"}
 
 
 def configure(**given) -> None:

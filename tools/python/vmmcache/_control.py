@@ -14,8 +14,8 @@ def empty_cache() -> None:
 
 
 def compact(device=None, budget_ms: int = 0) -> int:
-    """Releases memory that a few live tensors pin, and returns how many bytes. Call it between two steps: it waits for the
-    device, copies tensors to other memory under their old addresses, and no thread of the program may submit work
+    """Releases memory that a few live tensors pin, and returns how many bytes. Call it between two steps: it waits for
+    the device, copies tensors to other memory under their old addresses, and no thread of the program may submit work
     meanwhile, or data is corrupted silently. Memory of CUDA graphs stays.
 
     budget_ms: after so many milliseconds it begins no further copy; 0: no limit. Raises VmmError during a capture, with

@@ -1,8 +1,8 @@
 """DLPack: the capsules by which packages share arrays (https://dmlc.github.io/dlpack).
 
 A capsule owns a structure that describes the bytes. Its consumer calls the structure's deleter when it needs them no
-longer; if there is no consumer, the capsule's end calls it. Both come at any time, also while an exception is on its way, so
-they are functions of the library, which call _delete().
+longer; if there is no consumer, the capsule's end calls it. Both come at any time, also while an exception is on its
+way, so they are functions of the library, which call _delete().
 """
 from __future__ import annotations
 

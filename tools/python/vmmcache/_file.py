@@ -6,8 +6,8 @@ import threading
 
 
 def write(path, data: bytes) -> None:
-    """Puts a file with this content there. Until all of it is written, whatever was there stays. Raises OSError, with the path
-    that was given."""
+    """Puts a file with this content there. Until all of it is written, whatever was there stays. Raises OSError, with
+    the path that was given."""
     try:
         _replace(path, data)
     except OSError as error:

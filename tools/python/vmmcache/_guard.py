@@ -1,5 +1,5 @@
-"""Locks that are free in a child process, even if a thread of its parent held them at the fork, and in a signal handler,
-even if it interrupts the thread that holds them."""
+"""Locks that are free in a child process, even if a thread of its parent held them at the fork, and in a signal
+handler, even if it interrupts the thread that holds them."""
 from __future__ import annotations
 
 import os

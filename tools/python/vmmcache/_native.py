@@ -36,8 +36,8 @@ def install(torch) -> None:
 
 
 def end_registration() -> list:
-    """Has PyTorch leave out the registration of all memory, as it does with expandable segments: parts of the memory come
-    and go. Returns the variables that asked for it."""
+    """Has PyTorch leave out the registration of all memory, as it does with expandable segments: parts of the memory
+    come and go. Returns the variables that asked for it."""
     found = [name for name in _REGISTRATION if os.environ.get(name, "").lower()[:1] in ("1", "y", "t")]
     os.environ.update(dict.fromkeys(found, "0"))
     return found

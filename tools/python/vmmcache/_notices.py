@@ -7,7 +7,8 @@ import warnings
 from ._errors import VmmWarning
 
 _NEVER = ("torch.cuda.MemPool", "sharing CUDA tensors with other processes", "NCCL's registration of tensor memory",
-          "torch.backends.cudnn.benchmark", "the profiler's profile_memory", "stacks of C++ and annotations in snapshots",
+          "torch.backends.cudnn.benchmark", "the profiler's profile_memory",
+          "stacks of C++ and annotations in snapshots",
           "memory that PyTorch frees before a request fails")
 _WITHOUT_PLAIN_GRAPHS = "torch.compile(mode='reduce-overhead') without install(plain_graphs=True)"
 
@@ -27,19 +28,19 @@ def unsupported(has_plain_graphs: bool, has_graphs: bool, has_record_stream: boo
 
 
 def warn(why_not, features: list, ended: list) -> None:
-    """Warns the caller of install(). why_not: None with the allocator class; else why PyTorch has the plug-in, or empty if
-    that was asked for. features: what does not work. ended: variables of NCCL's registration that were set to 0."""
+    """Warns the caller of install(). why_not: None with the allocator class; else why PyTorch has the plug-in, or empty
+    if that was asked for. features: what does not work. ended: variables of NCCL's registration that were set to 0."""
     for name in _SETTINGS:
         if _has_expandable_segments(os.environ.get(name, "")):
             warnings.warn(f"{name} has expandable_segments:True, which has no effect on vmmcache but changes what "
                           "some frameworks (vLLM, SGLang) do: see docs/pytorch.md#sleep", VmmWarning, stacklevel=3)
     for name in ended:
-        warnings.warn(f"{name} has no effect on vmmcache, as with expandable segments; register a torch.cuda.MemPool: see "
-                      "docs/pytorch.md#registration-with-nccl", VmmWarning, stacklevel=3)
+        warnings.warn(f"{name} has no effect on vmmcache, as with expandable segments; register a torch.cuda.MemPool: "
+                      "see docs/pytorch.md#registration-with-nccl", VmmWarning, stacklevel=3)
     if why_not is not None:
         reason = f", because its allocator class cannot be used: {why_not}" if why_not else ""
-        warnings.warn(f"vmmcache uses PyTorch's plug-in interface{reason}; these do not work with it: {', '.join(features)}",
-                      VmmWarning, stacklevel=3)
+        warnings.warn(f"vmmcache uses PyTorch's plug-in interface{reason}; "
+                      f"these do not work with it: {', '.join(features)}", VmmWarning, stacklevel=3)
 
 
 def _has_expandable_segments(settings: str) -> bool:

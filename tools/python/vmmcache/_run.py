@@ -31,18 +31,21 @@ def main(arguments: list) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m vmmcache run", description="Runs a Python program. In it, and in all Python processes that it starts, "
-        "import torch makes libvmmcache the allocator of PyTorch, or ends the process with status 1. "
+        prog="python -m vmmcache run",
+        description="Runs a Python program. In it, and in all Python processes that it starts, import torch makes "
+        "libvmmcache the allocator of PyTorch, or ends the process with status 1. "
         "Variables such as VMM_LIMIT hold the settings.")
     kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument("--native", action="store_const", dest="native", const="1", help="the allocator class, or an error")
+    kinds.add_argument("--native", action="store_const", dest="native", const="1",
+                       help="the allocator class, or an error")
     kinds.add_argument("--auto", action="store_const", dest="native", const="auto",
                        help="the allocator class if it can be compiled, else the plug-in (default)")
     kinds.add_argument("--plugin", action="store_const", dest="native", const="0", help="the plug-in")
     parser.add_argument("--limit", help="the most physical memory on each device: 8GiB, 80%%")
     parser.add_argument("--plain-graphs", action="store_true", help="as install(plain_graphs=True)")
     parser.add_argument("--memory-saver", action="store_true", help="takes the place of the package torch_memory_saver")
-    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="a module, and its arguments")
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
+                        help="a module, and its arguments")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="a file, and its arguments")
     return parser
 

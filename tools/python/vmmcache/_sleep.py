@@ -1,7 +1,7 @@
 """region(), sleep(), wake(): the memory of a program without its contents on the device.
 
-The library puts pools to sleep. This module chooses which: those of tags, or all of the process. It waits for the devices
-first, and takes back what it has done if one of them fails.
+The library puts pools to sleep. This module chooses which: those of tags, or all of the process. It waits for the
+devices first, and takes back what it has done if one of them fails.
 """
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _is_moving = False
 def region(tag: str = "default", keep: bool = True, device=None):
     """Gives a tag to what the calling thread allocates on a device while the `with` statement runs.
 
-    sleep(tag) and wake(tag) then apply to it. keep: whether a sleep saves the contents, unless it says otherwise. device:
-    the current one, if it is not given. Regions nest; the innermost counts. Other threads are not in the region, so
-    neither is a backward pass. CUDA graphs whose capture begins in a region belong to its tag, and so do MemPools that are
-    first used in it. Raises VmmError during a capture.
+    sleep(tag) and wake(tag) then apply to it. keep: whether a sleep saves the contents, unless it says otherwise.
+    device: the current one, if it is not given. Regions nest; the innermost counts. Other threads are not in the
+    region, so neither is a backward pass. CUDA graphs whose capture begins in a region belong to its tag, and so do
+    MemPools that are first used in it. Raises VmmError during a capture.
     """
     if not isinstance(tag, str):
         raise TypeError(f"a tag is a str, not {tag!r}")
@@ -68,8 +68,8 @@ def sleep(tags=None, keep=None) -> int:
     The call waits for the work of all devices, and releases idle memory too; the program must not submit work until
     wake().
 
-    Memory that sleeps already stays as it is. Raises VmmError if the host has too little for the contents (all memory is
-    then awake again, if the device still has room for it), during a capture, or with VMM_DEBUG.
+    Memory that sleeps already stays as it is. Raises VmmError if the host has too little for the contents (all memory
+    is then awake again, if the device still has room for it), during a capture, or with VMM_DEBUG.
     """
     pools = _chosen(tags)
     if keep not in (None, True, False):
@@ -94,8 +94,8 @@ def sleep(tags=None, keep=None) -> int:
 def wake(tags=None) -> int:
     """Gives the tensors of tags, or all, physical memory and saved contents again, and returns how many bytes.
 
-    tags: as for sleep(); a list is woken in its order. Raises torch.OutOfMemoryError, or VmmError without PyTorch, if the
-    device has too little memory: on each device all of it wakes or nothing, and the call can be repeated.
+    tags: as for sleep(); a list is woken in its order. Raises torch.OutOfMemoryError, or VmmError without PyTorch, if
+    the device has too little memory: on each device all of it wakes or nothing, and the call can be repeated.
     """
     pools = _chosen(tags)
     with _alone():
@@ -109,8 +109,8 @@ def wake(tags=None) -> int:
 
 
 def sleep_state() -> dict:
-    """{tag: {'asleep', 'reserved_bytes', 'asleep_bytes', 'backup_bytes'}} of all devices. The tag None stands for memory
-    without a tag. 'asleep': True, False, or None if only a part of it sleeps. asleep_bytes: what a wake needs;
+    """{tag: {'asleep', 'reserved_bytes', 'asleep_bytes', 'backup_bytes'}} of all devices. The tag None stands for
+    memory without a tag. 'asleep': True, False, or None if only a part of it sleeps. asleep_bytes: what a wake needs;
     backup_bytes: host memory for saved contents, which stays for the next sleep until backup_drop()."""
     state: dict = {}
     for pool in _pools():

@@ -6,9 +6,9 @@ or, before the first use of CUDA, numba.cuda.set_memory_manager(vmmcache.numba.M
 and Numba's then come from one cache on each device.
 
 Numba does not say on which streams an array is used. So its blocks belong to a stream on which no work runs: memory of
-other streams serves them when its work has completed. And it expects that memory is reused after all work of the device,
-as with cuMemFree(). So blocks that Numba frees are kept, and freed together after one wait for the device, when there are
-many of them or a request would fail.
+other streams serves them when its work has completed. And it expects that memory is reused after all work of the
+device, as with cuMemFree(). So blocks that Numba frees are kept, and freed together after one wait for the device, when
+there are many of them or a request would fail.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """vmmcache in vLLM: a plug-in (entry point vllm.general_plugins), and sleep mode over region(), sleep() and wake().
 
 vLLM loads register() in each of its processes. It does something only if VLLM_PLUGINS names vmmcache, or with
-VMMCACHE_AUTOINSTALL. vLLM's own allocator for sleep mode needs a MemPool with a foreign allocator; CuMemAllocator here has its
-interface. Where vLLM has a registry of sleep-mode backends, the backend "vmmcache" also takes memory without a tag, such
-as that of CUDA graphs.
+VMMCACHE_AUTOINSTALL. vLLM's own allocator for sleep mode needs a MemPool with a foreign allocator; CuMemAllocator here
+has its interface. Where vLLM has a registry of sleep-mode backends, the backend "vmmcache" also takes memory without a
+tag, such as that of CUDA graphs.
 """
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def _tuple(tags) -> tuple:
 def _backend(base):
     """The class of the sleep-mode backend; its base class is vLLM's."""
     class SleepModeBackend(base):
-        """Level 1 saves the weights, level 2 does not. Other tags are discarded; memory without a tag is always saved."""
+        """Level 1 saves the weights, level 2 does not. Other tags are discarded; memory without a tag is always
+        saved."""
 
         def suspend(self, level: int = 1) -> None:
             gc.collect()

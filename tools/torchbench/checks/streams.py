@@ -46,7 +46,7 @@ def freed_on_other_threads():
 
 
 def record_stream():
-    """A side stream still reads a tensor that the main stream has freed, while the main stream overwrites free memory."""
+    """A side stream reads a tensor that the main stream has freed, while the main stream overwrites free memory."""
     side = torch.cuda.Stream()
     sums = []
     for number in range(50):
