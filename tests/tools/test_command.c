@@ -39,6 +39,22 @@ TEST(test_near_names)
                    "; choose from detection, encoder_streams, gnn, llm_generate, llm_train_varlen");
 }
 
+/* Of a program without its traces the error says where they should be. */
+TEST(test_missing_bundled_trace)
+{
+    struct test_path folder = test_path("alone");
+    char rest[9000];
+
+    (void)snprintf(rest, sizeof(rest),
+                   "--version > /dev/null; F='%s'; mkdir -p \"$F/bin\"; "
+                   "cp \"$FRAGTEST\" \"$F/bin\"; \"$F/bin/fragtest\" --driver sim --trace gnn",
+                   folder.text);
+    command_refuse(rest, ".alone/bin/../share/vmmcache/traces/gnn.trace.gz:1: cannot open");
+    assert_null(strstr(ran.output, "did you mean"));
+    (void)snprintf(rest, sizeof(rest), "--version; rm -r '%s'", folder.text);
+    command_expect(rest, 0);
+}
+
 TEST(test_bad_usage)
 {
     command_refuse("--fast", "unknown option");

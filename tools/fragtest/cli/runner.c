@@ -30,10 +30,11 @@ static bool source_load(const struct options_source *source, struct trace *trace
     char path[PATH_BYTES];
 
     if (!source->is_workload) {
-        bundled_trace_find(source->name, path, sizeof(path));
+        bool is_bundled = bundled_trace_find(source->name, path, sizeof(path));
         if (trace_read(path, trace, error))
             return true;
-        trace_suggest(source->name, error);
+        if (!is_bundled)
+            trace_suggest(source->name, error);
         return false;
     }
     if (workload_make(source->name, trace))

@@ -4,8 +4,6 @@
  */
 #include "fragtest/trace/bundled_traces.h"
 
-#include "fragtest/trace/trace.h"
-
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,16 +25,24 @@ static void program_folder(char *folder, size_t capacity)
         *slash = '\0';
 }
 
-void bundled_trace_find(const char *name, char *path, size_t capacity)
+static bool name_is_bundled(const char *name)
+{
+    for (unsigned i = 0; i < BUNDLED_TRACES; i++) {
+        if (strcmp(name, bundled_trace_names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool bundled_trace_find(const char *name, char *path, size_t capacity)
 {
     char folder[PATH_BYTES];
 
-    if (strcmp(name, TRACE_STDIN) != 0 && strchr(name, '/') == NULL && access(name, F_OK) != 0) {
+    if (name_is_bundled(name) && access(name, F_OK) != 0) {
         program_folder(folder, sizeof(folder));
-        int length =
-            snprintf(path, capacity, "%s/../share/vmmcache/traces/%s.trace.gz", folder, name);
-        if (length > 0 && (size_t)length < capacity && access(path, R_OK) == 0)
-            return;
+        (void)snprintf(path, capacity, "%s/../share/vmmcache/traces/%s.trace.gz", folder, name);
+        return true;
     }
     (void)snprintf(path, capacity, "%s", name);
+    return false;
 }
