@@ -120,11 +120,23 @@ static struct heap *heap_for(struct lane *lane, uint64_t bytes)
     return bytes <= LANE_SMALL_LARGEST_BYTES ? &lane->small : &lane->large;
 }
 
+/* The steps of block sizes: 4 KiB, and for blocks from 4 MiB on 16 KiB, which is at most 1/256 of the block. So a block
+ * that replaces a slightly smaller one, as a cache of keys and values does that grows by a token, mostly fits where
+ * another such block was freed. */
+enum { STEP_BYTES = SMALL_SLOT_BYTES, LONG_STEP_BYTES = 16 << 10, LONG_STEP_LEAST_BYTES = 4 << 20 };
+
+/* Rounds up a request that no slab serves. False: it is too large. */
+static inline bool block_round(uint64_t bytes, uint64_t *block_bytes)
+{
+    uint64_t step = bytes < LONG_STEP_LEAST_BYTES ? STEP_BYTES : LONG_STEP_BYTES;
+    return vmm__align_up_checked(bytes, step, block_bytes);
+}
+
 bool vmm__lane_need(struct lane *lane, uint64_t bytes, struct heap **heap, uint64_t *block_bytes)
 {
     *heap = heap_for(lane, bytes);
     if (bytes > SLAB_LARGEST_BYTES)
-        return vmm__align_up_checked(bytes, (*heap)->unit_bytes, block_bytes);
+        return block_round(bytes, block_bytes);
     *block_bytes = vmm__slab_need_bytes(&lane->slabs, vmm__slab_class(bytes));
     return true;
 }
@@ -133,9 +145,8 @@ uint64_t vmm__lane_block_bytes(uint64_t bytes)
 {
     if (bytes <= SLAB_LARGEST_BYTES)
         return vmm__slab_object_bytes(vmm__slab_class(bytes));
-    uint64_t unit_bytes = bytes <= LANE_SMALL_LARGEST_BYTES ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES;
     uint64_t block_bytes;
-    return vmm__align_up_checked(bytes, unit_bytes, &block_bytes) ? block_bytes : UINT64_MAX;
+    return block_round(bytes, &block_bytes) ? block_bytes : UINT64_MAX;
 }
 
 static void *address_publish(struct lane *lane, struct heap *heap, struct block *block,
@@ -212,7 +223,7 @@ vmm_status vmm__lane_take_plain_locked(struct lane *lane, uint64_t bytes, void *
         return object_take(lane, bytes, out);
     struct heap *heap = heap_for(lane, bytes);
     uint64_t block_bytes;
-    if (!vmm__align_up_checked(bytes, heap->unit_bytes, &block_bytes))
+    if (!block_round(bytes, &block_bytes))
         return VMM__NO_FIT;
     struct block *last_freed = vmm__heap_take_last_freed(heap, block_bytes);
     if (last_freed == NULL)

@@ -28,10 +28,7 @@
 #include "lane/uses.h"
 
 /* A block of a large heap is never as small as one of a small heap, even after a resize. */
-enum {
-    LANE_SMALL_LARGEST_BYTES = 1 << 20,
-    LANE_LARGE_LEAST_BYTES = LANE_SMALL_LARGEST_BYTES + LARGE_UNIT_BYTES
-};
+enum { LANE_SMALL_LARGEST_BYTES = 1 << 20, LANE_LARGE_LEAST_BYTES = LANE_SMALL_LARGEST_BYTES + 1 };
 
 /* Expired memory: everything freed up to an epoch is to be released once its work has finished. */
 struct expired {

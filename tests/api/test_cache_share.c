@@ -452,10 +452,10 @@ CACHE_TEST(a_block_that_shares_its_chunk_is_not_exported)
     block_free(test, whole);
     assert_ok(vmm_wait(test->cache));
     assert_ok(vmm_pool_destroy(pool, 0));
-    void *low = block_alloc(test, MIB + 512, 0);
-    void *high = block_alloc(test, 7 * MIB - 512, 0);
+    void *low = block_alloc(test, MIB + 16 * KIB, 0);
+    void *high = block_alloc(test, 7 * MIB - 16 * KIB, 0);
     assert_ptr_equal(low, whole); /* it took over the chunk */
-    assert_ptr_equal(high, (char *)whole + MIB + 512);
+    assert_ptr_equal(high, (char *)whole + MIB + 16 * KIB);
     assert_status(vmm_share_export(test->cache, low, &share), VMM_ERR_INVALID_ARGUMENT);
     assert_status(vmm_share_export(test->cache, high, &share), VMM_ERR_INVALID_ARGUMENT);
     block_free(test, low);

@@ -157,10 +157,10 @@ static void model_add(struct model_stat *figure, uint64_t amount)
     figure->peak = figure->current > figure->peak ? figure->current : figure->peak;
 }
 
-/* As documented: tiny blocks in steps of 512 bytes and of 1 KiB, small of 4 KiB, large of 512. */
+/* As documented: tiny blocks in steps of 512 bytes and of 1 KiB, others of 4 KiB, from 4 MiB on of 16 KiB. */
 static uint64_t block_bytes(size_t bytes)
 {
-    uint64_t step = bytes <= 4096 ? 512 : bytes <= 8192 ? 1024 : bytes <= MIB ? 4096 : 512;
+    uint64_t step = bytes <= 4096 ? 512 : bytes <= 8192 ? 1024 : bytes < 4 * MIB ? 4096 : 16384;
     return (bytes + step - 1) / step * step;
 }
 

@@ -151,10 +151,10 @@ CACHE_TEST(statistics_count_views)
     assert_int_equal(stats.occupied_bytes, WHOLE);
     block_free(test, block);
     assert_int_equal(cache_stats(test).occupied_bytes, 0);
-    block = view_alloc(test, WHOLE - 512);
+    block = view_alloc(test, WHOLE - 16 * KIB);
     stats = cache_stats(test);
     assert_int_equal(stats.view_hits, 1);
-    assert_int_equal(stats.occupied_bytes, WHOLE - 512);
+    assert_int_equal(stats.occupied_bytes, WHOLE - 16 * KIB);
     block_free(test, block);
     work_verify(test);
     (void)cache_trim(test, 0);

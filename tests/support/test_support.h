@@ -74,6 +74,7 @@ int tests_run(CMFixtureFunction group_setup, CMFixtureFunction group_teardown);
 /* A configuration with these fields: CONFIG(.driver = VMM_DRIVER_SIM, .decay_ms = 1). */
 #define CONFIG(...) ((vmm_config){ .struct_size = sizeof(vmm_config), __VA_ARGS__ })
 
+#define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
 #define TIB (UINT64_C(1) << 40)

@@ -48,8 +48,34 @@ ENGINE_TEST(size_decides_the_heap)
         assert_true(bytes >= sizes[i] && bytes % heap->unit_bytes == 0);
     }
     assert_false(vmm__lane_need(engine->lane, UINT64_MAX, &heap, &bytes));
-    assert_false(vmm__lane_need(engine->lane, UINT64_MAX - 510, &heap, &bytes));
-    assert_true(vmm__lane_need(engine->lane, UINT64_MAX - 511, &heap, &bytes));
+    uint64_t largest = UINT64_MAX - 16 * KIB + 1;
+    assert_false(vmm__lane_need(engine->lane, largest + 1, &heap, &bytes));
+    assert_true(vmm__lane_need(engine->lane, largest, &heap, &bytes));
+}
+
+/* So that a block which replaces a slightly smaller one has mostly the same size. */
+ENGINE_TEST(sizes_have_steps)
+{
+    static const struct {
+        uint64_t bytes;
+        uint64_t block_bytes;
+    } rounded[] = {
+        { 8193, 12 * KIB },
+        { MIB, MIB },
+        { MIB + 1, MIB + 4 * KIB },
+        { 4 * MIB - 4 * KIB - 1, 4 * MIB - 4 * KIB },
+        { 4 * MIB - 1, 4 * MIB },
+        { 4 * MIB, 4 * MIB },
+        { 4 * MIB + 1, 4 * MIB + 16 * KIB },
+        { 100 * MIB + 16 * KIB, 100 * MIB + 16 * KIB },
+    };
+    for (size_t i = 0; i < sizeof rounded / sizeof *rounded; i++) {
+        struct heap *heap;
+        uint64_t bytes;
+        assert_true(vmm__lane_need(engine->lane, rounded[i].bytes, &heap, &bytes));
+        assert_int_equal(bytes, rounded[i].block_bytes);
+        assert_int_equal(vmm__lane_block_bytes(rounded[i].bytes), rounded[i].block_bytes);
+    }
 }
 
 ENGINE_TEST(take_and_give_update_the_counters)
