@@ -195,6 +195,9 @@ uint64_t vmm__vm_limit_bytes(const struct vm *vm);
 uint64_t vmm__account_short_bytes(const struct account *account, uint64_t bytes);
 uint64_t vmm__vm_short_bytes(const struct vm *vm, const struct account *account, uint64_t bytes);
 
+/* What the own limit of an account still allows; UINT64_MAX: it has none. */
+uint64_t vmm__account_room_bytes(const struct account *account);
+
 /*
  * Creates and maps chunks of at most chunk_granules at `count` granules that the caller took from
  * the arena, without access yet. On failure the granules return to the arena, those already

@@ -388,3 +388,25 @@ POLICY_TEST(requests_find_addresses_again)
         assert_ok(vmm__cache_check(scene->cache));
     }
 }
+
+/* ---- Idle memory of other pools ---------------------------------------------------------------- */
+
+/* The chunk of the default pool alone would do, but its limit refuses that to the new pool, whose own chunks do. What
+ * is free beside a live block could not be released. */
+POLICY_TEST(a_pool_at_its_limit_makes_a_view_of_its_own_chunks)
+{
+    vmm_pool_options options = { .struct_size = sizeof options, .limit_bytes = 6 * GRANULE };
+    vmm_pool *pool;
+    struct lane *lane;
+    void *block;
+    assert_ok(vmm_pool_create(scene->cache, &options, &pool));
+    assert_ok(vmm__pool_lane(scene->cache->pools.first, STREAM(1), &lane));
+    (void)extent(scene, &scene->lane->large, 20, 4, 4);
+    (void)block_make_live(&lane->large, extent(scene, &lane->large, 0, 4, 2), GRANULE);
+    assert_ok(vmm__heap_records_keep(&lane->large, 2));
+    (void)vmm__heap_take_at(&lane->large, scene_address(scene, 2), 2 * GRANULE);
+    (void)extent(scene, &lane->large, 6, 2, 2);
+    assert_ok(vmm_alloc_from(pool, 3 * GRANULE, STREAM(1), &block));
+    assert_int_equal(scene_reserved_bytes(scene), 10 * GRANULE);
+    assert_ok(vmm_free(scene->cache, block));
+}
