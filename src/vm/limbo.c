@@ -85,6 +85,25 @@ void vmm__limbo_prolong(struct chunk *chunk, struct timeline *timeline, uint64_t
     vmm__timeline_refer(timeline);
 }
 
+/* A capture has no such order: its graph would not wait again at each launch. */
+static vmm_status epoch_follow(struct timeline *timeline, uint64_t epoch,
+                               const struct timeline *own)
+{
+    if (timeline == NULL || timeline == own)
+        return VMM_OK;
+    vmm_status status = vmm__timeline_follow(timeline, epoch, own->stream);
+    return status == VMM__PENDING ? VMM_OK : status;
+}
+
+vmm_status vmm__limbo_follow(const struct chunk *chunk, const struct timeline *own)
+{
+    vmm_status status = epoch_follow(chunk->timeline, chunk->epoch, own);
+    for (const struct limbo_wait *wait = chunk->waits; wait != NULL && status == VMM_OK;
+         wait = wait->next)
+        status = epoch_follow(wait->timeline, wait->epoch, own);
+    return status;
+}
+
 void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk)
 {
     uint64_t bytes = held_bytes(vm, chunk);

@@ -339,6 +339,10 @@ void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline 
 /* Lets a chunk in limbo wait for later work, too. Without host memory it waits for that work at once. */
 void vmm__limbo_prolong(struct chunk *chunk, struct timeline *timeline, uint64_t epoch);
 
+/* Makes later work of a timeline's stream wait, on the device, for what a chunk in limbo waits for; but not if that, or
+ * the stream, is being captured. */
+vmm_status vmm__limbo_follow(const struct chunk *chunk, const struct timeline *own);
+
 /* Takes a mapped chunk out of limbo again. */
 void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk);
 

@@ -81,6 +81,21 @@ static vmm_status units_create(struct vmm_cache *cache, const struct part *part)
     return status;
 }
 
+/* Orders the block's stream after the other streams that may still use what a decommit took. */
+static vmm_status units_follow(struct vmm_cache *cache, const struct part *part)
+{
+    const struct timeline *timeline = &part->block->lane->timeline;
+    vmm_status status = VMM_OK;
+    if (vmm__timeline_has_ended(timeline)) /* the handle may be another stream's */
+        return VMM_OK;
+    for (uint64_t at = part->first; at < part->end && status == VMM_OK;) {
+        const struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
+        if (chunk != NULL && chunk->state == CHUNK_LIMBO)
+            status = vmm__limbo_follow(chunk, timeline);
+    }
+    return status;
+}
+
 static vmm_status unit_clear(struct vmm_cache *cache, const struct part *part,
                              const struct chunk *chunk)
 {
@@ -145,6 +160,8 @@ static void units_settle(struct vmm_cache *cache, const struct part *part)
 static vmm_status commit_locked(struct vmm_cache *cache, const struct part *part)
 {
     vmm_status status = units_create(cache, part);
+    if (status == VMM_OK)
+        status = units_follow(cache, part);
     if (status == VMM_OK && cache->zeroes)
         status = units_clear(cache, part);
     if (status == VMM_OK)
