@@ -364,8 +364,9 @@ vmm_status vmm__limbo_drain(struct vm *vm, uint64_t *released);
  * for limbo and vmm__vm_fini(). */
 vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk);
 
-/* Makes the host wait for the oldest chunk in limbo, of an account or with NULL of all, whose stream is not capturing,
- * then drains. VMM__NOTHING if there is none. */
+/* Makes the host wait for the oldest chunk in limbo, of an account or with NULL of all, whose work has not finished and
+ * whose stream is not capturing, then drains. What the driver refuses to release is no failure. VMM__NOTHING if there
+ * was nothing to wait for, and the drain released nothing. */
 vmm_status vmm__limbo_wait(struct vm *vm, const struct account *account, uint64_t *released);
 
 /*
