@@ -237,6 +237,23 @@ CACHE_TEST(a_commit_stays_below_the_limits_and_takes_idle_memory)
 }
 
 /* Each block of the pool has a chunk of its own, so that one at a time can be released. */
+/* Nothing has used it, so it need not wait for work of the block's stream. */
+CACHE_TEST(a_commit_that_fails_leaves_no_memory_behind)
+{
+    vmm_pool *pool = pool_make(test, .name = "small", .limit_bytes = 3 * UNIT);
+    void *block = NULL;
+    assert_ok(vmm_reserve(pool, 8 * UNIT, UNIT, test->streams[1], &block));
+    commit(test, block, UNIT, UNIT);
+    (void)flight_begin(test, at(block, UNIT), UNIT, 1);
+    uint64_t stalls = cache_stalls(test);
+    assert_status(vmm_commit(test->cache, block, 0, 4 * UNIT), VMM_ERR_DEVICE_OOM);
+    assert_int_equal(cache_stalls(test), stalls);
+    assert_int_equal(pool_reserved(pool), UNIT);
+    flight_end(test);
+    block_free(test, block);
+    pool_end(test, pool);
+}
+
 CACHE_TEST(a_commit_releases_as_much_as_it_needs)
 {
     enum { BLOCKS = 8, NEEDED = 2 };

@@ -118,18 +118,19 @@ static vmm_status units_clear(struct vmm_cache *cache, const struct part *part)
     return status;
 }
 
-/* Undoes a failed commit. Work of the block's stream may clear what it had created, and what it found in limbo. */
+/* Undoes a failed commit. With vmm_config.zero, work of the block's stream may clear what it had created, and what it
+ * found in limbo. */
 static void units_undo(struct vmm_cache *cache, const struct part *part)
 {
-    struct timeline *timeline = &part->block->lane->timeline;
-    uint64_t now = vmm__timeline_now(timeline);
+    struct timeline *timeline = cache->zeroes ? &part->block->lane->timeline : NULL;
+    uint64_t now = cache->zeroes ? vmm__timeline_now(timeline) : 0;
     struct error_line line;
     vmm__error_save(&line);
     for (uint64_t at = part->first; at < part->end;) {
         struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (chunk != NULL && chunk->state == CHUNK_HELD && chunk->epoch == EPOCH_NEW)
             vmm__limbo_put(&cache->vm, chunk, timeline, now);
-        else if (chunk != NULL && chunk->state == CHUNK_LIMBO)
+        else if (chunk != NULL && chunk->state == CHUNK_LIMBO && timeline != NULL)
             vmm__limbo_prolong(chunk, timeline, now);
     }
     (void)vmm__limbo_drain(&cache->vm, NULL);
