@@ -85,14 +85,16 @@ void vmm__limbo_prolong(struct chunk *chunk, struct timeline *timeline, uint64_t
     vmm__timeline_refer(timeline);
 }
 
-/* A capture has no such order: its graph would not wait again at each launch. */
+/* A capture has no such order, as its graph would not wait again at each launch; a destroyed stream, which the driver
+ * does not know, needs none. */
 static vmm_status epoch_follow(struct timeline *timeline, uint64_t epoch,
                                const struct timeline *own)
 {
     if (timeline == NULL || timeline == own)
         return VMM_OK;
     vmm_status status = vmm__timeline_follow(timeline, epoch, own->stream);
-    return status == VMM__PENDING ? VMM_OK : status;
+    bool has_none = status == VMM__PENDING || status == VMM_ERR_INVALID_ARGUMENT;
+    return has_none ? VMM_OK : status;
 }
 
 vmm_status vmm__limbo_follow(const struct chunk *chunk, const struct timeline *own)

@@ -340,7 +340,7 @@ void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline 
 void vmm__limbo_prolong(struct chunk *chunk, struct timeline *timeline, uint64_t epoch);
 
 /* Makes later work of a timeline's stream wait, on the device, for what a chunk in limbo waits for; but not if that, or
- * the stream, is being captured. */
+ * the stream, is being captured, or the stream was destroyed. */
 vmm_status vmm__limbo_follow(const struct chunk *chunk, const struct timeline *own);
 
 /* Takes a mapped chunk out of limbo again. */

@@ -289,6 +289,27 @@ CACHE_TEST(memory_that_a_commit_adds_is_cleared_on_request)
     block_end(test, block);
 }
 
+/* Its stream was destroyed without vmm_stream_end(): nothing runs there that could come too early. */
+CACHE_TEST(a_commit_needs_no_order_on_a_destroyed_stream)
+{
+    vmm_stream stream;
+    void *block;
+    if (driver_choice_kind() == VMM_DRIVER_CUDA)
+        return; /* what CUDA does with such a handle is undefined */
+    assert_ok(vmm__driver_stream_create(test->driver, &stream));
+    assert_ok(vmm_reserve(pool_of(test), 8 * MIB, 0, stream, &block));
+    commit(test, block, 0, 4 * MIB);
+    block_use(test, block, 2);
+    (void)flight_begin(test, block, 4 * MIB, 2);
+    decommit(test, block, 0, 4 * MIB);
+    assert_ok(vmm__driver_stream_destroy(test->driver, stream));
+    commit(test, block, 0, 4 * MIB);
+    flight_end(test);
+    block_free(test, block);
+    assert_ok(vmm_wait(test->cache));
+    cache_verify_empty(test);
+}
+
 /* On the host driver the commit waits for the clear, and so for them. */
 CACHE_TEST(memory_is_cleared_after_the_other_streams_of_a_decommit)
 {
