@@ -1085,9 +1085,10 @@ VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_
  * Does:     gives memory to all units of a part of a reserved block. Units that have memory keep it, with their
  *           contents; new ones have undefined contents, or zeros if vmm_config.zero is on, written in order of the
  *           block's stream. A unit that vmm_decommit() took and that has not been unmapped yet gets its memory back
- *           without a driver call. The memory can be used at once, on any stream, also during a capture (where
- *           vmm_config.zero makes the clear a part of the graph). vmm_pin() does not prevent a commit. VMM_DEBUG_ON
- *           neither checks nor poisons the memory.
+ *           without a driver call; but if vmm_record_stream() named other streams, the block's stream first waits, on
+ *           the device, for the work that they had at the decommit, unless one of them is being captured. The memory
+ *           can be used at once, on any stream, also during a capture (where vmm_config.zero makes the clear a part of
+ *           the graph). vmm_pin() does not prevent a commit. VMM_DEBUG_ON neither checks nor poisons the memory.
  * Takes:    ptr: the start of a live block of vmm_reserve(). offset and bytes: whole units.
  * Returns:  VMM_OK.
  * Costs:    one create and one map for each new unit, and one set access for all that are adjacent.

@@ -98,6 +98,13 @@ uint64_t vmm__account_short_bytes(const struct account *account, uint64_t bytes)
     return short_bytes(account->limit_bytes, vmm__stat_now(&account->reserved_bytes), bytes);
 }
 
+uint64_t vmm__account_room_bytes(const struct account *account)
+{
+    uint64_t limit = account->limit_bytes;
+    return limit == 0 ? UINT64_MAX
+                      : limit - vmm__min(limit, vmm__stat_now(&account->reserved_bytes));
+}
+
 /* What other accounts have been promised and have not reserved. */
 static uint64_t promised_bytes(const struct vm *vm, const struct account *account)
 {

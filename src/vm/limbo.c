@@ -85,6 +85,27 @@ void vmm__limbo_prolong(struct chunk *chunk, struct timeline *timeline, uint64_t
     vmm__timeline_refer(timeline);
 }
 
+/* A capture has no such order, as its graph would not wait again at each launch; a destroyed stream, which the driver
+ * does not know, needs none. */
+static vmm_status epoch_follow(struct timeline *timeline, uint64_t epoch,
+                               const struct timeline *own)
+{
+    if (timeline == NULL || timeline == own)
+        return VMM_OK;
+    vmm_status status = vmm__timeline_follow(timeline, epoch, own->stream);
+    bool has_none = status == VMM__PENDING || status == VMM_ERR_INVALID_ARGUMENT;
+    return has_none ? VMM_OK : status;
+}
+
+vmm_status vmm__limbo_follow(const struct chunk *chunk, const struct timeline *own)
+{
+    vmm_status status = epoch_follow(chunk->timeline, chunk->epoch, own);
+    for (const struct limbo_wait *wait = chunk->waits; wait != NULL && status == VMM_OK;
+         wait = wait->next)
+        status = epoch_follow(wait->timeline, wait->epoch, own);
+    return status;
+}
+
 void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk)
 {
     uint64_t bytes = held_bytes(vm, chunk);
@@ -227,13 +248,16 @@ struct sourced_segment *vmm__limbo_take_segment(struct vm *vm)
     return NULL;
 }
 
-/* Waits for a chunk's epoch, unless this pass already knows that its stream is capturing. */
+/* Waits for a chunk's epoch, unless this pass already knows that its stream is capturing. VMM__NOTHING: all of its work
+ * has finished. */
 static vmm_status chunk_wait(const struct chunk *chunk, struct drain *drain)
 {
     if (chunk->timeline == NULL)
-        return VMM_OK;
+        return VMM__NOTHING;
     if (chunk->timeline == drain->waiting && chunk->epoch >= drain->waiting_epoch)
         return VMM__PENDING;
+    if (chunk->waits == NULL && vmm__timeline_query(chunk->timeline, chunk->epoch) == VMM_OK)
+        return VMM__NOTHING;
     drain->waiting = chunk->timeline;
     drain->waiting_epoch = chunk->epoch;
     return vmm__timeline_wait(chunk->timeline, chunk->epoch);
@@ -243,13 +267,15 @@ vmm_status vmm__limbo_wait(struct vm *vm, const struct account *account, uint64_
 {
     struct drain drain = { .released_bytes = 0 };
     vmm_status status = VMM__NOTHING;
+    uint64_t released_before = *released;
     uint32_t id = vm->limbo_head;
     for (; id != 0 && (status == VMM__NOTHING || status == VMM__PENDING);
          id = vm->records[id].next) {
         if (account == NULL || vm->records[id].account == account)
             status = chunk_wait(&vm->records[id], &drain);
     }
-    if (status == VMM_OK)
-        return vmm__limbo_drain(vm, released);
-    return status == VMM__PENDING ? VMM__NOTHING : status;
+    if (status != VMM_OK && status != VMM__NOTHING && status != VMM__PENDING)
+        return status;
+    (void)vmm__limbo_drain(vm, released);
+    return status == VMM_OK || *released > released_before ? VMM_OK : VMM__NOTHING;
 }

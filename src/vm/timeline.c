@@ -348,6 +348,16 @@ vmm_status vmm__timeline_follow(struct timeline *timeline, uint64_t epoch, vmm_s
     return status;
 }
 
+vmm_status vmm__timeline_follow_check(struct timeline *timeline, uint64_t epoch, vmm_stream stream)
+{
+    vmm__mutex_lock(&timeline->lock);
+    vmm_status status = query_locked(timeline, epoch);
+    if (status == VMM__PENDING && epoch <= newest_epoch(timeline))
+        status = capture_check(timeline, stream);
+    vmm__mutex_unlock(&timeline->lock);
+    return status;
+}
+
 /* Passed events are not queried again; they are reused. */
 void vmm__timeline_pass(struct timeline *timeline, uint64_t epoch)
 {

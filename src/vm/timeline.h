@@ -124,6 +124,10 @@ vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch);
 /* Makes later work of `stream` wait until `epoch` has passed. The host does not wait. */
 vmm_status vmm__timeline_follow(struct timeline *timeline, uint64_t epoch, vmm_stream stream);
 
+/* Whether vmm__timeline_follow() would succeed now: VMM__PENDING if `epoch` has not passed, and one of the two streams
+ * is capturing, or the timeline's is stale. Submits no wait. */
+vmm_status vmm__timeline_follow_check(struct timeline *timeline, uint64_t epoch, vmm_stream stream);
+
 /* Marks `epoch` as passed. The caller guarantees that all work of the device that was submitted
  * up to its end has finished. */
 void vmm__timeline_pass(struct timeline *timeline, uint64_t epoch);

@@ -195,6 +195,9 @@ uint64_t vmm__vm_limit_bytes(const struct vm *vm);
 uint64_t vmm__account_short_bytes(const struct account *account, uint64_t bytes);
 uint64_t vmm__vm_short_bytes(const struct vm *vm, const struct account *account, uint64_t bytes);
 
+/* What the own limit of an account still allows; UINT64_MAX: it has none. */
+uint64_t vmm__account_room_bytes(const struct account *account);
+
 /*
  * Creates and maps chunks of at most chunk_granules at `count` granules that the caller took from
  * the arena, without access yet. On failure the granules return to the arena, those already
@@ -336,6 +339,10 @@ void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline 
 /* Lets a chunk in limbo wait for later work, too. Without host memory it waits for that work at once. */
 void vmm__limbo_prolong(struct chunk *chunk, struct timeline *timeline, uint64_t epoch);
 
+/* Makes later work of a timeline's stream wait, on the device, for what a chunk in limbo waits for; but not if that, or
+ * the stream, is being captured, or the stream was destroyed. */
+vmm_status vmm__limbo_follow(const struct chunk *chunk, const struct timeline *own);
+
 /* Takes a mapped chunk out of limbo again. */
 void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk);
 
@@ -357,8 +364,9 @@ vmm_status vmm__limbo_drain(struct vm *vm, uint64_t *released);
  * for limbo and vmm__vm_fini(). */
 vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk);
 
-/* Makes the host wait for the oldest chunk in limbo, of an account or with NULL of all, whose stream is not capturing,
- * then drains. VMM__NOTHING if there is none. */
+/* Makes the host wait for the oldest chunk in limbo, of an account or with NULL of all, whose work has not finished and
+ * whose stream is not capturing, then drains. What the driver refuses to release is no failure. VMM__NOTHING if there
+ * was nothing to wait for, and the drain released nothing. */
 vmm_status vmm__limbo_wait(struct vm *vm, const struct account *account, uint64_t *released);
 
 /*

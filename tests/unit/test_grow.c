@@ -388,3 +388,47 @@ POLICY_TEST(requests_find_addresses_again)
         assert_ok(vmm__cache_check(scene->cache));
     }
 }
+
+/* ---- Idle memory of other pools ---------------------------------------------------------------- */
+
+/* The chunk of the default pool alone would do, but its limit refuses that to the new pool, whose own chunks do. What
+ * is free beside a live block could not be released. */
+POLICY_TEST(a_pool_at_its_limit_makes_a_view_of_its_own_chunks)
+{
+    vmm_pool_options options = { .struct_size = sizeof options, .limit_bytes = 6 * GRANULE };
+    vmm_pool *pool;
+    struct lane *lane;
+    void *block;
+    assert_ok(vmm_pool_create(scene->cache, &options, &pool));
+    assert_ok(vmm__pool_lane(scene->cache->pools.first, STREAM(1), &lane));
+    (void)extent(scene, &scene->lane->large, 20, 4, 4);
+    (void)block_make_live(&lane->large, extent(scene, &lane->large, 0, 4, 2), GRANULE);
+    assert_ok(vmm__heap_records_keep(&lane->large, 2));
+    (void)vmm__heap_take_at(&lane->large, scene_address(scene, 2), 2 * GRANULE);
+    (void)extent(scene, &lane->large, 6, 2, 2);
+    assert_ok(vmm_alloc_from(pool, 3 * GRANULE, STREAM(1), &block));
+    assert_int_equal(scene_reserved_bytes(scene), 10 * GRANULE);
+    assert_ok(vmm_free(scene->cache, block));
+}
+
+/* A wait for a stream that is being captured cannot be submitted, so its idle chunk is of no use, though it alone would
+ * do. */
+POLICY_TEST(idle_memory_of_a_captured_stream_does_not_hinder_a_view)
+{
+    struct lane *lane = scene->lane;
+    struct block *block;
+    void *out;
+    scene->cache->reuse = VMM_REUSE_STREAM_WAIT;
+    scene->cache->vm.limit_bytes = 10 * GRANULE;
+    block = extent(scene, &scene->other->large, 20, 4, 4);
+    block = block_make_live(&scene->other->large, block, 4 * GRANULE);
+    (void)block_free_busy(scene, &scene->other->large, block);
+    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
+    (void)block_make_live(&lane->large, extent(scene, &lane->large, 0, 4, 2), GRANULE);
+    assert_ok(vmm__heap_records_keep(&lane->large, 2));
+    (void)vmm__heap_take_at(&lane->large, scene_address(scene, 2), 2 * GRANULE);
+    (void)extent(scene, &lane->large, 6, 2, 2);
+    assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(1), &out));
+    assert_ok(vmm_free(scene->cache, out));
+    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
+}

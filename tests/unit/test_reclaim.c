@@ -211,10 +211,14 @@ POLICY_TEST(the_wait_goes_past_old_mappings)
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, false); /* the old mapping stays */
     assert_status(vmm__limbo_drain(memory, NULL), VMM_ERR_DRIVER);
     assert_int_equal(scene_reserved_bytes(scene), GRANULE);
+    struct timeline *timeline = &scene->other->timeline;
+    uint64_t epoch = vmm__timeline_now(timeline);
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
     memory_fill(scene->driver, vmm__arena_address(&memory->arena, 20), GRANULE, 1, STREAM(2));
-    vmm__limbo_put(memory, part.chunk, &scene->other->timeline,
-                   vmm__timeline_now(&scene->other->timeline));
+    vmm__limbo_prolong(vmm__vm_chunk(memory, 40), timeline, epoch);
+    assert_ok(vmm__timeline_record(timeline, epoch));
+    memory_fill(scene->driver, vmm__arena_address(&memory->arena, 20), GRANULE, 1, STREAM(2));
+    vmm__limbo_put(memory, part.chunk, timeline, vmm__timeline_now(timeline));
     struct request request = request_of(scene, GRANULE);
     assert_int_equal(run_from(scene, &request, WAIT_LIMBO), WAIT_LIMBO);
     assert_int_equal(request.waits, 2);
@@ -479,6 +483,24 @@ static void limbo_work(struct scene *scene)
 {
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 41);
     memory_fill(scene->driver, scene_address(scene, 40), GRANULE, 1, STREAM(3));
+}
+
+/* Memory that was unmapped behind the library's back: the driver refuses to unmap it. */
+POLICY_TEST(a_chunk_that_the_driver_refuses_does_not_hinder_a_wait)
+{
+    struct vm *memory = &scene->cache->vm;
+    uint64_t address = scene_address(scene, 30);
+    void *block;
+    chunk_map(scene, 30, 1);
+    struct chunk *refused = vmm__vm_chunk(memory, 30);
+    assert_ok(vmm__driver_unmap(scene->driver, address, GRANULE));
+    vmm__limbo_put(memory, refused, NULL, 0);
+    limbo_fill(scene, 4);
+    limbo_work(scene);
+    limit_to_reserved(scene);
+    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
+    assert_ok(vmm_free(scene->cache, block));
+    assert_ok(vmm__driver_map(scene->driver, address, GRANULE, refused->handle));
 }
 
 /* What other pools have in limbo does not help, so the host does not wait for it. */

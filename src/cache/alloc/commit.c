@@ -81,6 +81,21 @@ static vmm_status units_create(struct vmm_cache *cache, const struct part *part)
     return status;
 }
 
+/* Orders the block's stream after the other streams that may still use what a decommit took. */
+static vmm_status units_follow(struct vmm_cache *cache, const struct part *part)
+{
+    const struct timeline *timeline = &part->block->lane->timeline;
+    vmm_status status = VMM_OK;
+    if (vmm__timeline_has_ended(timeline)) /* the handle may be another stream's */
+        return VMM_OK;
+    for (uint64_t at = part->first; at < part->end && status == VMM_OK;) {
+        const struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
+        if (chunk != NULL && chunk->state == CHUNK_LIMBO)
+            status = vmm__limbo_follow(chunk, timeline);
+    }
+    return status;
+}
+
 static vmm_status unit_clear(struct vmm_cache *cache, const struct part *part,
                              const struct chunk *chunk)
 {
@@ -103,18 +118,19 @@ static vmm_status units_clear(struct vmm_cache *cache, const struct part *part)
     return status;
 }
 
-/* Undoes a failed commit. Work of the block's stream may clear what it had created, and what it found in limbo. */
+/* Undoes a failed commit. With vmm_config.zero, work of the block's stream may clear what it had created, and what it
+ * found in limbo. */
 static void units_undo(struct vmm_cache *cache, const struct part *part)
 {
-    struct timeline *timeline = &part->block->lane->timeline;
-    uint64_t now = vmm__timeline_now(timeline);
+    struct timeline *timeline = cache->zeroes ? &part->block->lane->timeline : NULL;
+    uint64_t now = cache->zeroes ? vmm__timeline_now(timeline) : 0;
     struct error_line line;
     vmm__error_save(&line);
     for (uint64_t at = part->first; at < part->end;) {
         struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (chunk != NULL && chunk->state == CHUNK_HELD && chunk->epoch == EPOCH_NEW)
             vmm__limbo_put(&cache->vm, chunk, timeline, now);
-        else if (chunk != NULL && chunk->state == CHUNK_LIMBO)
+        else if (chunk != NULL && chunk->state == CHUNK_LIMBO && timeline != NULL)
             vmm__limbo_prolong(chunk, timeline, now);
     }
     (void)vmm__limbo_drain(&cache->vm, NULL);
@@ -145,6 +161,8 @@ static void units_settle(struct vmm_cache *cache, const struct part *part)
 static vmm_status commit_locked(struct vmm_cache *cache, const struct part *part)
 {
     vmm_status status = units_create(cache, part);
+    if (status == VMM_OK)
+        status = units_follow(cache, part);
     if (status == VMM_OK && cache->zeroes)
         status = units_clear(cache, part);
     if (status == VMM_OK)

@@ -215,8 +215,9 @@ struct search {
     uint64_t allowed_bytes;
     uint64_t chunk_bytes;  /* of a new chunk */
     uint64_t pinned_bytes; /* free, in partly live chunks of the heap */
-    struct idle idle;      /* all */
-    struct idle usable; /* those that the site under consideration may have, and the largest end */
+    uint64_t room_bytes; /* that the limit of the heap's pool still allows of other pools' chunks */
+    struct idle idle;    /* all */
+    struct idle usable;  /* those that the site under consideration may have, and the largest end */
     uint64_t usable_end;
     struct ends heads;
     struct ends tails;
@@ -341,13 +342,20 @@ static void blocks_add(struct search *search)
     search->pinned_bytes = pinned_bytes;
 }
 
-/* Adds the chunks of a run of another heap's idle chunks. */
-static bool run_add(void *context, const struct idle_run *run)
+/* Adds the chunks of a run of another heap's idle chunks. A plan may use all of those of other pools, so the limit of
+ * the heap's pool must allow them together. */
+static bool run_add(void *context, const struct idle_run *found)
 {
     struct search *search = context;
-    const struct arena *arena = &search->cache->vm.arena;
-    uint64_t granule = vmm__arena_granule(arena, run->address);
-    chunks_add(search, granule, granule + (run->bytes >> arena->granule_shift));
+    const struct vm *vm = &search->cache->vm;
+    struct idle_run run = *found;
+    if (run.heap->lane->pool != search->heap->lane->pool) {
+        if (!vmm__idle_cut(vm, search->room_bytes, &run))
+            return true;
+        search->room_bytes -= run.bytes;
+    }
+    uint64_t granule = vmm__arena_granule(&vm->arena, run.address);
+    chunks_add(search, granule, granule + (run.bytes >> vm->arena.granule_shift));
     return true;
 }
 
@@ -598,6 +606,7 @@ struct plan vmm__plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes
         .heap = heap,
         .bytes = bytes,
         .allowed_bytes = vmm__align_down(allowed_bytes, cache->vm.arena.granule_bytes),
+        .room_bytes = vmm__account_room_bytes(&heap->lane->pool->account),
         .idle = { .at = list_at(cache, 0), .sums = list_at(cache, 1) },
         .heads.at = list_at(cache, 4),
         .tails.at = list_at(cache, 5),

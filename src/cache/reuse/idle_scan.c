@@ -65,6 +65,22 @@ void vmm__idle_stick(struct idle_scan *scan, uint64_t epoch, vmm_status status)
         scan->failed = status;
 }
 
+/* Whether the work up to an epoch has finished, or the receiving stream can wait for it. */
+static bool epoch_may(struct idle_scan *scan, uint64_t epoch)
+{
+    struct timeline *timeline = &scan->from->lane->timeline;
+    if (epoch <= scan->clear_epoch || epoch >= scan->stuck_epoch)
+        return epoch <= scan->clear_epoch;
+    vmm_status status = scan->when == IDLE_FOLLOW
+                            ? vmm__timeline_follow_check(timeline, epoch, scan->to->stream)
+                            : vmm__timeline_query(timeline, epoch);
+    if (status == VMM_OK)
+        scan->clear_epoch = epoch;
+    else
+        vmm__idle_stick(scan, epoch, status);
+    return status == VMM_OK;
+}
+
 static bool chunk_may(struct vmm_cache *cache, struct idle_scan *scan, const struct chunk *chunk)
 {
     if (vmm__lane_is_retained(scan->from->lane)) /* graphs use the lane's addresses, live or free */
@@ -74,14 +90,7 @@ static bool chunk_may(struct vmm_cache *cache, struct idle_scan *scan, const str
         return false;
     if (!chunk->is_mapped) /* its remap is pending */
         return false;
-    if (scan->when != IDLE_FINISHED || scan->to == scan->from->lane)
-        return true;
-    if (epoch >= scan->stuck_epoch)
-        return false;
-    vmm_status status = vmm__timeline_query(&scan->from->lane->timeline, epoch);
-    if (status != VMM_OK)
-        vmm__idle_stick(scan, epoch, status);
-    return status == VMM_OK;
+    return scan->when == IDLE_ANY || scan->to == scan->from->lane || epoch_may(scan, epoch);
 }
 
 bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct block *block,

@@ -46,7 +46,8 @@ struct idle_scan {
     const struct lane *to; /* NULL: the driver */
     enum idle_when when;
     uint64_t latest_epoch; /* skip memory that was freed later */
-    uint64_t stuck_epoch;  /* result: no work has finished from this epoch on */
+    uint64_t clear_epoch;  /* what was freed until then has finished, or can be waited for */
+    uint64_t stuck_epoch;  /* result: what was freed from then on has not, or cannot */
     vmm_status failed;     /* result: the first error of a query, or VMM_OK */
 };
 
