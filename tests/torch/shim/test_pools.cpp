@@ -195,6 +195,55 @@ TEST(a_pool_lends_nothing_unless_asked)
     shim().releasePool(0, graph);
 }
 
+#if VMM_TEST_TORCH >= 210
+/* What the destructor of a MemPool does, which ends the process if any of it throws. */
+static void pool_destroy()
+{
+    pool_share(false);
+    shim().releasePool(0, graph);
+    shim().emptyCache(graph);
+}
+
+TEST(a_pool_that_lends_ends_with_its_blocks)
+{
+    shim().createOrIncrefPool(0, graph);
+    pool_share(true);
+    shim().beginAllocateToPool(0, graph, nullptr);
+    void *block = shim().raw_alloc(4 * MIB);
+    shim().endAllocateToPool(0, graph);
+    shim().releasePool(0, graph);
+    pool_destroy();
+    assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+    assert_true(pool_of(block) == MempoolId_t(0, 0));
+    shim().raw_delete(block);
+}
+
+TEST(a_graph_keeps_the_memory_of_a_pool_that_lends)
+{
+    shim().createOrIncrefPool(0, graph);
+    pool_share(true);
+    shim().beginAllocateToPool(0, graph, nullptr);
+    shim().raw_delete(shim().raw_alloc(40 * MIB));
+    shim().endAllocateToPool(0, graph);
+    pool_destroy();
+    assert_int_equal(shim().getPoolUseCount(0, graph), 1);
+    shim().emptyCache();
+    assert_int_equal(snapshot_of(graph).segments.size(), 1);
+    void *block = shim().raw_alloc(40 * MIB);
+    assert_true(pool_of(block) == MempoolId_t(0, 0));
+    shim().raw_delete(block);
+    shim().releasePool(0, graph);
+    assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+    shim().emptyCache();
+    assert_int_equal(snapshot_of(graph).segments.size(), 0);
+}
+
+TEST(a_pool_that_is_gone_can_be_ended)
+{
+    pool_destroy();
+}
+#endif
+
 /* A request of 2 MiB does not get a part of the freed block. */
 static void blocks_are_whole()
 {
