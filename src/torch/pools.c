@@ -127,7 +127,10 @@ vmm_status vmm__torch_pool_source(int ordinal, vmm_pool_id id, const vmm_segment
     if (status != VMM_OK)
         return status;
     struct torch_pool_settings settings = vmm__torch_region_settings(pool);
-    settings.source = *source;
+    settings.source = (vmm_segment_source){ .alloc = vmm__record_segment_alloc,
+                                            .free = vmm__record_segment_free,
+                                            .context = (void *)(uintptr_t)source,
+                                            .segment_bytes = source->segment_bytes };
     return pool_make_anew(ordinal, id, pool, &settings);
 }
 

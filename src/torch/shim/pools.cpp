@@ -118,6 +118,7 @@ void allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
 struct pool_source {
     DeviceIndex device;
     std::shared_ptr<caching::CUDAAllocator> segments;
+    vmm_segment_source functions; /* which the library has a pointer to */
 };
 
 /* As PyTorch's own allocator does, for blocks below 10 MiB. */
@@ -155,9 +156,9 @@ static void segment_give(void *context, void *segment, size_t)
 static void source_set(DeviceIndex device, MempoolId_t id,
                        std::shared_ptr<caching::CUDAAllocator> segments)
 {
-    auto source = std::make_unique<pool_source>(pool_source{ device, std::move(segments) });
-    vmm_segment_source functions = { segment_take, segment_give, source.get(), segment_bytes };
-    check("createOrIncrefPool", library->pool_source(device, id_of(id), &functions));
+    auto source = std::make_unique<pool_source>(pool_source{ device, std::move(segments), {} });
+    source->functions = { segment_take, segment_give, source.get(), segment_bytes };
+    check("createOrIncrefPool", library->pool_source(device, id_of(id), &source->functions));
     pool_source_note(device, id);
     std::lock_guard<std::mutex> guard(sources_lock);
     sources[{ device, id }] = std::move(source);
