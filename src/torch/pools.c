@@ -93,6 +93,12 @@ static vmm_status pool_end(vmm_pool *pool)
     return status != VMM_OK && vmm__torch_region_defer(pool) ? VMM_OK : status;
 }
 
+/* Whether the end of a pool, or a trim, calls the program. */
+static bool calls_source(const vmm_pool *pool)
+{
+    return vmm__torch_region_settings(pool).source.alloc != NULL;
+}
+
 vmm_status vmm__torch_pool_leave(int ordinal, vmm_pool_id id)
 {
     vmm_pool *pool = NULL;
@@ -100,11 +106,11 @@ vmm_status vmm__torch_pool_leave(int ordinal, vmm_pool_id id)
     if (status != VMM_OK)
         return status;
     bool is_last = vmm_pool_uses(pool) == 0;
-    bool calls_source = is_last && vmm__torch_region_settings(pool).source.alloc != NULL;
-    if (!calls_source)
+    bool calls = is_last && calls_source(pool);
+    if (!calls)
         status = is_last ? pool_end(pool) : vmm_pool_drop(pool);
     vmm__mutex_unlock(&vmm__torch_pools);
-    return calls_source ? pool_end(pool) : status;
+    return calls ? pool_end(pool) : status;
 }
 
 uint64_t vmm__torch_pool_uses(int ordinal, vmm_pool_id id)
@@ -228,14 +234,25 @@ vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter fi
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
+/* Without the lock where it calls the program. */
 vmm_status vmm__torch_pool_trim(int ordinal, vmm_pool_id id)
 {
+    struct error_line line;
+    vmm_pool *pool = NULL;
     vmm__torch_region_end_deferred(); /* PyTorch empties a pool that it has ended */
-    vmm_pool *pool = pool_find(ordinal, id);
-    if (pool == NULL)
+    if (vmm__torch_pool_uses(ordinal, id) == 0)
         return VMM_OK;
     vmm_status status = vmm_wait(vmm_torch_cache(ordinal));
-    return status == VMM_OK ? vmm_pool_trim(pool, 0, NULL) : status;
+    vmm__error_save(&line);
+    if (status != VMM_OK || pool_get_lock(ordinal, id, &pool) != VMM_OK) {
+        vmm__error_restore(&line);
+        return status;
+    }
+    bool calls = calls_source(pool);
+    if (!calls)
+        status = vmm_pool_trim(pool, 0, NULL);
+    vmm__mutex_unlock(&vmm__torch_pools);
+    return calls ? vmm_pool_trim(pool, 0, NULL) : status;
 }
 
 vmm_status vmm__torch_pool_walk(int ordinal, vmm_pool_id id, vmm_visitor visit, void *context)

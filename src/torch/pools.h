@@ -3,7 +3,7 @@
  * graph that shares it, and once for each MemPool.
  *
  * Invariants: a pool has uses - 1 retains (vmm_pool_retain), so that the last leave destroys it.
- * Owns: nothing. May be called by: abi, provider. Locks: use, leave, uses and what makes a pool anew hold
+ * Owns: nothing. May be called by: abi, provider. Locks: use, leave, uses, trim and what makes a pool anew hold
  * vmm__torch_pools (regions.h). All other calls are for pools that the caller uses.
  */
 #ifndef VMM_TORCH_POOLS_H

@@ -107,7 +107,7 @@ TEST(threads_use_one_pool_at_once)
     shim().releasePool(0, graph);
 }
 
-/* As two threads that destroy graphs of one pool. */
+/* As two threads that destroy what uses one pool. */
 TEST(threads_end_the_uses_of_a_pool_at_once)
 {
     for (int round = 0; round < 100; round++) {
@@ -116,6 +116,7 @@ TEST(threads_end_the_uses_of_a_pool_at_once)
             for (waiting--; waiting > 0;)
                 continue;
             shim().releasePool(0, graph);
+            shim().emptyCache(graph);
         };
         for (int use = 0; use < 2; use++)
             shim().createOrIncrefPool(0, graph);
