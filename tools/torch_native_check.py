@@ -190,6 +190,15 @@ def check_mempool_shared():
         torch.empty(700 * MIB, dtype=torch.uint8, device="cuda")
     torch.empty(700 * MIB, dtype=torch.uint8, device="cuda")
     expect(pool.use_count() == 1, "it has %d uses" % pool.use_count())
+    with torch.cuda.use_mem_pool(pool):
+        inside = torch.ones(1 << 20, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool.id):
+        doubled = inside * 2
+    del pool  # its memory is that of the tensor and of the graph
+    torch.full((100 * MIB,), 7.0, device="cuda")
+    graph.replay()
+    expect(doubled.sum().item() == 2 << 20, "the graph that outlives its pool computes something else")
 
 
 def check_mempool_no_split():

@@ -150,10 +150,9 @@ typedef struct vmm_torch_functions {
 
     /* ---- Pools, continued ---- */
 
-    /* Gives an empty pool with one use a source: see vmm_pool_options.source. Its functions are called until
-     * pool_uses() is
-     * 0. A pool with live blocks stays after its last use, until they are freed and empty() or pool_trim() is called.
-     * ERR_INVALID_ARGUMENT: it is in use. */
+    /* Gives an empty pool with one use a source: see vmm_pool_options.source. Its functions are called, and *source
+     * must stay as it is, until pool_uses() is 0. A pool with live blocks stays after its last use, until they are
+     * freed and empty() or pool_trim() is called. ERR_INVALID_ARGUMENT: it is in use. */
     vmm_status (*pool_source)(int device, vmm_pool_id id, const vmm_segment_source *source);
 
     /* ---- Listeners, continued ---- */

@@ -1,6 +1,7 @@
 /* PyTorch's pools: see pools.h. */
 #include "torch/pools.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "torch/record.h"
 #include "torch/regions.h"
 
@@ -24,6 +25,18 @@ static vmm_status pool_get(int ordinal, vmm_pool_id id, vmm_pool **out)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no cache", ordinal);
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no pool (%llu, %llu)", ordinal,
                       (unsigned long long)id.first, (unsigned long long)id.second);
+}
+
+/* pool_get() that locks vmm__torch_pools, unless it fails. A child of fork() finds no device, and takes no lock. */
+static vmm_status pool_get_lock(int ordinal, vmm_pool_id id, vmm_pool **out)
+{
+    if (vmm__torch_find(ordinal) == NULL)
+        return pool_get(ordinal, id, out);
+    vmm__mutex_lock(&vmm__torch_pools);
+    vmm_status status = pool_get(ordinal, id, out);
+    if (status != VMM_OK)
+        vmm__mutex_unlock(&vmm__torch_pools);
+    return status;
 }
 
 /* ---- Uses ----------------------------------------------------------------------------------- */
@@ -61,8 +74,11 @@ vmm_status vmm__torch_pool_use(int ordinal, vmm_pool_id id)
     if (id.first == 0 && id.second == 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "the id of a graph pool is zeros");
     struct torch_pool_settings none = { .flags = 0 };
+    vmm__mutex_lock(&vmm__torch_pools);
     vmm_pool *pool = pool_find(ordinal, id);
-    return pool != NULL ? vmm_pool_retain(pool) : pool_create(ordinal, id, &none);
+    status = pool != NULL ? vmm_pool_retain(pool) : pool_create(ordinal, id, &none);
+    vmm__mutex_unlock(&vmm__torch_pools);
+    return status;
 }
 
 /* A capture that failed may have left its route. */
@@ -77,25 +93,45 @@ static vmm_status pool_end(vmm_pool *pool)
     return status != VMM_OK && vmm__torch_region_defer(pool) ? VMM_OK : status;
 }
 
+/* Whether the end of a pool, or a trim, calls the program. */
+static bool calls_source(const vmm_pool *pool)
+{
+    return vmm__torch_region_settings(pool).source.alloc != NULL;
+}
+
 vmm_status vmm__torch_pool_leave(int ordinal, vmm_pool_id id)
 {
     vmm_pool *pool = NULL;
-    vmm_status status = pool_get(ordinal, id, &pool);
+    vmm_status status = pool_get_lock(ordinal, id, &pool);
     if (status != VMM_OK)
         return status;
-    return vmm_pool_uses(pool) > 0 ? vmm_pool_drop(pool) : pool_end(pool);
+    bool is_last = vmm_pool_uses(pool) == 0;
+    bool calls = is_last && calls_source(pool);
+    if (!calls)
+        status = is_last ? pool_end(pool) : vmm_pool_drop(pool);
+    vmm__mutex_unlock(&vmm__torch_pools);
+    return calls ? pool_end(pool) : status;
 }
 
 uint64_t vmm__torch_pool_uses(int ordinal, vmm_pool_id id)
 {
-    vmm_pool *pool = pool_find(ordinal, id);
-    return pool == NULL ? 0 : vmm_pool_uses(pool) + 1;
+    struct error_line line;
+    vmm_pool *pool = NULL;
+    vmm__error_save(&line);
+    vmm_status status = pool_get_lock(ordinal, id, &pool);
+    vmm__error_restore(&line);
+    if (status != VMM_OK)
+        return 0;
+    uint64_t uses = vmm_pool_uses(pool) + 1;
+    vmm__mutex_unlock(&vmm__torch_pools);
+    return uses;
 }
 
 /* Makes a pool anew: the library takes options at the creation only. */
-static vmm_status pool_make_anew(int ordinal, vmm_pool_id id, vmm_pool *pool,
-                                 const struct torch_pool_settings *settings)
+static vmm_status pool_make_anew_locked(int ordinal, vmm_pool_id id, vmm_pool *pool,
+                                        const struct torch_pool_settings *settings)
 {
+    VMM_ASSERT_HELD(&vmm__torch_pools);
     vmm_stats stats = VMM_STATS_INIT;
     vmm_status status = vmm_pool_stats_get(pool, &stats);
     if (status != VMM_OK)
@@ -111,24 +147,32 @@ static vmm_status pool_make_anew(int ordinal, vmm_pool_id id, vmm_pool *pool,
 static vmm_status flag_set(int ordinal, vmm_pool_id id, enum torch_pool_flag flag, bool is_set)
 {
     vmm_pool *pool = NULL;
-    vmm_status status = pool_get(ordinal, id, &pool);
+    vmm_status status = pool_get_lock(ordinal, id, &pool);
     if (status != VMM_OK)
         return status;
     struct torch_pool_settings settings = vmm__torch_region_settings(pool);
     unsigned before = settings.flags;
     settings.flags = is_set ? before | flag : before & ~(unsigned)flag;
-    return settings.flags == before ? VMM_OK : pool_make_anew(ordinal, id, pool, &settings);
+    if (settings.flags != before)
+        status = pool_make_anew_locked(ordinal, id, pool, &settings);
+    vmm__mutex_unlock(&vmm__torch_pools);
+    return status;
 }
 
 vmm_status vmm__torch_pool_source(int ordinal, vmm_pool_id id, const vmm_segment_source *source)
 {
     vmm_pool *pool = NULL;
-    vmm_status status = pool_get(ordinal, id, &pool);
+    vmm_status status = pool_get_lock(ordinal, id, &pool);
     if (status != VMM_OK)
         return status;
     struct torch_pool_settings settings = vmm__torch_region_settings(pool);
-    settings.source = *source;
-    return pool_make_anew(ordinal, id, pool, &settings);
+    settings.source = (vmm_segment_source){ .alloc = vmm__record_segment_alloc,
+                                            .free = vmm__record_segment_free,
+                                            .context = (void *)(uintptr_t)source,
+                                            .segment_bytes = source->segment_bytes };
+    status = pool_make_anew_locked(ordinal, id, pool, &settings);
+    vmm__mutex_unlock(&vmm__torch_pools);
+    return status;
 }
 
 vmm_status vmm__torch_pool_use_on_oom(int ordinal, vmm_pool_id id, int is_on)
@@ -190,14 +234,25 @@ vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter fi
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
+/* Without the lock where it calls the program. */
 vmm_status vmm__torch_pool_trim(int ordinal, vmm_pool_id id)
 {
+    struct error_line line;
+    vmm_pool *pool = NULL;
     vmm__torch_region_end_deferred(); /* PyTorch empties a pool that it has ended */
-    vmm_pool *pool = pool_find(ordinal, id);
-    if (pool == NULL)
+    if (vmm__torch_pool_uses(ordinal, id) == 0)
         return VMM_OK;
     vmm_status status = vmm_wait(vmm_torch_cache(ordinal));
-    return status == VMM_OK ? vmm_pool_trim(pool, 0, NULL) : status;
+    vmm__error_save(&line);
+    if (status != VMM_OK || pool_get_lock(ordinal, id, &pool) != VMM_OK) {
+        vmm__error_restore(&line);
+        return status;
+    }
+    bool calls = calls_source(pool);
+    if (!calls)
+        status = vmm_pool_trim(pool, 0, NULL);
+    vmm__mutex_unlock(&vmm__torch_pools);
+    return calls ? vmm_pool_trim(pool, 0, NULL) : status;
 }
 
 vmm_status vmm__torch_pool_walk(int ordinal, vmm_pool_id id, vmm_visitor visit, void *context)

@@ -3,8 +3,8 @@
  * graph that shares it, and once for each MemPool.
  *
  * Invariants: a pool has uses - 1 retains (vmm_pool_retain), so that the last leave destroys it.
- * Owns: nothing. May be called by: abi, provider. Locks: none of its own. PyTorch ends each use once, so no call finds
- * a pool that another call destroys meanwhile.
+ * Owns: nothing. May be called by: abi, provider. Locks: use, leave, uses, trim and what makes a pool anew hold
+ * vmm__torch_pools (regions.h). All other calls are for pools that the caller uses.
  */
 #ifndef VMM_TORCH_POOLS_H
 #define VMM_TORCH_POOLS_H

@@ -254,14 +254,14 @@ void vmm_torch_pressure_end(void)
     atomic_store_explicit(&pressure_ended, true, memory_order_release);
 }
 
-/* Leaves the device's call that the thread is in, if any, so that the program may call any function. */
-static struct call *call_pause(struct torch_device *device)
+/* Leaves the call that the thread is in, if any, so that the program may call any function. */
+static struct call *call_pause(void)
 {
     struct call *call = innermost;
-    if (call == NULL || call->device != device)
+    if (call == NULL)
         return NULL;
     innermost = NULL;
-    vmm__mutex_unlock(&device->history.order);
+    vmm__mutex_unlock(&call->device->history.order);
     return call;
 }
 
@@ -296,7 +296,7 @@ static int pressure_relieve(const struct torch_device *device, vmm_pool *pool, s
 int vmm__record_pressure(void *context, vmm_pool *pool, size_t bytes)
 {
     struct torch_device *device = context;
-    struct call *call = call_pause(device);
+    struct call *call = call_pause();
     int freed = pressure_relieve(device, pool, bytes);
     call_resume(call);
     return freed;
@@ -311,8 +311,26 @@ void vmm__record_misuse(void *context, const char *line)
         vmm__history_forget(&device->history, call->freed);
         call->is_forgotten = true;
     }
-    call = call_pause(device);
+    call = call_pause();
     device->misuse(device->misuse_context, line);
+    call_resume(call);
+}
+
+void *vmm__record_segment_alloc(void *context, size_t bytes, vmm_stream stream)
+{
+    const vmm_segment_source *source = context;
+    struct call *call = call_pause();
+    void *segment = source->alloc(source->context, bytes, stream);
+    call_resume(call);
+    return segment;
+}
+
+void vmm__record_segment_free(void *context, void *segment, size_t bytes)
+{
+    const vmm_segment_source *source = context;
+    vmm_segment_free_fn give = source->free;
+    struct call *call = call_pause();
+    give(source->context, segment, bytes);
     call_resume(call);
 }
 

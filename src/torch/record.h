@@ -6,8 +6,8 @@
  *  2. a free is recorded before it is made, and cancelled if it fails: so no reuse of the memory can be recorded
  *     before the free, even if another thread trims meanwhile;
  *  3. changes are recorded with the cache's locks held.
- * The recorder releases `order` while it calls the program's pressure or misuse function, because that function may
- * allocate, free, take snapshots, or wait for a thread that does.
+ * The recorder releases `order` while it calls the program's pressure or misuse function or those of a source, because
+ * they may allocate, free, take snapshots, or wait for a thread that does.
  * Blocks that were live when recording started are in the live map without an ALLOC event. An allocation under way
  * at that moment is recorded when it ends, or by the first snapshot that finds its block.
  *
@@ -50,5 +50,9 @@ vmm_status vmm__record_start(const vmm_torch_recording *wanted);
 
 /* Calls the program's misuse function: see vmm_misuse_fn. */
 void vmm__record_misuse(void *device, const char *line);
+
+/* Call the program's functions of a source: see vmm_segment_source. */
+void *vmm__record_segment_alloc(void *source, size_t bytes, vmm_stream stream);
+void vmm__record_segment_free(void *source, void *segment, size_t bytes);
 
 #endif

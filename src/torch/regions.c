@@ -24,6 +24,8 @@ struct region {
     bool is_route;
 };
 
+struct mutex vmm__torch_pools = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
 static struct mutex members_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static struct member *members;
 static _Thread_local struct region *innermost;
@@ -128,13 +130,25 @@ static void member_put_back(struct member *member)
     vmm__mutex_unlock(&members_lock);
 }
 
+static vmm_status ended_destroy(const struct member *member)
+{
+    if (member->settings.source.alloc != NULL)
+        return vmm_pool_destroy(member->pool.pool, 1);
+    vmm__mutex_lock(&vmm__torch_pools);
+    vmm_status status = vmm_pool_destroy(member->pool.pool, 1);
+    vmm__mutex_unlock(&vmm__torch_pools);
+    return status;
+}
+
 void vmm__torch_region_end_deferred(void)
 {
     struct error_line line;
+    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+        return; /* a thread of the parent may have held the locks */
     vmm__error_save(&line);
     for (struct member *next, *member = ended_take(); member != NULL; member = next) {
         next = member->next;
-        if (vmm_pool_destroy(member->pool.pool, 1) == VMM_ERR_INVALID_ARGUMENT &&
+        if (ended_destroy(member) == VMM_ERR_INVALID_ARGUMENT &&
             vmm__handle_find(HANDLE_POOL, member->pool.pool) != NULL)
             member_put_back(member);
         else

@@ -6,13 +6,18 @@
  *  2. a thread's regions are what it pushed (vmm_pool_push), in this order. A route that begins inside a region is
  *     pushed too, since a push comes before every route: a capture must get memory of its graph's pool.
  * May be called by: pools, provider, and the program through vmmcache/torch.h. Locks: `members_lock`, a leaf, guards
- * the list.
+ * the list; vmm__torch_pools.
  */
 #ifndef VMM_TORCH_REGIONS_H
 #define VMM_TORCH_REGIONS_H
 
+#include "base/mutex.h"
 #include "torch/plugin.h"
 #include "vmmcache/torch_provider.h"
+
+/* Held while a pool is found by its id and used, and while one is destroyed, so that no thread uses a pool that another
+ * one destroys. A pool with a source is destroyed without it, because that calls the program. */
+extern struct mutex vmm__torch_pools;
 
 enum torch_pool_flag { TORCH_POOL_USE_ON_OOM = 1, TORCH_POOL_NO_SPLIT = 2 };
 

@@ -338,12 +338,22 @@ bool allocator::initialized()
     return device_count() > 0;
 }
 
+/* PyTorch does it in the destructor of a MemPool, which must not fail. */
+static void pool_empty(const MempoolId_t &id)
+{
+    for (int device = 0; device < device_count(); device++) {
+        vmm_status status = library->pool_trim(device, id_of(id));
+        if (status != VMM_OK)
+            library->log_failure("empty_cache", status);
+    }
+}
+
 void allocator::emptyCache(MempoolId_t id)
 {
     if (id == MempoolId_t{ 0, 0 })
         check("empty_cache", library->empty());
-    for (int device = 0; id != MempoolId_t{ 0, 0 } && device < device_count(); device++)
-        check("empty_cache", library->pool_trim(device, id_of(id)));
+    else
+        pool_empty(id);
     sources_purge();
     pools_purge();
 }

@@ -187,6 +187,13 @@ void pools_purge();
 /* Whether one of the pool's uses is ours. It ends with the last one of PyTorch. */
 bool pool_is_held(int device, MempoolId_t id);
 
+/* Adds a use of ours, if there is such a pool and it has none. With another use, a pool with use_on_oom keeps its
+ * memory, and lends what is free only to requests that would fail. */
+vmm_status pool_hold(int device, const MempoolId_t &id);
+
+/* Whether the pool had a use of ours, which the caller now ends. */
+bool pool_hold_end(int device, const MempoolId_t &id);
+
 /* Tells the trackers of an event. */
 void event_trace(const vmm_torch_event &event);
 

@@ -289,7 +289,7 @@ template <class Entry>
 static auto compile_context_set(Entry &entry, const std::string &value, int)
     -> decltype(entry.compile_context_, void())
 {
-    entry.compile_context_ = value;
+    entry.compile_context_ = value.empty() ? "N/A" : value; /* which viewers show */
 }
 template <class Entry> static void compile_context_set(Entry &, const std::string &, long)
 {

@@ -118,6 +118,7 @@ void allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
 struct pool_source {
     DeviceIndex device;
     std::shared_ptr<caching::CUDAAllocator> segments;
+    vmm_segment_source functions; /* which the library has a pointer to */
 };
 
 /* As PyTorch's own allocator does, for blocks below 10 MiB. */
@@ -155,9 +156,9 @@ static void segment_give(void *context, void *segment, size_t)
 static void source_set(DeviceIndex device, MempoolId_t id,
                        std::shared_ptr<caching::CUDAAllocator> segments)
 {
-    auto source = std::make_unique<pool_source>(pool_source{ device, std::move(segments) });
-    vmm_segment_source functions = { segment_take, segment_give, source.get(), segment_bytes };
-    check("createOrIncrefPool", library->pool_source(device, id_of(id), &functions));
+    auto source = std::make_unique<pool_source>(pool_source{ device, std::move(segments), {} });
+    source->functions = { segment_take, segment_give, source.get(), segment_bytes };
+    check("createOrIncrefPool", library->pool_source(device, id_of(id), &source->functions));
     pool_source_note(device, id);
     std::lock_guard<std::mutex> guard(sources_lock);
     sources[{ device, id }] = std::move(source);
@@ -180,17 +181,28 @@ void sources_purge()
 
 /* ---- Uses ----------------------------------------------------------------------------------- */
 
-/* PyTorch calls this in destructors. A capture that failed may have left the pool's route, which ends with the pool. */
+/* Whether the pool has no use but ours, which the caller then ends. */
+static bool hold_take(DeviceIndex device, const MempoolId_t &id)
+{
+    std::lock_guard<std::mutex> guard(begins);
+    return library->pool_uses(device, id_of(id)) == 1 && pool_hold_end(device, id);
+}
+
+/* A capture that failed may have left the pool's route, which ends with the pool. */
+static void route_purge(DeviceIndex device, const MempoolId_t &id)
+{
+    std::lock_guard<std::mutex> guard(begins);
+    if (library->pool_uses(device, id_of(id)) == 0)
+        routes.erase({ device, id });
+}
+
+/* PyTorch calls this in destructors. */
 void allocator::releasePool(DeviceIndex device, MempoolId_t id)
 {
     vmm_status status = library->pool_leave(device, id_of(id));
-    {
-        std::lock_guard<std::mutex> guard(begins);
-        if (status == VMM_OK && getPoolUseCount(device, id) == 0 && pool_is_held(device, id))
-            status = library->pool_leave(device, id_of(id));
-        if (library->pool_uses(device, id_of(id)) == 0)
-            routes.erase({ device, id });
-    }
+    if (status == VMM_OK && hold_take(device, id))
+        status = library->pool_leave(device, id_of(id));
+    route_purge(device, id);
     sources_purge();
     pools_purge();
     if (status != VMM_OK)
@@ -235,10 +247,17 @@ void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id)
     setUseOnOOM(device, id, true);
 }
 
+/* PyTorch ends the option when it destroys a MemPool, in a destructor, which must not fail. A pool that has memory
+ * cannot lose it, but is held: graphs that use the pool after its MemPool keep their memory. */
 void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool is_shared)
 {
     std::lock_guard<std::mutex> guard(sources_lock);
-    check("setUseOnOOM", library->pool_use_on_oom(device, id_of(id), is_shared ? 1 : 0));
+    vmm_status status = library->pool_use_on_oom(device, id_of(id), is_shared ? 1 : 0);
+    if (status != VMM_OK && !is_shared) {
+        (void)pool_hold(device, id);
+        return;
+    }
+    check("setUseOnOOM", status);
     pool_lends_note(device, id, is_shared);
 }
 

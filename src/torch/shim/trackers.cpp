@@ -13,7 +13,8 @@
  *     addresses.
  * Of all other memory trackers hear SEGMENT_MAP and SEGMENT_UNMAP, as of PyTorch's expandable segments.
  * Locks: `trackers_lock` guards all of it. Trackers are called with it, and for changes with the library's locks:
- * PyTorch's contract lets them take neither Python's lock nor call the allocator.
+ * PyTorch's contract lets them take neither Python's lock nor call the allocator. `holds_lock` is held while a pool
+ * gets a use of ours, so that it gets one only.
  */
 #include "torch/shim/allocator.h"
 
@@ -30,6 +31,7 @@
 namespace vmm_shim
 {
 
+static std::mutex holds_lock;
 static std::mutex trackers_lock;
 static auto &trackers = *new std::vector<caching::AllocatorTraceTracker>;
 static std::atomic<bool> has_trackers{ false };
@@ -278,16 +280,28 @@ static std::vector<MempoolId_t> pools_to_hold(int device, const MempoolId_t &id)
     return found;
 }
 
-/* With another use, a pool with use_on_oom keeps its memory, and lends what is free to requests that would fail. */
+vmm_status pool_hold(int device, const MempoolId_t &id)
+{
+    std::lock_guard<std::mutex> holding(holds_lock);
+    if (pool_is_held(device, id) || library->pool_uses(device, id_of(id)) == 0)
+        return VMM_OK;
+    vmm_status status = library->pool_use(device, id_of(id));
+    std::lock_guard<std::mutex> guard(trackers_lock);
+    known_pools[{ device, id }].is_held = status == VMM_OK;
+    return status;
+}
+
+bool pool_hold_end(int device, const MempoolId_t &id)
+{
+    std::lock_guard<std::mutex> guard(trackers_lock);
+    auto found = known_pools.find({ device, id });
+    return found != known_pools.end() && std::exchange(found->second.is_held, false);
+}
+
 static void pools_hold(int device, const MempoolId_t &id)
 {
-    for (const MempoolId_t &each : pools_to_hold(device, id)) {
-        if (library->pool_uses(device, id_of(each)) == 0)
-            continue;
-        check("snapshot", library->pool_use(device, id_of(each)));
-        std::lock_guard<std::mutex> guard(trackers_lock);
-        known_pools[{ device, each }].is_held = true;
-    }
+    for (const MempoolId_t &each : pools_to_hold(device, id))
+        check("snapshot", pool_hold(device, each));
 }
 
 std::vector<pool_segment> segments_show(int device, const MempoolId_t &id)

@@ -19,6 +19,7 @@ struct foreign_counts {
     bool is_relaxed = true; /* all calls so far may be made while a graph is captured */
     bool is_ended = false;  /* the allocator is destroyed */
     char *arena = nullptr;  /* segments lie here, side by side; nullptr: anywhere */
+    std::function<void()> on_alloc;
     std::function<void(void *)> on_free;
 };
 
@@ -48,6 +49,8 @@ class allocator final : public caching::CUDAAllocator
         if (counts_->throws)
             throw std::runtime_error("no segment");
         mode_note();
+        if (counts_->on_alloc)
+            counts_->on_alloc();
         counts_->allocs++;
         counts_->last_bytes = bytes;
         if (counts_->arena == nullptr)

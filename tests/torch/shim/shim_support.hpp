@@ -53,6 +53,15 @@ inline caching::SnapshotInfo snapshot_of(MempoolId_t id = { 0, 0 })
     return shim().snapshot(id);
 }
 
+inline void use_on_oom_set(const MempoolId_t &id)
+{
+#if VMM_TEST_TORCH >= 210
+    shim().setUseOnOOM(0, id, true);
+#else
+    shim().setUseOnOOM(0, id);
+#endif
+}
+
 void history_record(bool is_enabled, caching::RecordContext when, size_t entries = 1000,
                     bool clears = true, const std::vector<std::string> &skipped = {});
 

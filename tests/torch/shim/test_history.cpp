@@ -1,6 +1,8 @@
 /* The shim's recording: snapshots, contexts, annotations and trackers. */
 #include "torch/shim/shim_support.hpp"
 
+#include "torch/shim/foreign_allocator.hpp"
+
 #include <algorithm>
 #include <thread>
 
@@ -144,7 +146,7 @@ TEST(the_compilers_context_is_kept)
         if (entry.action_ == action::ALLOC)
             assert_string_equal(entry.compile_context_.c_str(), "frame 0");
         if (entry.action_ == action::FREE_REQUESTED)
-            assert_string_equal(entry.compile_context_.c_str(), "");
+            assert_string_equal(entry.compile_context_.c_str(), "N/A"); /* as PyTorch's own */
     }
     history_record(false, RecordContext::NEVER);
 }
@@ -312,6 +314,38 @@ TEST(a_block_has_the_context_of_its_allocation)
     shim().raw_delete(early);
 }
 #endif
+
+/* As an allocator of Python, which waits for the thread that has Python's lock. */
+static void other_thread_run()
+{
+    std::thread([] { shim().raw_delete(shim().raw_alloc(MIB)); }).join();
+}
+
+TEST(an_allocator_of_a_pool_may_wait_for_a_thread_that_records)
+{
+    const MempoolId_t pool(0, 9);
+    foreign_counts counts;
+    auto own = std::make_shared<foreign::allocator>(&counts);
+    counts.on_alloc = other_thread_run;
+    counts.on_free = [](void *) { other_thread_run(); };
+    history_record(true, RecordContext::ALL);
+    shim().createOrIncrefPool(0, pool, foreign::handle_of(own));
+    use_on_oom_set(pool); /* so that idle segments go back before the end */
+    shim().setMemoryFraction(0.5, 0);
+    auto of_this_thread = [thread = std::this_thread::get_id()](cudaStream_t) {
+        return std::this_thread::get_id() == thread;
+    };
+    shim().beginAllocateToPool(0, pool, of_this_thread);
+    shim().raw_delete(shim().raw_alloc(100 * MIB));
+    shim().endAllocateToPool(0, pool);
+    shim().releasePool(0, pool);
+    assert_int_equal(counts.frees, 0);
+    shim().raw_delete(shim().raw_alloc(100 * MIB));
+    assert_int_equal(counts.frees, 1);
+    shim().setMemoryFraction(1.0, 0);
+    shim().releasePool(0, pool);
+    history_record(false, RecordContext::NEVER);
+}
 
 TEST(threads_record_while_snapshots_are_taken)
 {

@@ -3,6 +3,7 @@
 
 #include "torch/shim/foreign_allocator.hpp"
 
+#include <atomic>
 #include <thread>
 
 static const MempoolId_t graph(0, 7);
@@ -106,6 +107,26 @@ TEST(threads_use_one_pool_at_once)
     shim().releasePool(0, graph);
 }
 
+/* As two threads that destroy what uses one pool. */
+TEST(threads_end_the_uses_of_a_pool_at_once)
+{
+    for (int round = 0; round < 100; round++) {
+        std::atomic<int> waiting{ 2 };
+        auto release = [&waiting] {
+            for (waiting--; waiting > 0;)
+                continue;
+            shim().releasePool(0, graph);
+            shim().emptyCache(graph);
+        };
+        for (int use = 0; use < 2; use++)
+            shim().createOrIncrefPool(0, graph);
+        std::thread other(release);
+        release();
+        other.join();
+        assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+    }
+}
+
 TEST(a_capture_may_lie_in_the_use_of_its_pool)
 {
     thread_begin();
@@ -194,6 +215,62 @@ TEST(a_pool_lends_nothing_unless_asked)
     shim().releasePool(0, graph);
     shim().releasePool(0, graph);
 }
+
+#if VMM_TEST_TORCH >= 210
+/* What the destructor of a MemPool does, which ends the process if any of it throws. */
+static void pool_destroy()
+{
+    pool_share(false);
+    shim().releasePool(0, graph);
+    shim().emptyCache(graph);
+}
+
+TEST(a_pool_that_lends_ends_with_its_blocks)
+{
+    shim().createOrIncrefPool(0, graph);
+    pool_share(true);
+    shim().beginAllocateToPool(0, graph, nullptr);
+    void *block = shim().raw_alloc(4 * MIB);
+    shim().endAllocateToPool(0, graph);
+    shim().releasePool(0, graph);
+    pool_destroy();
+    assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+    assert_true(pool_of(block) == MempoolId_t(0, 0));
+    shim().raw_delete(block);
+}
+
+static size_t pool_bytes()
+{
+    size_t bytes = 0;
+    for (const caching::SegmentInfo &segment : snapshot_of(graph).segments)
+        bytes += segment.total_size;
+    return bytes;
+}
+
+TEST(a_graph_keeps_the_memory_of_a_pool_that_lends)
+{
+    shim().createOrIncrefPool(0, graph);
+    pool_share(true);
+    shim().beginAllocateToPool(0, graph, nullptr);
+    shim().raw_delete(shim().raw_alloc(40 * MIB));
+    shim().endAllocateToPool(0, graph);
+    pool_destroy();
+    assert_int_equal(shim().getPoolUseCount(0, graph), 1);
+    shim().emptyCache();
+    assert_int_equal(pool_bytes(), 40 * MIB);
+    void *block = shim().raw_alloc(40 * MIB);
+    assert_true(pool_of(block) == MempoolId_t(0, 0));
+    shim().raw_delete(block);
+    shim().releasePool(0, graph);
+    assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+    assert_int_equal(pool_bytes(), 0);
+}
+
+TEST(a_pool_that_is_gone_can_be_ended)
+{
+    pool_destroy();
+}
+#endif
 
 /* A request of 2 MiB does not get a part of the freed block. */
 static void blocks_are_whole()

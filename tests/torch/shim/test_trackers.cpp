@@ -457,15 +457,6 @@ TEST(memory_that_leaves_its_pool_is_not_registered)
     assert_int_equal(ranks.registered.size(), 0);
 }
 
-static void use_on_oom_set(const MempoolId_t &id)
-{
-#if VMM_TEST_TORCH >= 210
-    shim().setUseOnOOM(0, id, true);
-#else
-    shim().setUseOnOOM(0, id);
-#endif
-}
-
 /* With use_on_oom. Once its memory is registered, it lends it where it is. */
 TEST(a_registered_pool_that_lends_keeps_its_memory)
 {
