@@ -116,6 +116,10 @@ class Modes(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (3, ""))
         done = run(sys.executable, "-c", "import ctypes; print(ctypes.CDLL(None).cuNoSuchFunction)")
         self.assertIn("cuNoSuchFunction", done.stderr)
+        # cuserid() of the C library begins like functions of libcuda
+        done = run(sys.executable, "-c", "import ctypes; ctypes.CDLL(None).cuserid; "
+                   "print('libcuda.so' in open('/proc/self/maps').read())")
+        self.assertEqual((done.stdout, done.stderr), ("False\n", ""))
 
 
 unittest.main(argv=sys.argv[:1], verbosity=2)
