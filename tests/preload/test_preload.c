@@ -338,6 +338,47 @@ static void captures_that_fail_are_over(void **state)
     assert_int_equal(cuda.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
 }
 
+static void capture_begin(CUstream stream)
+{
+    assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+                     CUDA_SUCCESS);
+}
+
+/* A free is not kept for the end of a capture. */
+static void check_frees_at_once(void)
+{
+    CUdeviceptr block = block_alloc(32 * MIB);
+    size_t before = free_bytes();
+    block_free(block);
+    assert_int_equal(free_bytes(), before + 32 * MIB);
+}
+
+/* Whatever the end of a capture returns, and if its stream ends before it. */
+static void captures_end_in_other_ways(void **state)
+{
+    (void)state;
+    CUstream stream = stream_create();
+    CUgraph graph = NULL;
+    capture_begin(stream);
+    fake->capture_result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    fake->capture_result = 0;
+    check_frees_at_once();
+    capture_begin(stream);
+    assert_int_equal(cuda.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+    check_frees_at_once();
+}
+
+/* The end of the cache waits for the device, which breaks the capture. */
+static void reset_ends_captures(void **state)
+{
+    (void)state;
+    capture_begin(stream_create());
+    assert_int_equal(cuda.cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    assert_int_equal(cuda.cuDevicePrimaryCtxRetain(&contexts[0], 0), CUDA_SUCCESS);
+    check_frees_at_once();
+}
+
 /* ---- Pools ----------------------------------------------------------------------------------- */
 
 static void pool_check(CUmemoryPool pool, uint64_t plain)
@@ -538,6 +579,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(named_streams_are_served_in_both_forms),
         cmocka_unit_test(captures_are_left_to_libcuda),
         cmocka_unit_test(captures_that_fail_are_over),
+        cmocka_unit_test(captures_end_in_other_ways),
         cmocka_unit_test(pools_without_handles_are_served),
         cmocka_unit_test(other_pools_are_left_to_libcuda),
         cmocka_unit_test(devices_have_caches_of_their_own),
@@ -546,6 +588,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(reset_ends_all_blocks),
         cmocka_unit_test(own_contexts_are_left_to_libcuda),
         cmocka_unit_test(nothing_was_misused),
+        cmocka_unit_test(reset_ends_captures),
         cmocka_unit_test(nothing_is_current),
     };
     if (count != 2)
