@@ -410,17 +410,25 @@ static void pools_without_handles_are_served(void **state)
 
 static void other_pools_are_left_to_libcuda(void **state)
 {
-    const CUmemPoolProps odd[] = {
+    CUmemPoolProps odd[] = {
         { .allocType = CU_MEM_ALLOCATION_TYPE_INVALID,
           .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } },
         { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED },
         { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
           .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = -1 } },
         { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-          .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1000 } }
+          .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1000 } },
+        { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED, /* asks for what only newer drivers know */
+          .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } },
+#if CUDA_VERSION >= 12020
+        { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+          .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE },
+          .maxSize = 64 * MIB },
+#endif
     };
     CUmemoryPool pool = NULL;
     (void)state;
+    memset((unsigned char *)&odd[4] + sizeof odd[4] - 1, 1, 1);
     for (unsigned i = 0; i < sizeof odd / sizeof *odd; i++) {
         assert_int_equal(cuda.cuMemPoolCreate(&pool, &odd[i]), CUDA_SUCCESS);
         pool_check(pool, 1);
@@ -451,6 +459,23 @@ static void devices_have_caches_of_their_own(void **state)
     assert_int_equal(cuda.cuMemFreeAsync(third, NULL), CUDA_SUCCESS);
     assert_int_equal(cuda.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
     assert_int_equal(cuda.cuMemFreeAsync(second, NULL), CUDA_SUCCESS);
+}
+
+/* Without a stream, the work is in the order of the current device's default stream, which the cache of another device
+ * does not know. */
+static void pools_of_other_devices_are_left_to_libcuda(void **state)
+{
+    CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 } };
+    CUmemoryPool pool = NULL;
+    CUcontext popped;
+    (void)state;
+    assert_int_equal(cuda.cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+    pool_check(pool, 1);
+    assert_int_equal(cuda.cuCtxPushCurrent_v2(contexts[1]), CUDA_SUCCESS);
+    pool_check(pool, 0);
+    assert_int_equal(cuda.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
+    assert_int_equal(cuda.cuMemPoolDestroy(pool), CUDA_SUCCESS);
 }
 
 static void reset_ends_all_blocks(void **state)
@@ -583,6 +608,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(pools_without_handles_are_served),
         cmocka_unit_test(other_pools_are_left_to_libcuda),
         cmocka_unit_test(devices_have_caches_of_their_own),
+        cmocka_unit_test(pools_of_other_devices_are_left_to_libcuda),
         cmocka_unit_test(threads_allocate_at_once),
         cmocka_unit_test(dlsym_knows_its_caller),
         cmocka_unit_test(reset_ends_all_blocks),
