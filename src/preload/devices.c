@@ -3,12 +3,14 @@
  * contexts of its own keeps libcuda's allocator in them.
  *
  * Owns: the devices. Invariant: `cache` and the streams do not change while `context` is not NULL.
- * Called by: all files, any thread. A device's lock guards making and ending its cache.
+ * Called by: all files, any thread. A device's lock guards making and ending its cache. To end one takes `caches_lock`
+ * for writing, too.
  */
 #define _GNU_SOURCE
 #include "preload/preload.h"
 
 static struct preload_device devices[PRELOAD_DEVICES];
+static pthread_rwlock_t caches_lock = PTHREAD_RWLOCK_INITIALIZER;
 
 static __attribute__((constructor)) void locks_init(void)
 {
@@ -25,6 +27,16 @@ struct preload_device *vmm__preload_device_at(int ordinal)
 {
     struct preload_device *device = &devices[ordinal];
     return context_of(device) != NULL ? device : NULL;
+}
+
+void vmm__preload_caches_hold(void)
+{
+    (void)pthread_rwlock_rdlock(&caches_lock);
+}
+
+void vmm__preload_caches_release(void)
+{
+    (void)pthread_rwlock_unlock(&caches_lock);
 }
 
 int vmm__preload_ordinal(const struct preload_device *device)
@@ -175,8 +187,10 @@ void vmm__preload_device_end(int ordinal)
     if (context_of(device) != NULL) {
         vmm__preload_deferred_drop(device);
         vmm__preload_blocks_drop(device);
+        (void)pthread_rwlock_wrlock(&caches_lock);
         (void)vmm_destroy(device->cache);
         atomic_store_explicit(&device->context, NULL, memory_order_release);
+        (void)pthread_rwlock_unlock(&caches_lock);
     }
     (void)pthread_mutex_unlock(&device->lock);
 }

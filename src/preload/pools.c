@@ -144,9 +144,11 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
     CUresult result = real->cuMemPoolTrimTo(pool, keep_bytes);
     if (result != CUDA_SUCCESS || !vmm__preload_enter())
         return result;
+    vmm__preload_caches_hold();
     struct preload_device *device = trimmed_device(pool);
     if (device != NULL)
         (void)vmm_trim(device->cache, keep_bytes, NULL);
+    vmm__preload_caches_release();
     vmm__preload_leave();
     return result;
 }

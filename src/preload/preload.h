@@ -20,9 +20,9 @@
  *  2. a call that the cache cannot serve goes to libcuda, unless memory ran out: then the program gets that error;
  *  3. memory that cuMemAlloc() returns is not in use by any work, and memory that cuMemFree() frees is reused only
  *     after all work of the device.
- * Owns: nothing. May be called by: preload. Locks: one for each device, one for each part of the live blocks, one for
- * pools; none is held while another is taken or a cache is called, except that a device's lock is held while its cache
- * is created or destroyed.
+ * Owns: nothing. May be called by: preload. Locks: one for each device, one for all caches, one for each part of the
+ * live blocks, one for captures, one for pools. A device's lock is held while its cache is created or destroyed, that
+ * of all caches while one is destroyed or all are searched; under the others nothing is called.
  */
 #ifndef VMM_PRELOAD_H
 #define VMM_PRELOAD_H
@@ -109,7 +109,11 @@ struct preload_device *vmm__preload_device(void);
 /* The same, but makes no cache. */
 struct preload_device *vmm__preload_device_if_made(void);
 
-/* The device of that number; NULL: it has no cache. */
+/* Between these two no cache ends: another thread may reset a device that this one does not use. */
+void vmm__preload_caches_hold(void);
+void vmm__preload_caches_release(void);
+
+/* The device of that number; NULL: it has no cache. Hold the caches, unless the program uses the device. */
 struct preload_device *vmm__preload_device_at(int ordinal);
 int vmm__preload_ordinal(const struct preload_device *device);
 

@@ -201,11 +201,13 @@ BEGIN_TO_GRAPH_CALL(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
 /* Afterwards no cache asks libcuda about the stream. A cache that does not know it does nothing. */
 static void stream_end(CUstream stream)
 {
+    vmm__preload_caches_hold();
     for (int i = 0; i < PRELOAD_DEVICES; i++) {
         struct preload_device *device = vmm__preload_device_at(i);
         if (device != NULL)
             (void)vmm_stream_end(device->cache, stream);
     }
+    vmm__preload_caches_release();
 }
 
 EXPORT CUresult cuStreamDestroy_v2(CUstream stream)

@@ -557,6 +557,49 @@ static void threads_allocate_at_once(void **state)
     assert_int_equal(failures, 0);
 }
 
+/* Asked on device 1. */
+struct questions {
+    _Atomic bool must_stop;
+    _Atomic unsigned asked;
+    _Atomic unsigned failures;
+};
+
+static void *questions_run(void *argument)
+{
+    struct questions *questions = argument;
+    CUdeviceptr block = 0;
+    (void)cuda.cuCtxPushCurrent_v2(contexts[1]);
+    (void)cuda.cuMemAlloc_v2(&block, MIB);
+    for (; !questions->must_stop; questions->asked++) {
+        CUdeviceptr base = 0;
+        CUstream stream = NULL;
+        bool is_right = cuda.cuMemGetAddressRange_v2(&base, NULL, block + 1024) == CUDA_SUCCESS &&
+                        base == block &&
+                        cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+                        cuda.cuStreamDestroy_v2(stream) == CUDA_SUCCESS;
+        questions->failures += !is_right;
+    }
+    (void)cuda.cuMemFree_v2(block);
+    return NULL;
+}
+
+/* Questions about addresses and the ends of streams go to the caches of all devices. */
+static void device_is_reset_while_others_work(void **state)
+{
+    struct questions questions = { .must_stop = false };
+    pthread_t thread;
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, questions_run, &questions), 0);
+    for (unsigned i = 0; i < 50 || questions.asked < 50; i++) {
+        (void)block_alloc(MIB);
+        assert_int_equal(cuda.cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+        assert_int_equal(cuda.cuDevicePrimaryCtxRetain(&contexts[0], 0), CUDA_SUCCESS);
+    }
+    questions.must_stop = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(questions.failures, 0);
+}
+
 /* ---- dlsym() --------------------------------------------------------------------------------- */
 
 /* RTLD_NEXT begins after the object that calls. If the replacement were seen as the caller, the search would begin
@@ -612,6 +655,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(threads_allocate_at_once),
         cmocka_unit_test(dlsym_knows_its_caller),
         cmocka_unit_test(reset_ends_all_blocks),
+        cmocka_unit_test(device_is_reset_while_others_work),
         cmocka_unit_test(own_contexts_are_left_to_libcuda),
         cmocka_unit_test(nothing_was_misused),
         cmocka_unit_test(reset_ends_captures),
