@@ -192,6 +192,7 @@ void vmm__preload_device_end(int ordinal)
         atomic_store_explicit(&device->context, NULL, memory_order_release);
         (void)pthread_rwlock_unlock(&caches_lock);
     }
+    device->is_refused = false;
     (void)pthread_mutex_unlock(&device->lock);
 }
 

@@ -491,6 +491,26 @@ static void reset_ends_all_blocks(void **state)
     assert_int_equal(fake->plain_blocks, 0);
 }
 
+/* A device that refused gets a cache after the reset, which may have ended the reason. */
+static void reset_lets_a_device_try_again(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda.cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    assert_int_equal(cuda.cuDevicePrimaryCtxRetain(&contexts[0], 0), CUDA_SUCCESS);
+    fault_set("cuMemCreate", CUDA_ERROR_LAUNCH_FAILED);
+    CUdeviceptr block = block_alloc(MIB);
+    assert_int_equal(fake->plain_blocks, 1);
+    fault_set("", 0);
+    block_free(block);
+    block_free(block_alloc(MIB));
+    assert_int_equal(fake->plain_blocks, 0);
+    assert_int_equal(fake->taken(0), 0); /* still refused */
+    assert_int_equal(cuda.cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    assert_int_equal(cuda.cuDevicePrimaryCtxRetain(&contexts[0], 0), CUDA_SUCCESS);
+    block_free(block_alloc(MIB));
+    assert_true(fake->taken(0) > 0);
+}
+
 static void own_contexts_are_left_to_libcuda(void **state)
 {
     CUresult (*create)(CUcontext *, unsigned, CUdevice);
@@ -656,6 +676,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(dlsym_knows_its_caller),
         cmocka_unit_test(reset_ends_all_blocks),
         cmocka_unit_test(device_is_reset_while_others_work),
+        cmocka_unit_test(reset_lets_a_device_try_again),
         cmocka_unit_test(own_contexts_are_left_to_libcuda),
         cmocka_unit_test(nothing_was_misused),
         cmocka_unit_test(reset_ends_captures),
