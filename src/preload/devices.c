@@ -102,7 +102,9 @@ static vmm_status cache_make(struct preload_device *device, int ordinal)
     config.driver = VMM_DRIVER_CUDA;
     config.device = ordinal;
     config.peer_devices = UINT64_MAX;
-    vmm_status status = vmm_create(&config, &device->cache);
+    vmm_status status = vmm__preload_leave_children();
+    if (status == VMM_OK)
+        status = vmm_create(&config, &device->cache);
     if (status != VMM_OK) {
         vmm__preload_complain("device %d keeps libcuda's allocator: %s", ordinal, vmm_last_error());
         return status;

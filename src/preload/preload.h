@@ -67,8 +67,12 @@ enum preload_mode {
     PRELOAD_OFF     /* libcuda serves them */
 };
 
-/* As VMM_PRELOAD says. */
+/* As VMM_PRELOAD says; off in a child of a process with caches or recordings. */
 enum preload_mode vmm__preload_mode(void);
+
+/* Before the first cache or recording: a child of fork() leaves both alone. It cannot use CUDA, other threads of its
+ * parent may have held the locks, and a recording's file is its parent's. ERR_HOST_OOM. */
+vmm_status vmm__preload_leave_children(void);
 
 /* Whether a replacement should do more than pass its call on. Then call leave afterwards. */
 static inline bool vmm__preload_enter(void)

@@ -5,6 +5,7 @@
  * Called by: all files, any thread.
  */
 #define _GNU_SOURCE
+#include "base/fork.h"
 #include "preload/preload.h"
 
 #include <dlfcn.h>
@@ -185,13 +186,24 @@ static enum preload_mode mode_read(void)
     return PRELOAD_OFF;
 }
 
+static _Atomic int known_mode = -1;
+
 enum preload_mode vmm__preload_mode(void)
 {
-    static _Atomic int known = -1;
-    int mode = atomic_load_explicit(&known, memory_order_relaxed);
+    int mode = atomic_load_explicit(&known_mode, memory_order_relaxed);
     if (mode < 0) {
         mode = (int)mode_read();
-        atomic_store_explicit(&known, mode, memory_order_relaxed);
+        atomic_store_explicit(&known_mode, mode, memory_order_relaxed);
     }
     return (enum preload_mode)mode;
+}
+
+static void child_begin(void)
+{
+    atomic_store_explicit(&known_mode, PRELOAD_OFF, memory_order_relaxed);
+}
+
+vmm_status vmm__preload_leave_children(void)
+{
+    return vmm__fork_watch(child_begin);
 }
