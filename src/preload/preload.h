@@ -67,7 +67,7 @@ enum preload_mode {
     PRELOAD_OFF     /* libcuda serves them */
 };
 
-/* As VMM_PRELOAD says; off in a child of a process with caches or recordings. */
+/* As VMM_PRELOAD says; off in a child of a process with caches or recordings, and if libcuda is too old for caches. */
 enum preload_mode vmm__preload_mode(void);
 
 /* Before the first cache or recording: a child of fork() leaves both alone. It cannot use CUDA, other threads of its
