@@ -178,6 +178,28 @@ struct preload_device *vmm__preload_device(void)
     return device != NULL ? device : device_make(current);
 }
 
+/* ---- Memory for libcuda's own allocations ---------------------------------------------------- */
+
+bool vmm__preload_give_back(int ordinal)
+{
+    size_t released = 0;
+    struct preload_device *device =
+        ordinal >= 0 && ordinal < PRELOAD_DEVICES ? vmm__preload_device_at(ordinal) : NULL;
+    if (device == NULL)
+        return false;
+    vmm__preload_deferred_free();
+    (void)vmm_wait(device->cache);
+    (void)vmm_trim(device->cache, 0, &released);
+    return released > 0;
+}
+
+bool vmm__preload_give_back_current(void)
+{
+    CUdevice ordinal = -1;
+    (void)vmm__preload_real()->cuCtxGetDevice(&ordinal);
+    return vmm__preload_give_back(ordinal);
+}
+
 /* ---- The end --------------------------------------------------------------------------------- */
 
 void vmm__preload_device_end(int ordinal)

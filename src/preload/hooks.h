@@ -53,6 +53,7 @@ typedef CUresult preload_proc_address_v1(const char *symbol, void **found, int v
     X(cuMemPoolCreate, cuMemPoolCreate, "cuMemPoolCreate", 11020, PRELOAD_LEGACY)                  \
     X(cuMemPoolDestroy, cuMemPoolDestroy, "cuMemPoolDestroy", 11020, PRELOAD_LEGACY)               \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, PRELOAD_LEGACY)                  \
+    X(cuMemCreate, cuMemCreate, "cuMemCreate", 10020, PRELOAD_LEGACY)                              \
     X(cuMemGetInfo_v2, cuMemGetInfo_v2, "cuMemGetInfo", 3020, PRELOAD_LEGACY)                      \
     X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, PRELOAD_LEGACY) \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, PRELOAD_LEGACY) \

@@ -124,6 +124,11 @@ int vmm__preload_ordinal(const struct preload_device *device);
 /* Ends the cache and all of its blocks: the program resets the device. */
 void vmm__preload_device_end(int ordinal);
 
+/* Gives back what the cache of a device, or of the current one, holds and no block uses, because libcuda ran out of
+ * memory. False: nothing. */
+bool vmm__preload_give_back(int ordinal);
+bool vmm__preload_give_back_current(void);
+
 /* Makes a context current on the thread, and relaxes what captures forbid, until restore. */
 struct preload_scope {
     bool is_pushed;

@@ -101,6 +101,36 @@ static void odd_pitches_are_left_to_libcuda(void **state)
     fault_set("", 0);
 }
 
+/* What cuMemGetInfo() counts as free is there for all allocations. */
+static void idle_memory_is_for_libcuda_too(void **state)
+{
+    CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+    CUmemGenericAllocationHandle handle;
+    CUresult (*release)(CUmemGenericAllocationHandle);
+    CUdeviceptr block = 0;
+    (void)state;
+    void *found = dlsym(RTLD_DEFAULT, "cuMemRelease");
+    assert_non_null(found);
+    memcpy(&release, &found, sizeof found);
+    uint64_t before = fake->taken(0);
+    block_free(block_alloc(64 * MIB));
+    fake->fails_once = true;
+    fault_set("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuda.cuMemCreate(&handle, 2 * MIB, &property, 0), CUDA_SUCCESS);
+    assert_int_equal(release(handle), CUDA_SUCCESS);
+    assert_true(fake->taken(0) < before + 64 * MIB); /* given back */
+    fault_set("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuda.cuMemCreate(&handle, 2 * MIB, &property, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    block_free(block_alloc(64 * MIB));
+    fault_set("cuMemAllocAsync", CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuda.cuMemAllocAsync_ptsz(&block, MIB, NULL), CUDA_SUCCESS);
+    fault_set("", 0);
+    fake->fails_once = false;
+    assert_int_equal(fake->plain_blocks, 1);
+    block_free(block);
+}
+
 /* ---- Questions ------------------------------------------------------------------------------- */
 
 static void idle_memory_counts_as_free(void **state)
@@ -656,6 +686,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(pitch_is_as_libcuda_makes_it),
         cmocka_unit_test(odd_pitches_are_left_to_libcuda),
         cmocka_unit_test(idle_memory_counts_as_free),
+        cmocka_unit_test(idle_memory_is_for_libcuda_too),
         cmocka_unit_test(errors_of_libcuda_pass),
         cmocka_unit_test(addresses_belong_to_their_block),
         cmocka_unit_test(all_attributes_are_right_at_once),
