@@ -14,11 +14,13 @@ die() {
 }
 
 # compiles COMPILER LANGUAGE HEADER [FLAG]: whether a program that includes the header compiles, after the headers that
-# cmocka.h requires.
+# cmocka.h requires. The compiler may have arguments, as in CC="ccache gcc".
 compiles() {
+    local compiler
+    read -ra compiler <<<"$1"
     printf '#include <%s>\n' stddef.h stdarg.h stdint.h setjmp.h "$3" |
         cat - <(echo 'int main(void) { return 0; }') |
-        "$1" -x "$2" ${4:+"$4"} -o /dev/null - >/dev/null 2>&1
+        "${compiler[@]}" -x "$2" ${4:+"$4"} -o /dev/null - >/dev/null 2>&1
 }
 
 probe() {

@@ -76,11 +76,10 @@ static bool start_find(CUdeviceptr address, struct preload_found *found)
     return node != NULL;
 }
 
-bool vmm__preload_block_find(CUdeviceptr address, struct preload_found *found)
+/* Caches know the start of the block that contains an address. */
+static bool inside_find(CUdeviceptr address, struct preload_found *found)
 {
     vmm_item item = VMM_ITEM_INIT;
-    if (start_find(address, found))
-        return true;
     for (int i = 0; i < PRELOAD_DEVICES; i++) {
         struct preload_device *device = vmm__preload_device_at(i);
         if (device != NULL &&
@@ -91,31 +90,28 @@ bool vmm__preload_block_find(CUdeviceptr address, struct preload_found *found)
     return false;
 }
 
+bool vmm__preload_block_find(CUdeviceptr address, struct preload_found *found)
+{
+    if (start_find(address, found))
+        return true;
+    vmm__preload_caches_hold();
+    bool is_found = inside_find(address, found);
+    vmm__preload_caches_release();
+    return is_found;
+}
+
 /* ---- The end of a device --------------------------------------------------------------------- */
-
-static struct map_node *next_of_device(struct map_node *node, const struct preload_device *device)
-{
-    while (node != NULL && block_of(node)->device != device)
-        node = node->next;
-    return node;
-}
-
-static struct map_node *part_find(const struct part *part, const struct preload_device *device)
-{
-    const struct map *map = &part->blocks;
-    struct map_node *found = map->buckets == NULL ? next_of_device(map->only, device) : NULL;
-    for (uint64_t i = 0; map->buckets != NULL && i <= map->mask && found == NULL; i++)
-        found = next_of_device(map->buckets[i], device);
-    return found;
-}
 
 static void part_drop(struct part *part, const struct preload_device *device)
 {
-    struct map_node *node;
+    struct map_node *next;
     (void)pthread_mutex_lock(&part->lock);
-    while ((node = part_find(part, device)) != NULL) {
-        vmm__map_remove(&part->blocks, node);
-        vmm__preload_block_drop(block_of(node));
+    for (struct map_node *node = vmm__map_next(&part->blocks, NULL); node != NULL; node = next) {
+        next = vmm__map_next(&part->blocks, node);
+        if (block_of(node)->device == device) {
+            vmm__map_remove(&part->blocks, node);
+            vmm__preload_block_drop(block_of(node));
+        }
     }
     (void)pthread_mutex_unlock(&part->lock);
 }

@@ -3,12 +3,14 @@
  * contexts of its own keeps libcuda's allocator in them.
  *
  * Owns: the devices. Invariant: `cache` and the streams do not change while `context` is not NULL.
- * Called by: all files, any thread. A device's lock guards making and ending its cache.
+ * Called by: all files, any thread. A device's lock guards making and ending its cache. To end one takes `caches_lock`
+ * for writing, too.
  */
 #define _GNU_SOURCE
 #include "preload/preload.h"
 
 static struct preload_device devices[PRELOAD_DEVICES];
+static pthread_rwlock_t caches_lock = PTHREAD_RWLOCK_INITIALIZER;
 
 static __attribute__((constructor)) void locks_init(void)
 {
@@ -25,6 +27,16 @@ struct preload_device *vmm__preload_device_at(int ordinal)
 {
     struct preload_device *device = &devices[ordinal];
     return context_of(device) != NULL ? device : NULL;
+}
+
+void vmm__preload_caches_hold(void)
+{
+    (void)pthread_rwlock_rdlock(&caches_lock);
+}
+
+void vmm__preload_caches_release(void)
+{
+    (void)pthread_rwlock_unlock(&caches_lock);
 }
 
 int vmm__preload_ordinal(const struct preload_device *device)
@@ -90,7 +102,9 @@ static vmm_status cache_make(struct preload_device *device, int ordinal)
     config.driver = VMM_DRIVER_CUDA;
     config.device = ordinal;
     config.peer_devices = UINT64_MAX;
-    vmm_status status = vmm_create(&config, &device->cache);
+    vmm_status status = vmm__preload_leave_children();
+    if (status == VMM_OK)
+        status = vmm_create(&config, &device->cache);
     if (status != VMM_OK) {
         vmm__preload_complain("device %d keeps libcuda's allocator: %s", ordinal, vmm_last_error());
         return status;
@@ -164,6 +178,28 @@ struct preload_device *vmm__preload_device(void)
     return device != NULL ? device : device_make(current);
 }
 
+/* ---- Memory for libcuda's own allocations ---------------------------------------------------- */
+
+bool vmm__preload_give_back(int ordinal)
+{
+    size_t released = 0;
+    struct preload_device *device =
+        ordinal >= 0 && ordinal < PRELOAD_DEVICES ? vmm__preload_device_at(ordinal) : NULL;
+    if (device == NULL)
+        return false;
+    vmm__preload_deferred_free();
+    (void)vmm_wait(device->cache);
+    (void)vmm_trim(device->cache, 0, &released);
+    return released > 0;
+}
+
+bool vmm__preload_give_back_current(void)
+{
+    CUdevice ordinal = -1;
+    (void)vmm__preload_real()->cuCtxGetDevice(&ordinal);
+    return vmm__preload_give_back(ordinal);
+}
+
 /* ---- The end --------------------------------------------------------------------------------- */
 
 void vmm__preload_device_end(int ordinal)
@@ -175,9 +211,12 @@ void vmm__preload_device_end(int ordinal)
     if (context_of(device) != NULL) {
         vmm__preload_deferred_drop(device);
         vmm__preload_blocks_drop(device);
+        (void)pthread_rwlock_wrlock(&caches_lock);
         (void)vmm_destroy(device->cache);
         atomic_store_explicit(&device->context, NULL, memory_order_release);
+        (void)pthread_rwlock_unlock(&caches_lock);
     }
+    device->is_refused = false;
     (void)pthread_mutex_unlock(&device->lock);
 }
 

@@ -53,6 +53,7 @@ typedef CUresult preload_proc_address_v1(const char *symbol, void **found, int v
     X(cuMemPoolCreate, cuMemPoolCreate, "cuMemPoolCreate", 11020, PRELOAD_LEGACY)                  \
     X(cuMemPoolDestroy, cuMemPoolDestroy, "cuMemPoolDestroy", 11020, PRELOAD_LEGACY)               \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, PRELOAD_LEGACY)                  \
+    X(cuMemCreate, cuMemCreate, "cuMemCreate", 10020, PRELOAD_LEGACY)                              \
     X(cuMemGetInfo_v2, cuMemGetInfo_v2, "cuMemGetInfo", 3020, PRELOAD_LEGACY)                      \
     X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, PRELOAD_LEGACY) \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, PRELOAD_LEGACY) \
@@ -63,7 +64,8 @@ typedef CUresult preload_proc_address_v1(const char *symbol, void **found, int v
     PRELOAD_CAPTURE_MAP(X)                                                                         \
     X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, PRELOAD_LEGACY)
 
-#define PRELOAD_USED_MAP(X)                                                                        \
+/* Without one of these there are no caches. */
+#define PRELOAD_NEEDED_MAP(X)                                                                      \
     X(cuCtxGetCurrent, cuCtxGetCurrent, "cuCtxGetCurrent", 4000, PRELOAD_LEGACY)                   \
     X(cuCtxGetDevice, cuCtxGetDevice, "cuCtxGetDevice", 2000, PRELOAD_LEGACY)                      \
     X(cuCtxPushCurrent_v2, cuCtxPushCurrent_v2, "cuCtxPushCurrent", 4000, PRELOAD_LEGACY)          \
@@ -72,8 +74,6 @@ typedef CUresult preload_proc_address_v1(const char *symbol, void **found, int v
     X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000, PRELOAD_LEGACY) \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, PRELOAD_LEGACY) \
     X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, PRELOAD_LEGACY) \
-    X(cuDeviceGetMemPool, cuDeviceGetMemPool, "cuDeviceGetMemPool", 11020, PRELOAD_LEGACY)         \
-    X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", 11020, PRELOAD_LEGACY) \
     X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode,                           \
       "cuThreadExchangeStreamCaptureMode", 10010, PRELOAD_LEGACY)                                    \
     X(cuEventCreate, cuEventCreate, "cuEventCreate", 2000, PRELOAD_LEGACY)                         \
@@ -83,6 +83,11 @@ typedef CUresult preload_proc_address_v1(const char *symbol, void **found, int v
     X(cuStreamIsCapturing, cuStreamIsCapturing, "cuStreamIsCapturing", 10000, PRELOAD_LEGACY)      \
     X(cuStreamSynchronize, cuStreamSynchronize, "cuStreamSynchronize", 2000, PRELOAD_LEGACY)       \
     X(cuStreamWaitEvent, cuStreamWaitEvent, "cuStreamWaitEvent", 3020, PRELOAD_LEGACY)
+
+#define PRELOAD_USED_MAP(X)                                                                        \
+    PRELOAD_NEEDED_MAP(X)                                                                          \
+    X(cuDeviceGetMemPool, cuDeviceGetMemPool, "cuDeviceGetMemPool", 11020, PRELOAD_LEGACY)         \
+    X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", 11020, PRELOAD_LEGACY)
 
 /* clang-format on */
 

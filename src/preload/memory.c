@@ -66,13 +66,22 @@ static bool alloc_serve(CUdeviceptr *out, size_t bytes, CUresult *result)
     return status == VMM_OK || is_no_memory(status);
 }
 
+/* An allocation by libcuda. If memory runs out, again without what the cache holds and no block uses, which
+ * cuMemGetInfo() counts as free. */
+#define ALLOC_BY_LIBCUDA(result, call)                                                             \
+    do {                                                                                           \
+        result = (call);                                                                           \
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && vmm__preload_give_back_current())                \
+            result = (call);                                                                       \
+    } while (0)
+
 static CUresult mem_alloc(const struct preload_real *real, CUdeviceptr *out, size_t bytes,
                           const void *caller)
 {
     CUresult result;
     if (vmm__preload_mode() == PRELOAD_SERVE && alloc_serve(out, bytes, &result))
         return result;
-    result = real->cuMemAlloc_v2(out, bytes);
+    ALLOC_BY_LIBCUDA(result, real->cuMemAlloc_v2(out, bytes));
     if (result == CUDA_SUCCESS)
         vmm__preload_record_alloc(*out, bytes, NULL, caller);
     return result;
@@ -113,7 +122,7 @@ static CUresult mem_alloc_pitch(const struct preload_real *real, CUdeviceptr *ou
             *pitch = row;
         return result;
     }
-    result = real->cuMemAllocPitch_v2(out, pitch, width, height, element);
+    ALLOC_BY_LIBCUDA(result, real->cuMemAllocPitch_v2(out, pitch, width, height, element));
     if (result == CUDA_SUCCESS)
         vmm__preload_record_alloc(*out, *pitch * height, NULL, caller);
     return result;
@@ -228,8 +237,9 @@ static CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, C
         if (async_serve(real, device, out, bytes, stream, &result))
             return result;
     }
-    result = pool == NULL ? real->cuMemAllocAsync(out, bytes, stream)
-                          : real->cuMemAllocFromPoolAsync(out, bytes, pool, stream);
+    ALLOC_BY_LIBCUDA(result, pool == NULL
+                                 ? real->cuMemAllocAsync(out, bytes, stream)
+                                 : real->cuMemAllocFromPoolAsync(out, bytes, pool, stream));
     if (result == CUDA_SUCCESS)
         vmm__preload_record_alloc(*out, bytes, stream, form.caller);
     return result;
@@ -264,6 +274,24 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, PER_THREAD_FORM)
     }
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, LEGACY_FORM)
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, PER_THREAD_FORM)
+
+/* ---- cuMemCreate ----------------------------------------------------------------------------- */
+
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *property, unsigned long long flags)
+{
+    const struct preload_real *real = vmm__preload_real();
+    if (real == NULL || real->cuMemCreate == NULL)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = real->cuMemCreate(handle, bytes, property, flags);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !vmm__preload_enter())
+        return result;
+    if (property->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+        vmm__preload_give_back(property->location.id))
+        result = real->cuMemCreate(handle, bytes, property, flags);
+    vmm__preload_leave();
+    return result;
+}
 
 /* ---- cuMemFreeAsync -------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /*
- * Memory pools of the program: see preload.h. The cache serves allocations from a device's default pool, and from pools
- * that the program made for one device without handles for other processes and without a limit.
+ * Memory pools of the program: see preload.h. The cache of the current device serves allocations from the device's
+ * default pool, and from pools that the program made for it without handles for other processes and with nothing else
+ * that is special.
  *
  * Owns: records of these pools, which `lock` guards.
  */
@@ -75,22 +76,29 @@ struct preload_device *vmm__preload_pool_device(CUmemoryPool pool)
         return NULL;
     if (is_default(pool, current))
         return device;
-    int ordinal = pool_ordinal(pool);
-    return ordinal < 0 ? NULL : vmm__preload_device_at(ordinal);
+    return pool_ordinal(pool) == current ? device : NULL;
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
+/* Whether the fields after the location are zero; newer drivers know more of them. They limit the size, or ask for
+ * memory of a certain use. */
+static bool has_plain_rest(const CUmemPoolProps *properties)
+{
+    const unsigned char *end = (const unsigned char *)(properties + 1);
+    const unsigned char *byte = (const unsigned char *)(&properties->location + 1);
+    while (byte < end && *byte == 0)
+        byte++;
+    return byte == end;
+}
+
 static bool is_served(const CUmemPoolProps *properties)
 {
-#if CUDA_VERSION >= 12020
-    if (properties->maxSize != 0)
-        return false;
-#endif
     return properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
            properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
            properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-           properties->location.id >= 0 && properties->location.id < PRELOAD_DEVICES;
+           properties->location.id >= 0 && properties->location.id < PRELOAD_DEVICES &&
+           has_plain_rest(properties);
 }
 
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
@@ -136,9 +144,11 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
     CUresult result = real->cuMemPoolTrimTo(pool, keep_bytes);
     if (result != CUDA_SUCCESS || !vmm__preload_enter())
         return result;
+    vmm__preload_caches_hold();
     struct preload_device *device = trimmed_device(pool);
     if (device != NULL)
         (void)vmm_trim(device->cache, keep_bytes, NULL);
+    vmm__preload_caches_release();
     vmm__preload_leave();
     return result;
 }

@@ -20,9 +20,9 @@
  *  2. a call that the cache cannot serve goes to libcuda, unless memory ran out: then the program gets that error;
  *  3. memory that cuMemAlloc() returns is not in use by any work, and memory that cuMemFree() frees is reused only
  *     after all work of the device.
- * Owns: nothing. May be called by: preload. Locks: one for each device, one for each part of the live blocks, one for
- * pools; none is held while another is taken or a cache is called, except that a device's lock is held while its cache
- * is created or destroyed.
+ * Owns: nothing. May be called by: preload. Locks: one for each device, one for all caches, one for each part of the
+ * live blocks, one for captures, one for pools. A device's lock is held while its cache is created or destroyed, that
+ * of all caches while one is destroyed or all are searched; under the others nothing is called.
  */
 #ifndef VMM_PRELOAD_H
 #define VMM_PRELOAD_H
@@ -67,8 +67,12 @@ enum preload_mode {
     PRELOAD_OFF     /* libcuda serves them */
 };
 
-/* As VMM_PRELOAD says. */
+/* As VMM_PRELOAD says; off in a child of a process with caches or recordings, and if libcuda is too old for caches. */
 enum preload_mode vmm__preload_mode(void);
+
+/* Before the first cache or recording: a child of fork() leaves both alone. It cannot use CUDA, other threads of its
+ * parent may have held the locks, and a recording's file is its parent's. ERR_HOST_OOM. */
+vmm_status vmm__preload_leave_children(void);
 
 /* Whether a replacement should do more than pass its call on. Then call leave afterwards. */
 static inline bool vmm__preload_enter(void)
@@ -109,12 +113,21 @@ struct preload_device *vmm__preload_device(void);
 /* The same, but makes no cache. */
 struct preload_device *vmm__preload_device_if_made(void);
 
-/* The device of that number; NULL: it has no cache. */
+/* Between these two no cache ends: another thread may reset a device that this one does not use. */
+void vmm__preload_caches_hold(void);
+void vmm__preload_caches_release(void);
+
+/* The device of that number; NULL: it has no cache. Hold the caches, unless the program uses the device. */
 struct preload_device *vmm__preload_device_at(int ordinal);
 int vmm__preload_ordinal(const struct preload_device *device);
 
 /* Ends the cache and all of its blocks: the program resets the device. */
 void vmm__preload_device_end(int ordinal);
+
+/* Gives back what the cache of a device, or of the current one, holds and no block uses, because libcuda ran out of
+ * memory. False: nothing. */
+bool vmm__preload_give_back(int ordinal);
+bool vmm__preload_give_back_current(void);
 
 /* Makes a context current on the thread, and relaxes what captures forbid, until restore. */
 struct preload_scope {

@@ -5,6 +5,7 @@
  * Called by: all files, any thread.
  */
 #define _GNU_SOURCE
+#include "base/fork.h"
 #include "preload/preload.h"
 
 #include <dlfcn.h>
@@ -34,7 +35,14 @@ _Thread_local unsigned vmm__preload_inside __attribute__((tls_model("initial-exe
 static pthread_once_t load_once = PTHREAD_ONCE_INIT;
 static bool is_loaded;
 static struct preload_real functions;
+static _Atomic int known_mode = -1;
 static struct hook hooks[HOOKS];
+
+/* From now on every call is libcuda's. */
+static void mode_end(void)
+{
+    atomic_store_explicit(&known_mode, PRELOAD_OFF, memory_order_relaxed);
+}
 
 /* ---- The C library's dlsym() ----------------------------------------------------------------- */
 
@@ -109,6 +117,17 @@ static void functions_fill(void *library, __typeof__(cuGetProcAddress_v2) *proc_
 #undef FUNCTION_FILL
 }
 
+/* The name of a function that caches need and an old driver does not have; NULL: none is missing. */
+static const char *function_missing(void)
+{
+#define FUNCTION_CHECK(name, like, asked, version, flags)                                          \
+    if (functions.name == NULL)                                                                    \
+        return #name;
+    PRELOAD_NEEDED_MAP(FUNCTION_CHECK)
+#undef FUNCTION_CHECK
+    return NULL;
+}
+
 static void functions_load(void)
 {
     __typeof__(cuGetProcAddress_v2) *proc_address = NULL;
@@ -119,6 +138,13 @@ static void functions_load(void)
     functions_fill(library, proc_address);
     hooks_fill(library, proc_address);
     is_loaded = true;
+    const char *missing = function_missing();
+    if (missing != NULL && vmm__preload_mode() == PRELOAD_SERVE) {
+        vmm__preload_complain("libcuda has no %s, its driver is too old; the program runs without "
+                              "the cache",
+                              missing);
+        mode_end();
+    }
 }
 
 /* A thread that is inside may be loading. */
@@ -187,11 +213,15 @@ static enum preload_mode mode_read(void)
 
 enum preload_mode vmm__preload_mode(void)
 {
-    static _Atomic int known = -1;
-    int mode = atomic_load_explicit(&known, memory_order_relaxed);
+    int mode = atomic_load_explicit(&known_mode, memory_order_relaxed);
     if (mode < 0) {
         mode = (int)mode_read();
-        atomic_store_explicit(&known, mode, memory_order_relaxed);
+        atomic_store_explicit(&known_mode, mode, memory_order_relaxed);
     }
     return (enum preload_mode)mode;
+}
+
+vmm_status vmm__preload_leave_children(void)
+{
+    return vmm__fork_watch(mode_end);
 }

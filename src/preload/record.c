@@ -3,14 +3,12 @@
  * docs/trace-format.md.
  *
  * Owns: a recording for each device, made at the first allocation on it: the first in the file that VMM_TRACE names,
- * others in FILE.2 and so on. The recorder orders events itself. A child of fork() records nothing: the file is its
- * parent's, and so is the thread that writes it.
+ * others in FILE.2 and so on. The recorder orders events itself. A child of fork() records nothing.
  * Called by: memory, any thread. `lock` guards making and ending recordings.
  */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/fork.h"
 #include "base/stack.h"
 #include "preload/preload.h"
 #include "trace/file_name.h"
@@ -39,20 +37,12 @@ static vmm_status recorder_open(struct recorder *recorder, const char *file)
     return status;
 }
 
-static void child_begin(void)
-{
-    (void)pthread_mutex_init(&lock, NULL);
-    is_refused = true;
-    for (int i = 0; i < PRELOAD_DEVICES; i++)
-        atomic_store_explicit(&recorders[i], NULL, memory_order_relaxed);
-}
-
 static struct recorder *recorder_make_locked(void)
 {
     const char *file = secure_getenv("VMM_TRACE");
     const char *stacks = secure_getenv("VMM_TRACE_STACKS");
     struct recorder *recorder = NULL;
-    vmm_status status = vmm__fork_watch(child_begin);
+    vmm_status status = vmm__preload_leave_children();
     if (status == VMM_OK)
         status = vmm__recorder_make(&recorder);
     if (status == VMM_OK)
@@ -119,6 +109,8 @@ void vmm__preload_record_free(CUdeviceptr address)
 /* Writes what the recorders still hold. They live on: another thread may be recording. */
 static __attribute__((destructor)) void recordings_end(void)
 {
+    if (vmm__preload_mode() != PRELOAD_RECORD)
+        return;
     for (int i = 0; i < PRELOAD_DEVICES; i++) {
         struct recorder *recorder = atomic_load_explicit(&recorders[i], memory_order_acquire);
         if (recorder != NULL && vmm__recorder_close(recorder) != VMM_OK)

@@ -1,15 +1,21 @@
 /*
  * Streams that end, captures, and frees that wait for the end of captures: see preload.h.
  *
- * Owns: the number of captures under way, as far as they began by a call that is replaced, and the deferred blocks,
- * which `lock` guards.
+ * Owns: the deferred blocks, and a record of each capture under way that began by a call that is replaced.
+ * Called by: memory, devices and programs, any thread. `lock` guards both.
  */
+#include "base/hostmem.h"
 #include "preload/preload.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
-static _Atomic unsigned captures;
+struct capture {
+    struct map_node node; /* key_of() the stream on which it began */
+    int ordinal;          /* of its device */
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct map captures;
 static _Atomic(struct map_node *) deferred;
 
 /* ---- Deferred frees -------------------------------------------------------------------------- */
@@ -19,29 +25,38 @@ static struct preload_block *block_of(struct map_node *node)
     return VMM_MAP_RECORD(node, struct preload_block, node);
 }
 
+static void deferred_add_locked(struct preload_block *block)
+{
+    block->node.next = atomic_load_explicit(&deferred, memory_order_relaxed);
+    atomic_store_explicit(&deferred, &block->node, memory_order_relaxed);
+}
+
 static void deferred_add(struct preload_block *block)
 {
     (void)pthread_mutex_lock(&lock);
-    block->node.next = atomic_load_explicit(&deferred, memory_order_relaxed);
-    atomic_store_explicit(&deferred, &block->node, memory_order_relaxed);
+    deferred_add_locked(block);
     (void)pthread_mutex_unlock(&lock);
 }
 
-static struct map_node *deferred_take_all(void)
+/* Takes all; during a capture only if it is `forced`. */
+static struct map_node *deferred_take(bool forced)
 {
+    struct map_node *first = NULL;
     (void)pthread_mutex_lock(&lock);
-    struct map_node *first = atomic_load_explicit(&deferred, memory_order_relaxed);
-    atomic_store_explicit(&deferred, NULL, memory_order_relaxed);
+    if (forced || captures.count == 0)
+        first = atomic_exchange_explicit(&deferred, NULL, memory_order_relaxed);
     (void)pthread_mutex_unlock(&lock);
     return first;
 }
 
 bool vmm__preload_defer(struct preload_block *block)
 {
-    if (atomic_load_explicit(&captures, memory_order_relaxed) == 0)
-        return false;
-    deferred_add(block);
-    return true;
+    (void)pthread_mutex_lock(&lock);
+    bool is_deferred = captures.count > 0;
+    if (is_deferred)
+        deferred_add_locked(block);
+    (void)pthread_mutex_unlock(&lock);
+    return is_deferred;
 }
 
 static void deferred_block_free(struct preload_block *block)
@@ -59,11 +74,10 @@ static void deferred_block_free(struct preload_block *block)
 
 void vmm__preload_deferred_free(void)
 {
-    if (atomic_load_explicit(&deferred, memory_order_relaxed) == NULL ||
-        atomic_load_explicit(&captures, memory_order_relaxed) > 0)
-        return;
     struct map_node *next;
-    for (struct map_node *node = deferred_take_all(); node != NULL; node = next) {
+    if (atomic_load_explicit(&deferred, memory_order_relaxed) == NULL)
+        return;
+    for (struct map_node *node = deferred_take(false); node != NULL; node = next) {
         next = node->next;
         deferred_block_free(block_of(node));
     }
@@ -72,7 +86,7 @@ void vmm__preload_deferred_free(void)
 void vmm__preload_deferred_drop(const struct preload_device *device)
 {
     struct map_node *next;
-    for (struct map_node *node = deferred_take_all(); node != NULL; node = next) {
+    for (struct map_node *node = deferred_take(true); node != NULL; node = next) {
         next = node->next;
         if (block_of(node)->device == device)
             vmm__preload_block_drop(block_of(node));
@@ -83,27 +97,68 @@ void vmm__preload_deferred_drop(const struct preload_device *device)
 
 /* ---- Captures -------------------------------------------------------------------------------- */
 
-static CUresult capture_began(CUresult result)
+/* The handle of the thread's own default stream names one for each thread. */
+static uint64_t key_of(CUstream stream)
 {
-    if (result == CUDA_SUCCESS)
-        atomic_fetch_add_explicit(&captures, 1, memory_order_relaxed);
+    return stream == PRELOAD_PER_THREAD ? (uintptr_t)&vmm__preload_inside : (uintptr_t)stream;
+}
+
+static void capture_remove_locked(struct map_node *node)
+{
+    vmm__map_remove(&captures, node);
+    vmm__host_free(VMM_MAP_RECORD(node, struct capture, node), sizeof(struct capture));
+}
+
+/* The stream has no capture any more. */
+static void capture_remove(CUstream stream)
+{
+    (void)pthread_mutex_lock(&lock);
+    struct map_node *node = vmm__map_find(&captures, key_of(stream));
+    if (node != NULL)
+        capture_remove_locked(node);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void device_captures_remove(int ordinal)
+{
+    struct map_node *next;
+    (void)pthread_mutex_lock(&lock);
+    for (struct map_node *node = vmm__map_next(&captures, NULL); node != NULL; node = next) {
+        next = vmm__map_next(&captures, node);
+        if (VMM_MAP_RECORD(node, struct capture, node)->ordinal == ordinal)
+            capture_remove_locked(node);
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+/* Without host memory for a record, frees do not wait for the end of the capture. */
+static CUresult capture_began(CUresult result, CUstream stream)
+{
+    CUdevice ordinal = -1;
+    struct capture *capture = result == CUDA_SUCCESS ? vmm__host_alloc(1, sizeof *capture) : NULL;
+    if (capture == NULL)
+        return result;
+    (void)vmm__preload_real()->cuCtxGetDevice(&ordinal);
+    *capture = (struct capture){ .node.key = key_of(stream), .ordinal = ordinal };
+    capture_remove(stream);
+    (void)pthread_mutex_lock(&lock);
+    vmm__map_add(&captures, &capture->node);
+    (void)pthread_mutex_unlock(&lock);
     return result;
 }
 
-/* After other errors the stream is not being captured, or still is. */
-static CUresult capture_ended(CUresult result)
+/* An error does not say whether the capture has ended, so libcuda is asked. */
+static CUresult capture_ended(CUresult result, CUstream stream)
 {
-    bool has_ended = result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    unsigned before = atomic_load_explicit(&captures, memory_order_relaxed);
-    while (has_ended && before > 0 &&
-           !atomic_compare_exchange_weak_explicit(&captures, &before, before - 1,
-                                                  memory_order_relaxed, memory_order_relaxed))
-        continue;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (vmm__preload_real()->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+        status == CU_STREAM_CAPTURE_STATUS_NONE)
+        capture_remove(stream);
     return result;
 }
 
 /* Passes a call on; `note` gets its result. */
-#define CAPTURE_CALL(name, note, parameters, arguments)                                            \
+#define CAPTURE_CALL(name, note, named, parameters, arguments)                                     \
     EXPORT CUresult name parameters                                                                \
     {                                                                                              \
         const struct preload_real *real = vmm__preload_real();                                     \
@@ -111,29 +166,34 @@ static CUresult capture_ended(CUresult result)
             return CUDA_ERROR_NOT_SUPPORTED;                                                       \
         if (!vmm__preload_enter())                                                                 \
             return real->name arguments;                                                           \
-        CUresult result = note(real->name arguments);                                              \
+        CUresult result = note(real->name arguments, named);                                       \
         vmm__preload_leave();                                                                      \
         return result;                                                                             \
     }
 
-#define BEGIN_CALL(name)                                                                           \
-    CAPTURE_CALL(name, capture_began, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
-BEGIN_CALL(cuStreamBeginCapture_v2)
-BEGIN_CALL(cuStreamBeginCapture_v2_ptsz)
+/* The stream that a form of a call names. */
+#define LEGACY     stream
+#define PER_THREAD (stream == NULL ? PRELOAD_PER_THREAD : stream)
 
-#define END_CALL(name)                                                                             \
-    CAPTURE_CALL(name, capture_ended, (CUstream stream, CUgraph * graph), (stream, graph))
-END_CALL(cuStreamEndCapture)
-END_CALL(cuStreamEndCapture_ptsz)
+#define BEGIN_CALL(name, named)                                                                    \
+    CAPTURE_CALL(name, capture_began, named, (CUstream stream, CUstreamCaptureMode mode),          \
+                 (stream, mode))
+BEGIN_CALL(cuStreamBeginCapture_v2, LEGACY)
+BEGIN_CALL(cuStreamBeginCapture_v2_ptsz, PER_THREAD)
+
+#define END_CALL(name, named)                                                                      \
+    CAPTURE_CALL(name, capture_ended, named, (CUstream stream, CUgraph * graph), (stream, graph))
+END_CALL(cuStreamEndCapture, LEGACY)
+END_CALL(cuStreamEndCapture_ptsz, PER_THREAD)
 
 #if CUDA_VERSION >= 12030
-#define BEGIN_TO_GRAPH_CALL(name)                                                                  \
-    CAPTURE_CALL(name, capture_began,                                                              \
+#define BEGIN_TO_GRAPH_CALL(name, named)                                                           \
+    CAPTURE_CALL(name, capture_began, named,                                                       \
                  (CUstream stream, CUgraph graph, const CUgraphNode *nodes,                        \
                   const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode),           \
                  (stream, graph, nodes, edges, count, mode))
-BEGIN_TO_GRAPH_CALL(cuStreamBeginCaptureToGraph)
-BEGIN_TO_GRAPH_CALL(cuStreamBeginCaptureToGraph_ptsz)
+BEGIN_TO_GRAPH_CALL(cuStreamBeginCaptureToGraph, LEGACY)
+BEGIN_TO_GRAPH_CALL(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
 #endif
 
 /* ---- Streams and devices that end ------------------------------------------------------------ */
@@ -141,11 +201,13 @@ BEGIN_TO_GRAPH_CALL(cuStreamBeginCaptureToGraph_ptsz)
 /* Afterwards no cache asks libcuda about the stream. A cache that does not know it does nothing. */
 static void stream_end(CUstream stream)
 {
+    vmm__preload_caches_hold();
     for (int i = 0; i < PRELOAD_DEVICES; i++) {
         struct preload_device *device = vmm__preload_device_at(i);
         if (device != NULL)
             (void)vmm_stream_end(device->cache, stream);
     }
+    vmm__preload_caches_release();
 }
 
 EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
@@ -155,6 +217,7 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (stream != NULL && vmm__preload_enter()) {
         stream_end(stream);
+        capture_remove(stream);
         vmm__preload_leave();
     }
     return real->cuStreamDestroy_v2(stream);
@@ -167,6 +230,7 @@ EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (vmm__preload_enter()) {
         vmm__preload_device_end(device);
+        device_captures_remove(device);
         vmm__preload_leave();
     }
     return real->cuDevicePrimaryCtxReset_v2(device);

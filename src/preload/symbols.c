@@ -14,16 +14,27 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static bool is_of_cuda(const void *handle, const char *name)
+/* Whether a function of that name is replaced, which must not take libcuda to tell: names of many other libraries begin
+ * like libcuda's, and a program that only asks for those runs without it. */
+static bool is_name_replaced(const char *name)
 {
-    return handle != RTLD_NEXT && name != NULL && name[0] == 'c' && name[1] == 'u';
+    static const char *const names[] = {
+#define NAME_TEXT(name, like, asked, version, flags) #name,
+        PRELOAD_HOOK_MAP(NAME_TEXT)
+#undef NAME_TEXT
+    };
+    if (name == NULL || name[0] != 'c' || name[1] != 'u')
+        return false;
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(names[i], name) == 0)
+            return true;
+    }
+    return false;
 }
 
 static void *replacement_find(void *handle, const char *name)
 {
     if (vmm__preload_inside > 0 || vmm__preload_mode() == PRELOAD_OFF)
-        return NULL;
-    if (strncmp(name, "cuda", 4) == 0)
         return NULL;
     void *found = vmm__preload_dlsym()(handle, name);
     if (found == NULL || vmm__preload_real() == NULL)
@@ -42,7 +53,7 @@ static void *replacement_find(void *handle, const char *name)
 
 EXPORT JUMPS void *dlsym(void *handle, const char *name)
 {
-    if (is_of_cuda(handle, name)) {
+    if (handle != RTLD_NEXT && is_name_replaced(name)) {
         void *replacement = replacement_find(handle, name);
         if (replacement != NULL)
             return replacement;

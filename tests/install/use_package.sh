@@ -130,6 +130,16 @@ uninstall() { # CMAKE BUILD CONFIG PREFIX
     [ -n "$(find "$4" -type f)" ] || fail "nothing was installed"
     "$1" --build "$2" --target uninstall >/dev/null
     [ -z "$(find "$4" ! -type d)" ] || fail "not removed: $(find "$4" ! -type d)"
+    uninstall_among_files "$1" "$2" "$3" "$4/of vmmcache [1]"
+}
+
+# What others put into its folders stays, and so do these folders; CMake would take their name for a pattern.
+uninstall_among_files() { # CMAKE BUILD CONFIG PREFIX
+    "$1" --install "$2" --config "$3" --prefix "$4" >/dev/null
+    : >"$4/include/other.h"
+    "$1" --build "$2" --target uninstall >/dev/null
+    left=$(cd "$4" && find . | sort | tr '\n' ' ')
+    [ "$left" = ". ./include ./include/other.h " ] || fail "left in $4: $left"
 }
 
 # The other project links what BUILD_SHARED_LIBS asks for.

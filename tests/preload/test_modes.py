@@ -1,6 +1,6 @@
 """What VMM_PRELOAD selects, on the fake libcuda.
 
-usage: test_modes.py PROGRAM PRELOAD FOLDER_OF_LIBCUDA [FRAGTEST]
+usage: test_modes.py PROGRAM PRELOAD FOLDER_OF_LIBCUDA FOLDER_OF_OLD_LIBCUDA [FRAGTEST]
 """
 import os
 import subprocess
@@ -8,14 +8,20 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM, PRELOAD, LIBCUDA = sys.argv[1:4]
-FRAGTEST = sys.argv[4] if len(sys.argv) > 4 else None
+PROGRAM, PRELOAD, LIBCUDA, OLD_LIBCUDA = sys.argv[1:5]
+FRAGTEST = sys.argv[5] if len(sys.argv) > 5 else None
 MIB = 1 << 20
+ALLOCATE = """
+from ctypes import CDLL, byref, c_size_t, c_void_p
+cuda, context, block = CDLL("libcuda.so.1"), c_void_p(), c_void_p()
+print(cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(byref(context), 0), cuda.cuCtxPushCurrent_v2(context),
+      cuda.cuMemAlloc_v2(byref(block), c_size_t(1 << 20)), cuda.cuMemFree_v2(block))
+"""
 
 
 def run(*command, **environment):
     settings = {name: value for name, value in os.environ.items() if not name.startswith("VMM_")}
-    settings.update(LD_PRELOAD=PRELOAD, LD_LIBRARY_PATH=LIBCUDA, **environment)
+    settings.update({"LD_PRELOAD": PRELOAD, "LD_LIBRARY_PATH": LIBCUDA, **environment})
     return subprocess.run(command or (PROGRAM, "proc"), env=settings, text=True, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -57,6 +63,11 @@ class Modes(unittest.TestCase):
         done = run(FAKE_CUDA_FAIL="cuMemCreate:801")
         self.expect(done, 4)
         self.assertIn("device 0 keeps libcuda's allocator", done.stderr)
+
+    def test_a_libcuda_that_is_too_old_serves(self):
+        done = run(sys.executable, "-c", ALLOCATE, LD_LIBRARY_PATH=OLD_LIBCUDA)
+        self.assertEqual((done.returncode, done.stdout), (0, "0 0 0 0 0\n"))
+        self.assertRegex(done.stderr, r"^libvmmcache_preload: libcuda has no cu\w+, its driver is too old; .*\n$")
 
     def test_settings_of_the_cache_apply(self):
         log = self.trace + ".log"
@@ -116,6 +127,10 @@ class Modes(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (3, ""))
         done = run(sys.executable, "-c", "import ctypes; print(ctypes.CDLL(None).cuNoSuchFunction)")
         self.assertIn("cuNoSuchFunction", done.stderr)
+        # cuserid() of the C library begins like functions of libcuda
+        done = run(sys.executable, "-c", "import ctypes; ctypes.CDLL(None).cuserid; "
+                   "print('libcuda.so' in open('/proc/self/maps').read())")
+        self.assertEqual((done.stdout, done.stderr), ("False\n", ""))
 
 
 unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -101,6 +101,36 @@ static void odd_pitches_are_left_to_libcuda(void **state)
     fault_set("", 0);
 }
 
+/* What cuMemGetInfo() counts as free is there for all allocations. */
+static void idle_memory_is_for_libcuda_too(void **state)
+{
+    CUmemAllocationProp property = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+    CUmemGenericAllocationHandle handle;
+    CUresult (*release)(CUmemGenericAllocationHandle);
+    CUdeviceptr block = 0;
+    (void)state;
+    void *found = dlsym(RTLD_DEFAULT, "cuMemRelease");
+    assert_non_null(found);
+    memcpy(&release, &found, sizeof found);
+    uint64_t before = fake->taken(0);
+    block_free(block_alloc(64 * MIB));
+    fake->fails_once = true;
+    fault_set("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuda.cuMemCreate(&handle, 2 * MIB, &property, 0), CUDA_SUCCESS);
+    assert_int_equal(release(handle), CUDA_SUCCESS);
+    assert_true(fake->taken(0) < before + 64 * MIB); /* given back */
+    fault_set("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuda.cuMemCreate(&handle, 2 * MIB, &property, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    block_free(block_alloc(64 * MIB));
+    fault_set("cuMemAllocAsync", CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(cuda.cuMemAllocAsync_ptsz(&block, MIB, NULL), CUDA_SUCCESS);
+    fault_set("", 0);
+    fake->fails_once = false;
+    assert_int_equal(fake->plain_blocks, 1);
+    block_free(block);
+}
+
 /* ---- Questions ------------------------------------------------------------------------------- */
 
 static void idle_memory_counts_as_free(void **state)
@@ -338,6 +368,47 @@ static void captures_that_fail_are_over(void **state)
     assert_int_equal(cuda.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
 }
 
+static void capture_begin(CUstream stream)
+{
+    assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+                     CUDA_SUCCESS);
+}
+
+/* A free is not kept for the end of a capture. */
+static void check_frees_at_once(void)
+{
+    CUdeviceptr block = block_alloc(32 * MIB);
+    size_t before = free_bytes();
+    block_free(block);
+    assert_int_equal(free_bytes(), before + 32 * MIB);
+}
+
+/* Whatever the end of a capture returns, and if its stream ends before it. */
+static void captures_end_in_other_ways(void **state)
+{
+    (void)state;
+    CUstream stream = stream_create();
+    CUgraph graph = NULL;
+    capture_begin(stream);
+    fake->capture_result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    fake->capture_result = 0;
+    check_frees_at_once();
+    capture_begin(stream);
+    assert_int_equal(cuda.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+    check_frees_at_once();
+}
+
+/* The end of the cache waits for the device, which breaks the capture. */
+static void reset_ends_captures(void **state)
+{
+    (void)state;
+    capture_begin(stream_create());
+    assert_int_equal(cuda.cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    assert_int_equal(cuda.cuDevicePrimaryCtxRetain(&contexts[0], 0), CUDA_SUCCESS);
+    check_frees_at_once();
+}
+
 /* ---- Pools ----------------------------------------------------------------------------------- */
 
 static void pool_check(CUmemoryPool pool, uint64_t plain)
@@ -369,17 +440,25 @@ static void pools_without_handles_are_served(void **state)
 
 static void other_pools_are_left_to_libcuda(void **state)
 {
-    const CUmemPoolProps odd[] = {
+    CUmemPoolProps odd[] = {
         { .allocType = CU_MEM_ALLOCATION_TYPE_INVALID,
           .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } },
         { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED },
         { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
           .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = -1 } },
         { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-          .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1000 } }
+          .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1000 } },
+        { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED, /* asks for what only newer drivers know */
+          .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } },
+#if CUDA_VERSION >= 12020
+        { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+          .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE },
+          .maxSize = 64 * MIB },
+#endif
     };
     CUmemoryPool pool = NULL;
     (void)state;
+    memset((unsigned char *)&odd[4] + sizeof odd[4] - 1, 1, 1);
     for (unsigned i = 0; i < sizeof odd / sizeof *odd; i++) {
         assert_int_equal(cuda.cuMemPoolCreate(&pool, &odd[i]), CUDA_SUCCESS);
         pool_check(pool, 1);
@@ -412,6 +491,23 @@ static void devices_have_caches_of_their_own(void **state)
     assert_int_equal(cuda.cuMemFreeAsync(second, NULL), CUDA_SUCCESS);
 }
 
+/* Without a stream, the work is in the order of the current device's default stream, which the cache of another device
+ * does not know. */
+static void pools_of_other_devices_are_left_to_libcuda(void **state)
+{
+    CUmemPoolProps properties = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 } };
+    CUmemoryPool pool = NULL;
+    CUcontext popped;
+    (void)state;
+    assert_int_equal(cuda.cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+    pool_check(pool, 1);
+    assert_int_equal(cuda.cuCtxPushCurrent_v2(contexts[1]), CUDA_SUCCESS);
+    pool_check(pool, 0);
+    assert_int_equal(cuda.cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
+    assert_int_equal(cuda.cuMemPoolDestroy(pool), CUDA_SUCCESS);
+}
+
 static void reset_ends_all_blocks(void **state)
 {
     (void)state;
@@ -423,6 +519,26 @@ static void reset_ends_all_blocks(void **state)
     assert_int_equal(cuda.cuMemFree_v2(block), CUDA_ERROR_INVALID_VALUE);
     block_free(block_alloc(MIB));
     assert_int_equal(fake->plain_blocks, 0);
+}
+
+/* A device that refused gets a cache after the reset, which may have ended the reason. */
+static void reset_lets_a_device_try_again(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda.cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    assert_int_equal(cuda.cuDevicePrimaryCtxRetain(&contexts[0], 0), CUDA_SUCCESS);
+    fault_set("cuMemCreate", CUDA_ERROR_LAUNCH_FAILED);
+    CUdeviceptr block = block_alloc(MIB);
+    assert_int_equal(fake->plain_blocks, 1);
+    fault_set("", 0);
+    block_free(block);
+    block_free(block_alloc(MIB));
+    assert_int_equal(fake->plain_blocks, 0);
+    assert_int_equal(fake->taken(0), 0); /* still refused */
+    assert_int_equal(cuda.cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    assert_int_equal(cuda.cuDevicePrimaryCtxRetain(&contexts[0], 0), CUDA_SUCCESS);
+    block_free(block_alloc(MIB));
+    assert_true(fake->taken(0) > 0);
 }
 
 static void own_contexts_are_left_to_libcuda(void **state)
@@ -491,6 +607,49 @@ static void threads_allocate_at_once(void **state)
     assert_int_equal(failures, 0);
 }
 
+/* Asked on device 1. */
+struct questions {
+    _Atomic bool must_stop;
+    _Atomic unsigned asked;
+    _Atomic unsigned failures;
+};
+
+static void *questions_run(void *argument)
+{
+    struct questions *questions = argument;
+    CUdeviceptr block = 0;
+    (void)cuda.cuCtxPushCurrent_v2(contexts[1]);
+    (void)cuda.cuMemAlloc_v2(&block, MIB);
+    for (; !questions->must_stop; questions->asked++) {
+        CUdeviceptr base = 0;
+        CUstream stream = NULL;
+        bool is_right = cuda.cuMemGetAddressRange_v2(&base, NULL, block + 1024) == CUDA_SUCCESS &&
+                        base == block &&
+                        cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+                        cuda.cuStreamDestroy_v2(stream) == CUDA_SUCCESS;
+        questions->failures += !is_right;
+    }
+    (void)cuda.cuMemFree_v2(block);
+    return NULL;
+}
+
+/* Questions about addresses and the ends of streams go to the caches of all devices. */
+static void device_is_reset_while_others_work(void **state)
+{
+    struct questions questions = { .must_stop = false };
+    pthread_t thread;
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, questions_run, &questions), 0);
+    for (unsigned i = 0; i < 50 || questions.asked < 50; i++) {
+        (void)block_alloc(MIB);
+        assert_int_equal(cuda.cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+        assert_int_equal(cuda.cuDevicePrimaryCtxRetain(&contexts[0], 0), CUDA_SUCCESS);
+    }
+    questions.must_stop = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(questions.failures, 0);
+}
+
 /* ---- dlsym() --------------------------------------------------------------------------------- */
 
 /* RTLD_NEXT begins after the object that calls. If the replacement were seen as the caller, the search would begin
@@ -527,6 +686,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(pitch_is_as_libcuda_makes_it),
         cmocka_unit_test(odd_pitches_are_left_to_libcuda),
         cmocka_unit_test(idle_memory_counts_as_free),
+        cmocka_unit_test(idle_memory_is_for_libcuda_too),
         cmocka_unit_test(errors_of_libcuda_pass),
         cmocka_unit_test(addresses_belong_to_their_block),
         cmocka_unit_test(all_attributes_are_right_at_once),
@@ -538,14 +698,19 @@ int main(int count, char **arguments)
         cmocka_unit_test(named_streams_are_served_in_both_forms),
         cmocka_unit_test(captures_are_left_to_libcuda),
         cmocka_unit_test(captures_that_fail_are_over),
+        cmocka_unit_test(captures_end_in_other_ways),
         cmocka_unit_test(pools_without_handles_are_served),
         cmocka_unit_test(other_pools_are_left_to_libcuda),
         cmocka_unit_test(devices_have_caches_of_their_own),
+        cmocka_unit_test(pools_of_other_devices_are_left_to_libcuda),
         cmocka_unit_test(threads_allocate_at_once),
         cmocka_unit_test(dlsym_knows_its_caller),
         cmocka_unit_test(reset_ends_all_blocks),
+        cmocka_unit_test(device_is_reset_while_others_work),
+        cmocka_unit_test(reset_lets_a_device_try_again),
         cmocka_unit_test(own_contexts_are_left_to_libcuda),
         cmocka_unit_test(nothing_was_misused),
+        cmocka_unit_test(reset_ends_captures),
         cmocka_unit_test(nothing_is_current),
     };
     if (count != 2)

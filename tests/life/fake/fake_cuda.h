@@ -42,6 +42,7 @@ struct fake_cuda {
     int fail_result;
     uint64_t fail_from;
     bool fails_once;
+    int capture_result;               /* cuStreamEndCapture() ends the capture, but returns this */
     _Atomic uint64_t fail_count;      /* calls of that name so far */
     uint64_t holds[FAKE_DEVICES];     /* references to primary contexts */
     uint64_t resets;                  /* of all devices */

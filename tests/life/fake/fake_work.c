@@ -123,7 +123,7 @@ EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
     CONTEXT_CALL_BEGIN();
     *graph = NULL;
     return vmm__driver_capture_end(memory, stream) == VMM_OK
-               ? CUDA_SUCCESS
+               ? (CUresult)fake_cuda.capture_result
                : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }
 
