@@ -1426,8 +1426,8 @@ VMM_API vmm_status vmm_stats_reset_peak(vmm_cache *cache);
 VMM_API vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uint64_t *total_bytes);
 
 /*
- * Does:     returns the size of the block that a request of `bytes` bytes gets: a multiple of 512 up to 4 KiB, of 1 KiB
- *           up to 8 KiB, of 16 KiB from 4 MiB on, else of 4 KiB.
+ * Does:     returns the size of the block that a request of `bytes` bytes gets: a multiple of 512 up to 4 KiB, and of
+ *           1 KiB up to 8 KiB; above a multiple of 4 KiB, from 2 MiB on of 8 KiB, from 4 MiB on of 16 KiB.
  * Returns:  bytes; 0 if the request is larger than any block can be, or if the cache is NULL.
  * Threads:  any; callbacks may call it too.
  */

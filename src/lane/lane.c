@@ -120,15 +120,17 @@ static struct heap *heap_for(struct lane *lane, uint64_t bytes)
     return bytes <= LANE_SMALL_LARGEST_BYTES ? &lane->small : &lane->large;
 }
 
-/* The steps of block sizes: 4 KiB, and for blocks from 4 MiB on 16 KiB, which is at most 1/256 of the block. So a block
- * that replaces a slightly smaller one, as a cache of keys and values does that grows by a token, mostly fits where
- * another such block was freed. */
-enum { STEP_BYTES = SMALL_SLOT_BYTES, LONG_STEP_BYTES = 16 << 10, LONG_STEP_LEAST_BYTES = 4 << 20 };
+/* The steps of block sizes: 4 KiB, from 2 MiB on 8 KiB, and from 4 MiB on 16 KiB, so at most 1/256 of a large block. A
+ * block that replaces a slightly smaller one, as in a cache that grows by a token, then mostly fits where another such
+ * block was freed. */
+enum { SECOND_STEP_LEAST_BYTES = 2 << 20, THIRD_STEP_LEAST_BYTES = 4 << 20 };
 
 /* Rounds up a request that no slab serves. False: it is too large. */
 static inline bool block_round(uint64_t bytes, uint64_t *block_bytes)
 {
-    uint64_t step = bytes < LONG_STEP_LEAST_BYTES ? STEP_BYTES : LONG_STEP_BYTES;
+    uint64_t step = bytes < SECOND_STEP_LEAST_BYTES  ? SMALL_SLOT_BYTES
+                    : bytes < THIRD_STEP_LEAST_BYTES ? 2 * SMALL_SLOT_BYTES
+                                                     : 4 * SMALL_SLOT_BYTES;
     return vmm__align_up_checked(bytes, step, block_bytes);
 }
 
