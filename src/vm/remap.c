@@ -63,6 +63,14 @@ static void chunk_remap(struct vm *vm, struct chunk *chunk, uint64_t end)
     vmm__error_restore(&line);
 }
 
+/* Whether exactly one mapping was there. Only a mapping can get access: CUDA also unmaps addresses where nothing is
+ * mapped, and returns success. */
+static bool range_clear(struct vm *vm, uint64_t address, uint64_t bytes)
+{
+    return vmm__driver_access(vm->driver, address, bytes) == VMM_OK &&
+           vmm__driver_unmap(vm->driver, address, bytes) == VMM_OK;
+}
+
 /* Unmaps what a failed relocation left at the addresses of a mapping. A mapping can only be
  * unmapped whole, and no record has its size, so this tries each size at each granule. */
 static void mapping_clear(struct vm *vm, uint64_t granule, uint64_t granules)
@@ -72,8 +80,7 @@ static void mapping_clear(struct vm *vm, uint64_t granule, uint64_t granules)
     for (uint64_t first = granule; first < end; first++) {
         uint64_t address = vmm__arena_address(&vm->arena, first);
         uint64_t count = 1;
-        while (first + count <= end &&
-               vmm__driver_unmap(vm->driver, address, count << shift) != VMM_OK)
+        while (first + count <= end && !range_clear(vm, address, count << shift))
             count++;
     }
 }

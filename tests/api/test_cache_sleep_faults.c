@@ -159,11 +159,19 @@ static vmm_status map_refuse(struct driver *driver, uint64_t address, uint64_t b
     return vmm__error(VMM_ERR_DRIVER, "map: refused");
 }
 
+/* CUDA's: success also where nothing is mapped. */
+static vmm_status unmap_accept(struct driver *driver, uint64_t address, uint64_t bytes)
+{
+    (void)refusing.real->unmap(driver, address, bytes);
+    return VMM_OK;
+}
+
 static void refusing_begin(struct driver *driver)
 {
     refusing.real = driver->ops;
     refusing.table = *driver->ops;
     refusing.table.map = map_refuse;
+    refusing.table.unmap = unmap_accept;
     refusing.table.copy = copy_note;
     refusing.has_copied = false;
     driver->ops = &refusing.table;
