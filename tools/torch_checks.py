@@ -34,6 +34,14 @@ def unusable():
     return "" if lines and lines[-1] not in ("0", "") else "there is no GPU"
 
 
+def nccl_memory(backend):
+    """(the allocator of ncclMemAlloc() or None, why there is none). Not every device has it."""
+    try:
+        return backend.mem_allocator, ""
+    except RuntimeError as error:
+        return None, str(error).splitlines()[0]
+
+
 def find(scope):
     """{name: function} of the checks of a module."""
     return {name[len("check_"):]: function for name, function in scope.items() if name.startswith("check_")}

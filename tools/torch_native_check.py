@@ -720,30 +720,44 @@ def check_nccl():
     distributed.destroy_process_group()
 
 
+def pool_registered(torch, distributed, backend, pool):
+    """Registers a pool with NCCL, grows it, and sleeps and wakes in between."""
+    import vmmcache
+    kept = []
+    for size in (4, 30, 70):
+        with torch.cuda.use_mem_pool(pool):
+            kept.append(torch.ones(size * MIB, device="cuda"))
+        if len(kept) == 1:
+            backend.register_mem_pool(pool)
+        vmmcache.sleep()
+        vmmcache.wake()
+        for x in kept:
+            distributed.all_reduce(x)
+            expect(x.eq(1).all().item(), "the sum is wrong")
+    expect(pool.use_count() == 1, "the pool has %d uses" % pool.use_count())
+    backend.deregister_mem_pool(pool)  # an error, if it has other segments than were registered
+    backend.register_mem_pool(pool)
+
+
 def check_nccl_registration():
     """registers MemPools with NCCL while they grow, lend, sleep and end"""
     torch, distributed, backend = nccl_start()
-    import vmmcache
-    kinds = (lambda: torch.cuda.MemPool(), lambda: torch.cuda.MemPool(use_on_oom=True),
-             lambda: torch.cuda.MemPool(backend.mem_allocator))
-    for make in kinds:
-        pool, kept = make(), []
-        for size in (4, 30, 70):
-            with torch.cuda.use_mem_pool(pool):
-                kept.append(torch.ones(size * MIB, device="cuda"))
-            if len(kept) == 1:
-                backend.register_mem_pool(pool)
-            vmmcache.sleep()
-            vmmcache.wake()
-            for x in kept:
-                distributed.all_reduce(x)
-                expect(x.eq(1).all().item(), "the sum is wrong")
-        expect(pool.use_count() == 1, "the pool has %d uses" % pool.use_count())
-        backend.deregister_mem_pool(pool)  # an error, if it has other segments than were registered
-        backend.register_mem_pool(pool)
-        del kept, pool, x
+    for settings in ({}, {"use_on_oom": True}):
+        pool_registered(torch, distributed, backend, torch.cuda.MemPool(**settings))
         torch.cuda.empty_cache()
     distributed.destroy_process_group()
+
+
+def check_nccl_memory():
+    """registers MemPools of ncclMemAlloc() with NCCL while they grow and end"""
+    torch, distributed, backend = nccl_start()
+    allocator, why_not = torch_checks.nccl_memory(backend)
+    if allocator is not None:
+        pool_registered(torch, distributed, backend, torch.cuda.MemPool(allocator))
+        torch.cuda.empty_cache()
+    distributed.destroy_process_group()
+    if allocator is None:
+        raise Skip(why_not)
 
 
 def check_nccl_registration_of_all():

@@ -332,8 +332,9 @@ NCCL_ROUNDS = 5
 
 
 def nccl_pools(torch, backend):
-    """Pools whose memory NCCL registers: of the library, and of ncclMemAlloc(), which does not sleep."""
-    pools = [torch.cuda.MemPool(), torch.cuda.MemPool(backend.mem_allocator)]
+    """Pools whose memory NCCL registers: of the library and, if it exists, of ncclMemAlloc(), which never sleeps."""
+    allocator, _ = torch_checks.nccl_memory(backend)
+    pools = [torch.cuda.MemPool()] + ([] if allocator is None else [torch.cuda.MemPool(allocator)])
     for pool in pools:
         with torch.cuda.use_mem_pool(pool):
             torch.zeros(8 * MIB, device="cuda")
