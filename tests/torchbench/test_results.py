@@ -11,7 +11,8 @@ import results
 def record(allocator, repeat, values, **more):
     found = {"kind": "steps", "workload": "llm", "allocator": allocator, "repeat": repeat, "warm": 1,
              "times": [5.0, 1.0, 3.0, 2.0], "results": [[value] for value in values], "rows": [],
-             "error": None, "peaks": {"allocated": 200, "active": 200, "reserved": 210}, "device_used_before": 1,
+             "error": None, "peaks": {"allocated": 200, "active": 200, "reserved": 210}, "graph_bytes": 0,
+             "later_peaks": {"allocated": 150, "active": 150, "reserved": 210}, "device_used_before": 1,
              "device_used": 301, "versions": {}, "device": "none"}
     found.update(more)
     return found
@@ -58,6 +59,11 @@ class Results(unittest.TestCase):
         self.assertEqual(data.quiet_times("llm", "native"), [1.0, 3.0, 2.0])
         self.assertEqual(data.quiet_ratio("llm", "vmmcache"), 2.5)
         self.assertIsNone(data.quiet_ratio("gnn", "vmmcache"))
+
+    def test_what_graphs_keep_is_needed_only_once_they_exist(self):
+        data = self.data(record("native", 0, [1.0], graph_bytes=40), record("vmmcache", 0, [1.0], graph_bytes=60))
+        self.assertAlmostEqual(data.median("llm", "native", results.footprint_needed), 210 / 200)
+        self.assertAlmostEqual(data.median("llm", "vmmcache", results.footprint_needed), 210 / 210)
 
     def test_noise_includes_all_runs_of_pytorchs_allocators(self):
         data = self.data(record("native", 0, [1.0]), record("expandable", 0, [1.2]),

@@ -84,6 +84,11 @@ class Meter:
         stats = self.stats()
         return {name: stats["%s_bytes.all.peak" % name] for name in self.PEAKS}
 
+    def graph_bytes(self):
+        """Bytes of captured graphs that hold no tensor: nothing else may use them, because each replay writes there."""
+        return sum(segment["total_size"] - segment["active_size"] for segment in self.torch.cuda.memory_snapshot()
+                   if tuple(segment["segment_pool_id"]) != (0, 0))
+
     def device_used(self):
         """Bytes in use on the device, by any process."""
         free, total = self.torch.cuda.mem_get_info()

@@ -34,9 +34,9 @@ def failure(error):
             "traceback": placeless(traceback.format_exc().rstrip()).splitlines()[-LAST_LINES:]}
 
 
-def run_steps(workload, count, meter, record):
+def run_steps(workload, steps, meter, record):
     """Adds to the record after each step, so that a failure keeps the steps before it."""
-    for number in range(count):
+    for number in steps:
         torch.cuda.synchronize()
         start = time.perf_counter()
         result = workload.step(number)
@@ -58,8 +58,13 @@ def measure(kind, count, meter):
     try:
         workload = kind()
         record["setup_seconds"] = time.perf_counter() - start
-        run_steps(workload, count, meter, record)
-        record["peaks"] = meter.peaks()
+        run_steps(workload, range(min(kind.WARM, count)), meter, record)
+        first = meter.peaks()
+        meter.peaks_reset()
+        run_steps(workload, range(min(kind.WARM, count), count), meter, record)
+        record["later_peaks"] = meter.peaks()  # graphs are captured in the first steps
+        record["peaks"] = {name: max(first[name], later) for name, later in record["later_peaks"].items()}
+        record["graph_bytes"] = meter.graph_bytes()
         record["stats"] = meter.stats()
     except Exception as error:
         record["error"] = failure(error)

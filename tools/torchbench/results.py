@@ -165,9 +165,14 @@ def footprint(record):
     return record["peaks"]["reserved"] / max(record["peaks"]["allocated"], 1)
 
 
-def footprint_active(record):
-    """Peak reserved over the peak of memory that is live, or freed and still used by another stream."""
-    return record["peaks"]["reserved"] / max(record["peaks"]["active"], 1)
+def needed(record):
+    """The peak of what no allocator can use for something else: memory that is live, or freed and still used by
+    another stream, and later what captured graphs keep as well."""
+    return max(record["peaks"]["active"], record["later_peaks"]["active"] + record["graph_bytes"], 1)
+
+
+def footprint_needed(record):
+    return record["peaks"]["reserved"] / needed(record)
 
 
 def used(record):
@@ -184,7 +189,7 @@ def step_rows(data, workload):
     for name in data.allocators:
         if not data.runs(workload, name):
             if data.failed(workload, name):
-                yield [name, "failed"] + ["-"] * 12
+                yield [name, "failed"] + ["-"] * 13
             continue
         yield [name, str(len(data.runs(workload, name))),
                shown(data.median(workload, name, step_median), "%.2f", 1e3),
@@ -196,14 +201,15 @@ def step_rows(data, workload):
                shown(data.median(workload, name, peak("allocated")), "%.2f", 1 / GIB),
                shown(data.median(workload, name, peak("reserved")), "%.2f", 1 / GIB),
                shown(data.median(workload, name, footprint), "%.3f"),
-               shown(data.median(workload, name, footprint_active), "%.3f"),
+               shown(data.median(workload, name, lambda record: record["graph_bytes"]), "%.2f", 1 / GIB),
+               shown(data.median(workload, name, footprint_needed), "%.3f"),
                shown(data.median(workload, name, used), "%.2f", 1 / GIB),
                data.verdict(workload, name) if name != NATIVE else "-"]
 
 
 STEP_HEAD = ["allocator", "runs", "step ms", "p95 ms", "quiet, x native", "first steps, x native", "x native",
-             "sum, x native", "live GiB",
-             "reserved GiB", "reserved / live", "reserved / active", "driver GiB", "results against native"]
+             "sum, x native", "live GiB", "reserved GiB", "reserved / live", "graphs GiB", "reserved / needed",
+             "driver GiB", "results against native"]
 
 
 def summary(data):
