@@ -63,8 +63,7 @@ static void chunk_remap(struct vm *vm, struct chunk *chunk, uint64_t end)
     vmm__error_restore(&line);
 }
 
-/* Whether exactly one mapping was there. Only a mapping can get access: CUDA also unmaps addresses where nothing is
- * mapped, and returns success. */
+/* Returns whether exactly one mapping was there. Only a mapping can get access, but unmap may succeed without one. */
 static bool range_clear(struct vm *vm, uint64_t address, uint64_t bytes)
 {
     return vmm__driver_access(vm->driver, address, bytes) == VMM_OK &&
