@@ -1,6 +1,8 @@
 /* Growth: the sources of memory, and the state after failures. */
 #include "support/policy_support.h"
 
+#include <stdlib.h>
+
 /* Creates extents of 2 free and 2 live granules, in chunks of one granule; work still uses the free ones. */
 static void busy_holes_create(struct scene *scene, struct heap *heap, uint64_t granule,
                               unsigned count)
@@ -294,6 +296,41 @@ TEST(blocks_of_one_size_have_chunks_of_their_own)
     uint64_t before =
         chunks_of(32 * MIB, 256, 0, 0); /* 8 GiB, where the largest chunk has 36 MiB */
     assert_int_equal(chunks_of(32 * MIB, 300, 0, 0) - before, 44);
+}
+
+/* Fills most of a device with blocks of one size, frees every second one, and allocates blocks of 1 GiB. Returns how
+ * much of the device is live in the end. */
+static uint64_t live_after_alternate_frees(uint64_t block_bytes)
+{
+    const struct driver_options options = { .device_bytes = 40960 * MIB };
+    uint64_t count = 32768 * MIB / block_bytes;
+    void **blocks = calloc(count, sizeof *blocks);
+    struct driver *driver;
+    vmm_cache *cache;
+    vmm_config config = VMM_CONFIG_INIT;
+    void *large;
+    assert_non_null(blocks);
+    assert_ok(vmm__driver_sim_open(&options, &driver));
+    assert_ok(vmm__cache_create_on(&config, driver, &cache));
+    for (uint64_t i = 0; i < count; i++)
+        assert_ok(vmm_alloc(cache, block_bytes, NULL, &blocks[i]));
+    for (uint64_t i = 0; i < count; i += 2)
+        assert_ok(vmm_free(cache, blocks[i]));
+    while (vmm_alloc(cache, 1024 * MIB, NULL, &large) == VMM_OK)
+        ;
+    uint64_t live_bytes = vmm__stat_now(&cache->totals.allocated_bytes);
+    assert_ok(vmm_destroy(cache));
+    vmm__driver_close(driver);
+    free(blocks);
+    return live_bytes;
+}
+
+/* Their holes serve larger blocks, as memory that cudaFree() gave back would. */
+TEST(every_second_block_of_one_size_leaves_whole_chunks)
+{
+    static const uint64_t sizes_mib[] = { 10, 12, 24, 48, 64, 100 };
+    for (size_t i = 0; i < sizeof sizes_mib / sizeof *sizes_mib; i++)
+        assert_true(live_after_alternate_frees(sizes_mib[i] * MIB) > 38500 * MIB);
 }
 
 /* A request of one granule maps a whole chunk, which later requests use. */

@@ -16,18 +16,17 @@ static bool placement_extends_home(const struct arena *arena, const struct heap 
 }
 
 /* The last chunk would be small. It gets more granules, for later requests, from the room of the placement and what the
- * target still allows: many small chunks cost driver time. One of a quarter of the largest stays as it is: blocks of
- * one size then have chunks of their own, which a free leaves idle. */
-enum { LEAVE_SHARE = 4 };
+ * target still allows: many small chunks cost driver time. Not so for a block of a quarter of the largest chunk or
+ * more: blocks of one size then have chunks of their own, which a free leaves idle. */
+enum { OWN_CHUNKS_SHARE = 4 };
 
 static void placement_widen(const struct vmm_cache *cache, const struct heap *heap, uint64_t bytes,
                             uint64_t allowed, struct placement *placement)
 {
     uint64_t most = vmm__target_chunk_granules(cache, heap, bytes);
-    uint64_t last = placement->count % most;
-    if (last == 0 || last >= most / LEAVE_SHARE)
+    if (bytes >> cache->vm.arena.granule_shift >= most / OWN_CHUNKS_SHARE)
         return;
-    uint64_t more = vmm__min(most - last, allowed - placement->count);
+    uint64_t more = vmm__min(most - placement->count, allowed - placement->count);
     placement->count += vmm__min(more, placement->room - placement->count);
 }
 
