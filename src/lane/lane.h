@@ -61,13 +61,14 @@ struct lane {
     _Atomic(vmm_stream) stream; /* changes only while the lane is hidden and empty */
     /* Changes, under both locks, when the pool is destroyed, or while the lane has no memory. */
     struct pool *pool;
-    bool is_pooled;           /* it was made for another pool than the default one */
-    bool is_in_table;         /* of its pool */
-    bool has_own_chunks;      /* made for a pool whose blocks have: see pool.h */
-    bool is_imported;         /* its memory belongs to other caches: see cache/share/import.h */
-    bool has_source;          /* made for a pool with a source: see pool.h */
-    uint32_t exports;         /* of its blocks: how many are exported; guarded by `lock` */
-    bool is_asleep;           /* its pool is not awake: no request is served; guarded by `lock` */
+    bool is_pooled;      /* it was made for another pool than the default one */
+    bool is_in_table;    /* of its pool */
+    bool has_own_chunks; /* made for a pool whose blocks have: see pool.h */
+    bool is_imported;    /* its memory belongs to other caches: see cache/share/import.h */
+    bool has_source;     /* made for a pool with a source: see pool.h */
+    uint32_t exports;    /* of its blocks: how many are exported; guarded by `lock` */
+    bool is_asleep;      /* its pool is not awake: no request is served; guarded by `lock` */
+    bool stays_awake;    /* its pool adopted it when it was not awake; guarded by the grow lock */
     _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
     uint64_t serial;          /* never reused */
     _Atomic bool is_watched;  /* its counters are flushed at each large change */

@@ -77,7 +77,7 @@ static vmm_status mappings_restore(struct vm *vm, struct chunk *chunk)
 
 vmm_status vmm__chunk_sleep(struct vm *vm, struct chunk *chunk)
 {
-    VMM_ASSERT(chunk->state == CHUNK_HELD && chunk->is_mapped);
+    VMM_ASSERT(chunk->state == CHUNK_HELD && chunk->is_mapped && chunk->exported == NULL);
     vmm_status status = VMM_OK;
     if (chunk->is_asleep)
         return VMM_OK;

@@ -689,6 +689,48 @@ CACHE_TEST(a_sleeping_pool_that_leaves_can_be_destroyed)
 }
 
 /* The default pool sleeps while it adopts the blocks of another one; these stay awake. */
+/* Destroys a pool while others go to sleep. */
+static vmm_pool *leaver;
+
+static void leaver_destroy(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    (void)context;
+    (void)pool;
+    (void)address;
+    (void)bytes;
+    if (leaver != NULL)
+        assert_ok(vmm_pool_destroy(leaver, 1));
+    leaver = NULL;
+}
+
+/* The default pool adopts blocks after it was asked to sleep, and before its turn. Nobody asked for these to sleep. */
+CACHE_TEST(what_the_default_pool_adopts_on_its_way_to_sleep_stays_awake)
+{
+    struct tenant first = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    struct tenant adopted = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    vmm_pool *pools[] = { first.pool, vmm_cache_pool(test->cache) };
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    void *block = block_alloc(test, 3 * MIB, 1);
+    block_fill(test, block, 3 * MIB, 77, 1);
+    work_verify(test);
+    leaver = adopted.pool;
+    options.unmapping = leaver_destroy;
+    assert_ok(vmm_pool_sleep(pools, 2, &options, NULL));
+    assert_null(leaver);
+    tenant_check(test, &adopted);
+    assert_ok(vmm__cache_check(test->cache));
+    assert_ok(vmm_pool_wake(pools, 2, NULL, NULL));
+    block_check(test, block, 3 * MIB, 77, 1);
+    tenant_check(test, &first);
+    tenant_check(test, &adopted);
+    pool_sleep(pools[1]); /* now they belong to it */
+    pool_wake(pools[1]);
+    tenant_check(test, &adopted);
+    tenant_free(test, &adopted);
+    block_free(test, block);
+    tenant_end(test, &first);
+}
+
 CACHE_TEST(a_sleeping_default_pool_adopts)
 {
     struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);

@@ -39,6 +39,13 @@ static int by_home(const void *a, const void *b)
     return left->home < right->home ? -1 : left->home > right->home;
 }
 
+/* Nobody asked that blocks sleep which the pool adopts on its way to sleep: they may be exported. */
+static bool is_listed(const struct pool_sleep *job, const struct chunk *chunk)
+{
+    return chunk->state == CHUNK_HELD && chunk->account == &job->pool->account &&
+           !lane_of(job, chunk)->stays_awake;
+}
+
 static vmm_status chunks_list_locked(struct pool_sleep *job)
 {
     struct vm *vm = &job->cache->vm;
@@ -49,7 +56,7 @@ static vmm_status chunks_list_locked(struct pool_sleep *job)
     chunks->count = 0;
     for (uint32_t id = 1; id < vm->record_high; id++) {
         struct chunk *chunk = &vm->records[id];
-        if (chunk->state != CHUNK_HELD || chunk->account != &job->pool->account)
+        if (!is_listed(job, chunk))
             continue;
         if (!vmm__host_array_grow((void **)&chunks->items, &chunks->capacity, chunks->count,
                                   sizeof *chunks->items))

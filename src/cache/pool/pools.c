@@ -340,6 +340,7 @@ static void pool_adopt(struct vmm_cache *cache, struct pool *pool)
         lane->large.home_end = &lane->large.own_home_end;
         lane->pool = &cache->pool;
         lane->is_asleep = cache->pool.phase != VMM_POOL_AWAKE;
+        lane->stays_awake = lane->is_asleep;
         vmm__lane_unlock(lane);
     }
     totals_add(&cache->pool.totals, &pool->totals);

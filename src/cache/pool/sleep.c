@@ -20,6 +20,7 @@ static void lanes_mark_locked(struct pool *pool, bool is_asleep)
             vmm__lane_table_leave(&pool->table, lane);
         vmm__lane_lock(lane);
         lane->is_asleep = is_asleep;
+        lane->stays_awake = false;
         vmm__lane_unlock(lane);
     }
     if (is_default)

@@ -3,8 +3,9 @@
  *
  * A pool that sleeps keeps all records: heaps, blocks, views, chunks with their addresses. Only mappings, physical
  * memory and contents go, chunk by chunk, while the contents of the next chunks are copied. Nothing else changes the
- * pool's chunks meanwhile: a pool that is not awake counts as retained, and its lanes serve no request. A sleep or a
- * wake begins only if its pools are awake or asleep, and ends for all of them at once.
+ * pool's chunks meanwhile: a pool that is not awake counts as retained, and its lanes serve no request. Lanes that it
+ * adopts meanwhile stay awake. A sleep or a wake begins only if its pools are awake or asleep, and ends for all of them
+ * at once.
  *
  * Owns: the phases of pools. Invariants:
  *  1. lanes are marked is_asleep exactly while their pool is not awake; then those of other pools than the default one
