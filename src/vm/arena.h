@@ -104,8 +104,9 @@ bool vmm__arena_find(const struct arena *arena, uint64_t count, uint64_t *granul
  * vmm__arena_extend() returns. */
 vmm_status vmm__arena_find_or_extend(struct arena *arena, uint64_t count, uint64_t *granule);
 
-/* Finds `count` free granules for a row of places or a range, with as many free beside it on both sides if there are,
- * and at least one; makes a further reservation if no gap is large enough, also a larger one than the device. */
+/* Finds `count` free granules for a row of places, a range or an import, with as many free beside it on both sides if
+ * there are, and at least one. If no gap is large enough, makes a further reservation, also a larger one than the
+ * device. */
 vmm_status vmm__arena_find_row(struct arena *arena, uint64_t count, uint64_t *granule);
 
 /* Takes free granules. */

@@ -38,6 +38,28 @@ CACHE_TEST(an_import_shows_the_exporters_bytes_and_answers)
     cache_verify_empty(test);
 }
 
+/* An import needs addresses only, and counts in no limit. */
+CACHE_TEST(a_share_larger_than_the_importers_device_is_imported)
+{
+    enum { IMPORTS = 3 };
+    vmm_config config = CONFIG(.driver = driver_choice_kind(), .device_bytes = 32 * MIB);
+    vmm_cache *other;
+    void *imported[IMPORTS];
+    if (driver_choice_kind() != VMM_DRIVER_HOST)
+        return; /* sim devices share no memory between drivers, and a GPU has the size that it has */
+    assert_ok(vmm_create(&config, &other));
+    void *block = block_from(test, shareable_make(test->cache), 100 * MIB, 0);
+    vmm_share *share = export_of(test->cache, block);
+    for (int i = 0; i < IMPORTS; i++)
+        assert_ok(vmm_share_import(other, share, NULL, &imported[i]));
+    for (int i = 0; i < IMPORTS; i++)
+        assert_ok(vmm_free(other, imported[i]));
+    assert_ok(vmm_destroy(other));
+    assert_ok(vmm_share_close(share, 1));
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
 CACHE_TEST(blocks_of_a_shareable_pool_share_no_memory)
 {
     vmm_pool *pool = shareable_make(test->cache);

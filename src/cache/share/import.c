@@ -143,11 +143,10 @@ static vmm_status share_map(struct vmm_cache *cache, const struct share *share, 
 {
     struct vm *vm = &cache->vm;
     uint64_t count = vmm__share_memory_bytes(share) >> vm->arena.granule_shift;
-    /* with a free granule on either side, so that it joins no other extent */
-    vmm_status status = vmm__arena_find_or_extend(&vm->arena, count + 2, granule);
+    /* a row has a free granule on either side, so it joins no other extent, and may be larger than the device */
+    vmm_status status = vmm__arena_find_row(&vm->arena, count, granule);
     if (status != VMM_OK)
         return status;
-    ++*granule;
     vmm__arena_take(&vm->arena, *granule, count);
     status =
         vmm__vm_import(vm, &cache->imports.account, *granule, share->chunks, share->head.count);
