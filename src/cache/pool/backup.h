@@ -4,7 +4,7 @@
  * Owns: the host memory, and an entry for each block that was live when the pool went to sleep. Invariants:
  *  1. entries are in rising order of address, and their host ranges do not overlap;
  *  2. the entries lie in the first pinned_bytes of the host memory, which are pinned in segments of SEGMENT_BYTES.
- * May be called by: cache/pool; api reads `bytes`. Locks: the call that puts the pool to sleep, or wakes it, uses the
+ * May be called by: cache; api reads `bytes`. Locks: the call that puts the pool to sleep, or wakes it, uses the
  * backup alone; others find entries under the grow lock while the pool is asleep, and read `bytes` at any time.
  */
 #ifndef VMM_CACHE_POOL_BACKUP_H

@@ -100,11 +100,10 @@ static bool range_of(const struct chunk_copy *copy, const struct block *block, u
     if (copy->way == CHUNK_CLEAR)
         return true;
     const struct backup_entry *entry = vmm__backup_find(copy->backup, user->address);
-    uint64_t at =
-        block == user ? address - user->address : vmm__views_piece_address(block) - user->address;
     if (entry == NULL)
         return false;
-    out->offset = entry->offset + at + (block == user ? 0 : address - block->address);
+    uint64_t shown = block == user ? block->address : vmm__views_piece_address(block);
+    out->offset = entry->offset + (shown - user->address) + (address - block->address);
     return true;
 }
 

@@ -80,7 +80,7 @@ static void backup_keep(struct vmm_cache *cache, struct backup *backup)
     cache->kept_backups = backup;
 }
 
-/* The driver refused to unpin it. The pool may have slept meanwhile; during an order only the order uses its backup. */
+/* The driver refused to unpin it. The pool may have slept meanwhile; during a request only the request uses it. */
 static void return_locked(struct pool *pool, struct backup *backup)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);

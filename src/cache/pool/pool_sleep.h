@@ -2,9 +2,9 @@
  * The sleep or the wake of one pool: its chunks, their contents and mappings. A request (sleep.h) runs it for each
  * pool.
  *
- * Owns: the backups, and the stream of the copies. May be called by: cache/pool, api. Locks: the calls take the grow
- * lock, and the lanes' locks inside, except those that say otherwise. The pool's phase keeps all other calls from its
- * chunks.
+ * Owns: the stream of the copies; makes the backup of a pool. May be called by: cache/pool, api. Locks: the calls take
+ * the grow lock, and the lanes' locks inside, except those that say otherwise. The pool's phase keeps all other calls
+ * from its chunks.
  */
 #ifndef VMM_CACHE_POOL_POOL_SLEEP_H
 #define VMM_CACHE_POOL_POOL_SLEEP_H

@@ -272,6 +272,12 @@ static void block_uncount(struct vmm_cache *cache, struct reserved *block)
     vmm__biased_unlock(&lane->lock);
 }
 
+static void freed_end(struct vmm_cache *cache, struct reserved *block)
+{
+    memory_discard(cache, block);
+    block_close(cache, block);
+}
+
 static vmm_status free_locked(struct vmm_cache *cache, uint64_t address)
 {
     struct reserved *block = vmm__reserved_find_locked(cache, address);
@@ -288,8 +294,7 @@ static vmm_status free_locked(struct vmm_cache *cache, uint64_t address)
         return VMM_OK;
     struct error_line line;
     vmm__error_save(&line);
-    memory_discard(cache, block);
-    block_close(cache, block);
+    freed_end(cache, block);
     (void)vmm__limbo_drain(&cache->vm, NULL); /* what work uses stays there */
     vmm__cache_lanes_vacate(cache);
     vmm__error_restore(&line);
@@ -302,12 +307,6 @@ vmm_status vmm__reserved_free(struct vmm_cache *cache, uint64_t address)
     vmm_status status = free_locked(cache, address);
     vmm__fair_unlock(&cache->grow_lock);
     return status;
-}
-
-static void freed_end(struct vmm_cache *cache, struct reserved *block)
-{
-    memory_discard(cache, block);
-    block_close(cache, block);
 }
 
 void vmm__reserves_leave_locked(struct vmm_cache *cache)

@@ -48,7 +48,7 @@ static vmm_status parts_list(struct vmm_cache *cache, const struct reserved *blo
                              struct parts *parts)
 {
     uint64_t limit = block->first + block->granules;
-    *parts = (struct parts){ .capacity = block->granules / block->unit_granules };
+    *parts = (struct parts){ .capacity = block->committed_granules / block->unit_granules + 1 };
     parts->list = vmm__host_alloc(parts->capacity, sizeof *parts->list);
     if (parts->list == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_resize: no host memory to list the chunks");

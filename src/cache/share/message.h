@@ -7,7 +7,7 @@
  * Nothing that arrives is trusted: every field is checked, and the descriptors of a message that is refused are closed.
  * What a descriptor stands for is checked by the import.
  *
- * Owns: nothing. May be called by: api. Locks: none.
+ * Owns: nothing. May be called by: cache/share, api. Locks: none.
  */
 #ifndef VMM_CACHE_SHARE_MESSAGE_H
 #define VMM_CACHE_SHARE_MESSAGE_H
