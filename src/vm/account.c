@@ -127,11 +127,11 @@ uint64_t vmm__vm_short_bytes(const struct vm *vm, const struct account *account,
 vmm_status vmm__account_check(const struct vm *vm, const struct account *account, uint64_t bytes)
 {
     if (vmm__account_short_bytes(account, bytes) > 0)
-        return vmm__error(VMM_ERR_DEVICE_OOM,
-                          "pool %s: limit of %llu bytes: %llu are reserved, %llu more were needed",
-                          account->name, (unsigned long long)account->limit_bytes,
-                          (unsigned long long)vmm__stat_now(&account->reserved_bytes),
-                          (unsigned long long)bytes);
+        return vmm__error(
+            VMM_ERR_DEVICE_OOM,
+            "limit of %llu bytes of pool %s: %llu are reserved, %llu more were needed",
+            (unsigned long long)account->limit_bytes, account->name,
+            (unsigned long long)vmm__stat_now(&account->reserved_bytes), (unsigned long long)bytes);
     if (vmm__vm_short_bytes(vm, account, bytes) == 0)
         return VMM_OK;
     uint64_t taken_bytes = vmm__stat_now(&vm->reserved_bytes) + promised_bytes(vm, account);

@@ -394,10 +394,10 @@ uint64_t vmm__sourced_outer(const struct vm *vm, uint64_t address);
 
 vmm_status vmm__vm_check(const struct vm *vm);
 
-/* ---- For the files of this module --------------------------------------------------------- */
-
 /* ERR_DEVICE_OOM if a limit refuses `bytes` more to an account. */
 vmm_status vmm__account_check(const struct vm *vm, const struct account *account, uint64_t bytes);
+
+/* ---- For the files of this module --------------------------------------------------------- */
 
 static inline uint32_t vmm__chunk_id(const struct vm *vm, const struct chunk *chunk)
 {

@@ -703,7 +703,7 @@ static void leaver_destroy(void *context, vmm_pool *pool, uint64_t address, uint
     leaver = NULL;
 }
 
-/* The default pool adopts blocks after it was asked to sleep, and before its turn. Nobody asked for these to sleep. */
+/* The default pool adopts blocks after it was asked to sleep, and before its turn. The request did not name them. */
 CACHE_TEST(what_the_default_pool_adopts_on_its_way_to_sleep_stays_awake)
 {
     struct tenant first = tenant_make(test, VMM_ON_SLEEP_KEEP);

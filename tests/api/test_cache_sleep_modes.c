@@ -230,6 +230,28 @@ static vmm_pool *promised_make(struct cache_test *test, struct tenant *tenant)
 }
 
 /* A pool may be promised memory that a sleeping one had. */
+/* It says so before any memory wakes, and names the call, the pool and all that it needs. */
+CACHE_TEST(a_wake_beyond_a_limit_fails_at_once)
+{
+    vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    void *blocks[8];
+    for (unsigned i = 0; i < 8; i++)
+        assert_ok(vmm_alloc_from(pool, 8 * MIB, test->streams[1], &blocks[i]));
+    pool_sleep(pool);
+    assert_ok(vmm_pool_limit_set(pool, 16 * MIB));
+    uint64_t creates = cache_stats(test).create_calls;
+    assert_status(vmm_pool_wake(&pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
+    assert_non_null(strstr(vmm_last_error(), "vmm_pool_wake: pool "));
+    assert_non_null(strstr(vmm_last_error(), ": 0 are reserved, 67108864 more were needed"));
+    assert_int_equal(cache_stats(test).create_calls, creates);
+    assert_ok(vmm_pool_limit_set(pool, 0));
+    pool_wake(pool);
+    for (unsigned i = 0; i < 8; i++)
+        block_free(test, blocks[i]);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
 CACHE_TEST(a_wake_leaves_what_others_were_promised)
 {
     struct tenant tenant = { .pool = NULL };

@@ -109,7 +109,7 @@ ENGINE_TEST(an_account_has_a_limit)
     assert_int_equal(vmm__account_short_bytes(account, 3 * GRANULE), 2 * GRANULE);
     vmm__arena_take(&engine->memory.arena, 8, 2);
     assert_status(vmm__vm_map(&engine->memory, account, 8, 2, 2), VMM_ERR_DEVICE_OOM);
-    assert_non_null(strstr(vmm_last_error(), "pool engine: limit of 8388608 bytes"));
+    assert_non_null(strstr(vmm_last_error(), "limit of 8388608 bytes of pool engine"));
     account->limit_bytes = GRANULE; /* below what is reserved */
     assert_int_equal(vmm__account_short_bytes(account, 0), 0);
     assert_int_equal(vmm__account_short_bytes(account, GRANULE), 3 * GRANULE);

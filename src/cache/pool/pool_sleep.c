@@ -39,7 +39,8 @@ static int by_home(const void *a, const void *b)
     return left->home < right->home ? -1 : left->home > right->home;
 }
 
-/* Nobody asked that blocks sleep which the pool adopts on its way to sleep: they may be exported. */
+/* Blocks that the pool adopts on its way to sleep stay awake: the request did not name them, and they may be
+ * exported. */
 static bool is_listed(const struct pool_sleep *job, const struct chunk *chunk)
 {
     return chunk->state == CHUNK_HELD && chunk->account == &job->pool->account &&
@@ -60,7 +61,8 @@ static vmm_status chunks_list_locked(struct pool_sleep *job)
             continue;
         if (!vmm__host_array_grow((void **)&chunks->items, &chunks->capacity, chunks->count,
                                   sizeof *chunks->items))
-            return vmm__error(VMM_ERR_HOST_OOM, "sleep: no host memory for the list of chunks");
+            return vmm__error(VMM_ERR_HOST_OOM, "pool %s: no host memory for the list of chunks",
+                              job->pool->name);
         chunks->items[chunks->count++] =
             (struct listed_chunk){ .chunk = chunk, .home = chunk->first };
     }
@@ -460,18 +462,24 @@ vmm_status vmm__pool_sleep(struct pool_sleep *job)
     return status;
 }
 
+/* What the wake needs. */
+static uint64_t asleep_bytes_locked(const struct pool_sleep *job)
+{
+    uint64_t bytes = 0;
+    VMM_ASSERT_HELD(&job->cache->grow_lock);
+    for (uint64_t i = 0; i < job->chunks.count; i++) {
+        const struct chunk *chunk = chunk_of(job, i);
+        bytes += chunk->is_asleep ? vmm__chunk_bytes(&job->cache->vm, chunk) : 0;
+    }
+    return bytes;
+}
+
 /* Idle memory of other pools makes room, up to what the wake needs. */
-static void room_make(struct pool_sleep *job)
+static void room_make_locked(struct pool_sleep *job, uint64_t asleep_bytes)
 {
     struct vmm_cache *cache = job->cache;
     struct error_line line;
-    uint64_t asleep_bytes = 0;
     vmm__error_save(&line);
-    vmm__fair_lock(&cache->grow_lock);
-    for (uint64_t i = 0; i < job->chunks.count; i++) {
-        const struct chunk *chunk = chunk_of(job, i);
-        asleep_bytes += chunk->is_asleep ? vmm__chunk_bytes(&cache->vm, chunk) : 0;
-    }
     uint64_t short_bytes = vmm__vm_short_bytes(&cache->vm, &job->pool->account, asleep_bytes);
     uint64_t free_bytes;
     uint64_t total_bytes;
@@ -483,8 +491,23 @@ static void room_make(struct pool_sleep *job)
     if (short_bytes > 0)
         (void)vmm__trim_idle(cache, &trim);
     (void)vmm__limbo_drain(&cache->vm, NULL);
-    vmm__fair_unlock(&cache->grow_lock);
     vmm__error_restore(&line);
+}
+
+/* Fails before any chunk wakes if a limit does not allow all of them. */
+static vmm_status room_require(struct pool_sleep *job)
+{
+    struct vmm_cache *cache = job->cache;
+    struct error_line reason;
+    vmm__fair_lock(&cache->grow_lock);
+    uint64_t bytes = asleep_bytes_locked(job);
+    room_make_locked(job, bytes);
+    vmm_status status = vmm__account_check(&cache->vm, &job->pool->account, bytes);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (status == VMM_OK)
+        return VMM_OK;
+    vmm__error_save(&reason);
+    return vmm__error(status, "vmm_pool_wake: pool %s: %.400s", job->pool->name, reason.text);
 }
 
 static vmm_status wake_prepare(struct pool_sleep *job)
@@ -497,7 +520,7 @@ static vmm_status wake_prepare(struct pool_sleep *job)
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK) {
         idle_drop(job);
-        room_make(job);
+        status = room_require(job);
     }
     bool has_backup = job->pool->backup != NULL && job->pool->backup->count > 0;
     bool clears = !has_backup && cache->zeroes;

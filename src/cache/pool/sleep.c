@@ -39,9 +39,9 @@ static void phase_set_locked(struct pool *pool, vmm_pool_phase phase)
         vmm__reserves_end_locked(pool);
 }
 
-static void phases_set(const struct sleep_request *request, uint64_t count, vmm_pool_phase phase)
+static void phases_set_locked(const struct sleep_request *request, vmm_pool_phase phase)
 {
-    for (uint64_t i = 0; i < count; i++)
+    for (uint64_t i = 0; i < request->count; i++)
         phase_set_locked(request->pools[i], phase);
 }
 
@@ -72,33 +72,44 @@ static const char *begin_obstacle(const struct pool *pool, vmm_pool_phase from)
     return from == VMM_POOL_AWAKE && is_exported(pool) ? "has exported blocks" : NULL;
 }
 
-static vmm_status begin_locked(struct sleep_request *request)
+static const char *function_of(const struct sleep_request *request)
 {
-    const char *function = request->is_wake ? "vmm_pool_wake" : "vmm_pool_sleep";
+    return request->is_wake ? "vmm_pool_wake" : "vmm_pool_sleep";
+}
+
+/* Fails if a pool cannot begin, and changes nothing then. Pools that need nothing leave the request. */
+static vmm_status pools_check_locked(struct sleep_request *request)
+{
     vmm_pool_phase from = request->is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE;
     vmm_pool_phase to = request->is_wake ? VMM_POOL_AWAKE : VMM_POOL_ASLEEP;
     uint64_t kept = 0;
-    VMM_ASSERT_HELD(&request->cache->grow_lock);
-    vmm_status status = vmm__capture_query(request->cache);
-    if (status == VMM__PENDING)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: a capture is under way", function);
-    if (status != VMM_OK)
-        return status;
     for (uint64_t i = 0; i < request->count; i++) {
-        struct pool *pool = request->pools[i];
-        if (pool->phase == to)
-            continue;
-        const char *obstacle = begin_obstacle(pool, from);
-        if (obstacle != NULL) {
-            phases_set(request, kept, from);
-            return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: pool %s %s", function, pool->name,
-                              obstacle);
-        }
-        phase_set_locked(pool, request->is_wake ? VMM_POOL_WAKING : VMM_POOL_SLEEPING);
-        request->pools[kept++] = pool;
+        const struct pool *pool = request->pools[i];
+        const char *obstacle = pool->phase == to ? NULL : begin_obstacle(pool, from);
+        if (obstacle != NULL)
+            return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: pool %s %s", function_of(request),
+                              pool->name, obstacle);
+    }
+    for (uint64_t i = 0; i < request->count; i++) {
+        if (request->pools[i]->phase != to)
+            request->pools[kept++] = request->pools[i];
     }
     request->count = kept;
     return VMM_OK;
+}
+
+static vmm_status begin_locked(struct sleep_request *request)
+{
+    VMM_ASSERT_HELD(&request->cache->grow_lock);
+    vmm_status status = vmm__capture_query(request->cache);
+    if (status == VMM__PENDING)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: a capture is under way",
+                          function_of(request));
+    if (status == VMM_OK)
+        status = pools_check_locked(request);
+    if (status == VMM_OK)
+        phases_set_locked(request, request->is_wake ? VMM_POOL_WAKING : VMM_POOL_SLEEPING);
+    return status;
 }
 
 vmm_status vmm__sleep_begin(struct sleep_request *request)
@@ -112,7 +123,7 @@ vmm_status vmm__sleep_begin(struct sleep_request *request)
 void vmm__sleep_cancel(const struct sleep_request *request)
 {
     vmm__fair_lock(&request->cache->grow_lock);
-    phases_set(request, request->count, request->is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
+    phases_set_locked(request, request->is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
     vmm__fair_unlock(&request->cache->grow_lock);
 }
 
@@ -174,6 +185,14 @@ static vmm_status wake_run(const struct sleep_request *request, struct pool_slee
     return status;
 }
 
+static void request_log(const struct sleep_request *request, vmm_status status)
+{
+    for (uint64_t i = 0; i < request->count; i++)
+        vmm__cache_log(request->cache, "%s: pool %s%s%.400s", request->is_wake ? "wake" : "sleep",
+                       request->pools[i]->name, status == VMM_OK ? "" : ": ",
+                       status == VMM_OK ? "" : vmm_last_error());
+}
+
 /* Once its phase is set, other calls may use or destroy a pool. */
 static void request_end(const struct sleep_request *request, struct pool_sleep *jobs)
 {
@@ -190,12 +209,13 @@ vmm_status vmm__sleep_run(const struct sleep_request *request)
     struct pool_sleep *jobs = vmm__host_alloc(request->count + 1, sizeof *jobs);
     if (jobs == NULL) {
         vmm__sleep_cancel(request);
-        return vmm__error(VMM_ERR_HOST_OOM, "sleep: no host memory for the work on %llu pools",
-                          (unsigned long long)request->count);
+        return vmm__error(VMM_ERR_HOST_OOM, "%s: no host memory for the work on %llu pools",
+                          function_of(request), (unsigned long long)request->count);
     }
     for (uint64_t i = 0; i < request->count; i++)
         jobs[i] = job_of(request, i);
     vmm_status status = request->is_wake ? wake_run(request, jobs) : sleep_run(request, jobs);
+    request_log(request, status);
     request_end(request, jobs);
     vmm__host_free(jobs, (request->count + 1) * sizeof *jobs);
     return status;
