@@ -16,7 +16,8 @@
  * Conventions. Sizes are bytes. A function writes its out-parameters only on success. A function
  * that fails changes nothing that the caller can see, unless its text says otherwise;
  * vmm_last_error() then describes the failure in one line. Every call with a NULL cache fails with
- * ERR_INVALID_ARGUMENT, unless its text says otherwise.
+ * ERR_INVALID_ARGUMENT, unless its text says otherwise. ERR_FORKED, and ERR_ASLEEP of a call that needs memory of a
+ * pool that is not awake, are not listed at each function.
  *
  * Threads. Any thread may call any function on any cache at any time, with one exception:
  * vmm_destroy() must be the last call on its cache. Signal handlers must not call the library. If a
@@ -36,8 +37,8 @@
  * locks held. Such a function must not call the same cache: a call does nothing and returns
  * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function, the misuse function, those
  * of a source (vmm_segment_source) and those of a sleep (vmm_sleep_options) are called without locks
- * and may call every function except vmm_destroy(). A request that one of them makes does not
- * call the pressure function. If vmm_destroy() detects a misuse, it calls the
+ * and may call every function except vmm_destroy(), those of a source not vmm_pool_destroy() either. A request that
+ * one of them makes does not call the pressure function. If vmm_destroy() detects a misuse, it calls the
  * misuse function during teardown; calls that the function makes on the same cache fail. A callback
  * must return to the library. If it throws an exception, calls longjmp() or ends its thread, locks
  * stay locked and the cache may be left inconsistent: the next call on the cache can hang or crash.
@@ -496,9 +497,9 @@ VMM_API vmm_status vmm_compact(vmm_cache *cache, uint32_t budget_ms, uint64_t *m
 
 /*
  * Does:     does the work that is due: releases memory that was idle for vmm_config.decay_ms, and
- *           memory that an earlier vmm_trim() found in use by work that has ended since. For timers
- *           and event loops of programs that pause. The call waits neither for the device nor for a
- *           thread that allocates or trims; in that case a later call does the work.
+ *           memory that an earlier vmm_trim(), vmm_decommit() or vmm_free() of a reserved or imported block found in
+ *           use by work that has ended since. For timers and event loops of programs that pause. The call waits neither
+ *           for the device nor for a thread that allocates or trims; in that case a later call does the work.
  * Returns:  VMM_OK.
  * Threads:  any.
  * On failure: as vmm_trim().
@@ -755,13 +756,14 @@ VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_poo
  * Takes:    adopt: 0 refuses a pool with live blocks.
  * Returns:  VMM_OK.
  * Threads:  any; no other call on the pool may be under way.
- * On failure: ERR_INVALID_ARGUMENT (not a pool; the default pool; a route or a push leads to it; it
- *           is retained; it has live blocks and adopt is 0; it sleeps and has live blocks, or freed ones that wait for
- *           streams; it goes to sleep or wakes; it has a source and live blocks, or a capture forbids to wait for the
- *           work on its memory): nothing has changed. With a source, ERR_DRIVER, ERR_LOST and ERR_HOST_OOM also leave
- *           the pool. ERR_DRIVER, ERR_LOST, ERR_HOST_OOM: the wait failed; the pool is destroyed, and a later call
- *           retries the wait. ERR_HOST_OOM also if a pool that sleeps could not release its chunks: nothing has
- *           changed. ERR_CORRUPTED (VMM_DEBUG_ON): a freed block was written to; the pool is destroyed.
+ * On failure: the pool is as before: ERR_INVALID_ARGUMENT (not a pool; the default pool; a route or a push leads to it;
+ *           it is retained; it has live blocks and adopt is 0; it sleeps and has live blocks, or freed ones that wait
+ *           for streams; it goes to sleep or wakes; it has a source and live blocks, or a capture forbids to wait for
+ *           the work on its memory); ERR_HOST_OOM (it sleeps, and its chunks could not be released); with a source
+ *           ERR_DRIVER, ERR_LOST, ERR_HOST_OOM.
+ *           The pool is destroyed: without a source ERR_DRIVER, ERR_LOST, ERR_HOST_OOM (the wait failed, and a later
+ *           call retries it); ERR_CORRUPTED (VMM_DEBUG_ON: a freed block was written to).
+ *           vmm_pool_state() returns ERR_INVALID_ARGUMENT exactly if it is destroyed.
  */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int adopt);
 
@@ -892,13 +894,15 @@ VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, size_t keep_bytes, size_t *rele
  * of the pool.
  *
  * While a pool sleeps, or is about to sleep or wake: requests from it return ERR_ASLEEP, also those
- * of vmm_alloc() that a push or a route leads to it. vmm_free() of its blocks works and drops their
- * backup. vmm_record_stream(), vmm_pin(), vmm_find() and the reports work. vmm_trim(), vmm_compact()
- * and requests of other pools leave it alone. It counts in no limit and not in reserved_bytes;
- * asleep_bytes is what a wake needs.
+ * of vmm_alloc() that a push or a route leads to it. vmm_free() of its blocks works: the wake does not restore them,
+ * and their host memory stays with the backup. vmm_record_stream(), vmm_pin(), vmm_find() and the reports work.
+ * vmm_trim(), vmm_compact() and requests of other pools leave it alone. It counts in no limit and not in
+ * reserved_bytes; asleep_bytes of the cache is what a wake of all its pools needs at most: chunks whose blocks were all
+ * freed meanwhile do not wake, unless the pool is retained.
  *
- * Both calls wait for the work of the streams that the cache knows, for a pool of the kind GRAPH or
- * a retained pool for the device. The program must not submit work on the pool's blocks from the
+ * Both calls wait for the work of all streams that the cache knows, also for that of other pools; for a pool of the
+ * kind GRAPH or a retained pool, for the device. No capture may begin before such a call, or its ticket's work, has
+ * ended. The program must not submit work on the pool's blocks from the
  * call of vmm_pool_sleep() until the end of the wake.
  *
  * What these calls do when
@@ -920,18 +924,18 @@ typedef enum vmm_pool_phase {
     VMM_POOL_WAKING = 3
 } vmm_pool_phase;
 
-/* Called for each mapped range of a pool, for registrations such as NCCL's or a network card's.
- * Called without locks. */
+/* Called for each mapping of each chunk of a pool, so a block may get several calls; for registrations such as NCCL's
+ * or a network card's. Called without locks. */
 typedef void (*vmm_sleep_fn)(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes);
 
 /* Options of a sleep or a wake. Initialize with VMM_SLEEP_OPTIONS_INIT. */
 typedef struct vmm_sleep_options {
     size_t struct_size;
-    vmm_on_sleep on_sleep;  /* AS_POOL, or what holds for this sleep; a wake ignores it */
+    vmm_on_sleep on_sleep;  /* AS_POOL, or what holds for this sleep; any of them does for a wake */
     uint64_t staging_bytes; /* a sleep copies so much, then releases that memory while it copies the
                                next part; 0: 256 MiB */
-    vmm_sleep_fn unmapping; /* before the ranges are unmapped; NULL: none */
-    vmm_sleep_fn mapped;    /* after the ranges are mapped again; NULL: none */
+    vmm_sleep_fn unmapping; /* of a sleep: before the ranges are unmapped; NULL: none */
+    vmm_sleep_fn mapped;    /* of a wake, or a sleep that fails: after they are mapped again; NULL: none */
     void *context;          /* of both functions */
 } vmm_sleep_options;
 
@@ -943,7 +947,8 @@ typedef struct vmm_sleep_options {
 #endif
 /* clang-format on */
 
-/* A sleep or wake that a thread of the library carries out. Looked up, never followed. */
+/* A sleep or wake that a thread of the library carries out. The handle is looked up in a table and never dereferenced,
+ * so a stale one is refused. vmm_ticket_wait() ends it; vmm_destroy() waits for those that are left, and ends them. */
 typedef struct vmm_ticket vmm_ticket;
 
 /*
@@ -954,6 +959,8 @@ typedef struct vmm_ticket vmm_ticket;
  *           with vmm_ticket_wait(). The options' functions then run on that thread.
  * Returns:  VMM_OK.
  * Threads:  any; calls on other pools proceed meanwhile.
+ * Costs:    with KEEP, the first sleep pins host memory of the size of the live blocks, which takes several times as
+ *           long as the copy. So does a later sleep with more live bytes than any before; fewer use the old memory.
  * On failure: all pools are awake and whole, and nothing is lost, except as said below.
  *           ERR_INVALID_ARGUMENT (no pools, not pools, of several caches, named twice, on their way
  *           to sleep or wake by another call, with exported blocks or a source, a wrong option, or a
@@ -1012,7 +1019,7 @@ VMM_API vmm_status vmm_ticket_wait(vmm_ticket *ticket);
  * Takes:    ptr: an address inside a live block of the pool.
  * Returns:  VMM_OK, and in *host the address of the byte that the wake copies to ptr. The bytes of
  *           one block are contiguous.
- * Owns:     the pool; valid until the wake.
+ * Owns:     the pool; valid until the wake, the block's vmm_free() or the end of the pool.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (not a pool, NULL, the pool is not asleep), ERR_UNKNOWN_POINTER
  *           (no live block of the pool contains ptr; its contents were discarded, or are still on
@@ -1127,7 +1134,7 @@ VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size
  *           blocks are copied, in stream order. It shrinks in place, to 1 MiB at least.
  *
  *           A reserved block gets more addresses, or fewer: units beyond the new size lose their memory as with
- *           vmm_decommit(). Nothing is copied.
+ *           vmm_decommit(). It moves, with all of its memory, if the addresses behind it are taken. Nothing is copied.
  *
  *           These blocks are copied to a new one: those of up to 1 MiB; large ones that cannot grow in place and that
  *           vmm_record_stream() named, or whose pool is retained, of the kind GRAPH or has a source; all with debug
@@ -1138,8 +1145,9 @@ VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size
  * Returns:  VMM_OK and the block's address in *out, which may be ptr. out may be &ptr.
  * Threads:  any, while the block is live; no other call on the block may be under way.
  * On failure: the block is unchanged. ERR_DEVICE_OOM, ERR_ADDRESS_SPACE as vmm_alloc(); ERR_UNKNOWN_POINTER;
- *           ERR_INVALID_ARGUMENT (NULL; bytes is 0; the block is imported; it would have to move or lose memory and is
- *           under vmm_pin(), exported, or reserved in a retained pool; bytes must be copied and the block's stream has
+ *           ERR_INVALID_ARGUMENT (NULL; bytes is 0; the block is imported; it would have to move and is
+ *           under vmm_pin(), exported, or reserved in a retained pool; it is reserved, would shrink, and is under
+ *           vmm_pin() or in a retained pool; bytes must be copied and the block's stream has
  *           ended or is being captured),
  *           ERR_UNSUPPORTED (a reserved block must move, and the driver maps memory at one address only), ERR_HOST_OOM,
  *           ERR_DRIVER, ERR_LOST.
@@ -1275,7 +1283,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_receive(int socket, vmm_share **out);
  * Takes:    stream: as vmm_alloc(). The memory may be on another device if this device can access
  *           it as a peer.
  * Returns:  VMM_OK and the address of the block's first byte in *out, a multiple of 512. The share
- *           may be closed at once.
+ *           may be closed at once. vmm_find() has the size that the exporter requested, in requested_bytes.
  * Owns:     the caller, until vmm_free().
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL; not a share; an unusable stream; sizes that the device

@@ -26,12 +26,14 @@ static vmm_status kv_begin(vmm_cache *cache, struct kv *kv, size_t longest, vmm_
 /* Makes room for more tokens. Nothing is copied, and kernels keep the address that they have. */
 static vmm_status kv_grow(vmm_cache *cache, struct kv *kv, size_t bytes)
 {
-    size_t units = (kv->bytes + bytes + UNIT_BYTES - 1) / UNIT_BYTES;
-    vmm_status status = vmm_commit(cache, kv->base, 0, units * UNIT_BYTES);
-    if (status != VMM_OK)
-        return status; /* nothing has changed: end another sequence, and try again */
+    size_t needed = (kv->bytes + bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
+    if (needed > kv->committed) {
+        vmm_status status = vmm_commit(cache, kv->base, kv->committed, needed - kv->committed);
+        if (status != VMM_OK)
+            return status; /* nothing has changed: end another sequence, and try again */
+        kv->committed = needed;
+    }
     kv->bytes += bytes;
-    kv->committed = units * UNIT_BYTES;
     return VMM_OK;
 }
 

@@ -15,7 +15,7 @@ static vmm_share *load_weights(vmm_cache *cache, void **weights)
     vmm_pool *pool;
     vmm_share *share;
     options.name = "weights";
-    options.shareable = 1;
+    options.shareable = VMM_SHARE_MACHINE;
     check(vmm_pool_create(cache, &options, &pool));
     check(vmm_alloc_from(pool, BYTES, NULL, weights));
     gpu_fill(*weights, WEIGHT, BYTES, NULL); /* or copy them from a file */
