@@ -935,8 +935,8 @@ typedef struct vmm_sleep_options {
     uint64_t staging_bytes; /* a sleep copies so much, then releases that memory while it copies the
                                next part; 0: 256 MiB */
     vmm_sleep_fn unmapping; /* of a sleep: before the ranges are unmapped; NULL: none */
-    vmm_sleep_fn mapped;    /* of a wake, or a sleep that fails: after they are mapped again; NULL: none */
-    void *context;          /* of both functions */
+    vmm_sleep_fn mapped; /* of a wake, or a failed sleep: after they are mapped again; NULL: none */
+    void *context;       /* of both functions */
 } vmm_sleep_options;
 
 /* clang-format off */

@@ -64,9 +64,10 @@ static vmm_status reserve_check(const struct pool *pool, size_t bytes, uint64_t 
             bytes, (unsigned long long)unit_bytes, (unsigned long long)granule_bytes);
     if (!vmm__round_up_checked(bytes, unit_bytes, &rounded) ||
         rounded > cache->vm.arena.limit_bytes)
-        return vmm__error(VMM_ERR_ADDRESS_SPACE,
-                          "vmm_reserve: %zu bytes are more than the arena has: see arena_bytes",
-                          bytes);
+        return vmm__error(
+            VMM_ERR_ADDRESS_SPACE,
+            "vmm_reserve: %zu bytes in units of %llu are more than the arena has: see arena_bytes",
+            bytes, (unsigned long long)unit_bytes);
     return VMM_OK;
 }
 

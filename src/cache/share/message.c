@@ -245,13 +245,24 @@ static vmm_status part_receive(int socket, struct arrival *arrival, struct iovec
     return VMM_OK;
 }
 
+/* On such a socket a message is one packet, so nothing can follow a short one. */
+static bool has_packets(int socket)
+{
+    int type = 0;
+    socklen_t length = sizeof type;
+    return getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET;
+}
+
 /* Receives bytes of a message. On failure it has no descriptors left. */
 static vmm_status bytes_receive(int socket, struct arrival *arrival, void *buffer, size_t count)
 {
     struct iovec bytes = { .iov_base = buffer, .iov_len = count };
     vmm_status status = VMM_OK;
-    while (bytes.iov_len > 0 && status == VMM_OK)
+    while (bytes.iov_len > 0 && status == VMM_OK) {
         status = part_receive(socket, arrival, &bytes);
+        if (status == VMM_OK && bytes.iov_len > 0 && has_packets(socket))
+            status = message_refuse("it is cut short");
+    }
     if (status != VMM_OK)
         arrival_close(arrival);
     return status;
