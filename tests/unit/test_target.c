@@ -115,30 +115,20 @@ TEST(small_heaps_have_single_granules)
 /* 16 GiB: the root of 16384 MiB is 128 MiB, 64 granules; p/25 of it is 25.6 at p = 10. */
 TEST(chunks_grow_with_the_root_of_reserved_memory)
 {
-    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 10), GIB), 25);
+    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 10), GRANULE), 25);
     assert_int_equal(chunk_of(cache_of(4 * GIB, 4 * GIB, 10), GRANULE), 12);
-    assert_int_equal(chunk_of(cache_of(64 * GIB, 64 * GIB, 10), GIB), 51);
+    assert_int_equal(chunk_of(cache_of(64 * GIB, 64 * GIB, 10), GRANULE), 51);
     assert_int_equal(chunk_of(cache_of(MIB * 256, MIB * 256, 10), GRANULE), 3);
     assert_int_equal(chunk_of(cache_of(0, 0, 10), GRANULE), 1);
-}
-
-/* Beyond 12 GiB only chunks of one block grow, up to that block. 22.2 granules are the root of 12 GiB. */
-TEST(chunks_of_several_blocks_stay_small)
-{
-    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 10), GRANULE), 22);
-    assert_int_equal(chunk_of(cache_of(64 * GIB, 64 * GIB, 10), GRANULE), 22);
-    assert_int_equal(chunk_of(cache_of(64 * GIB, 64 * GIB, 10), 30 * GRANULE), 30);
-    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 10), 30 * GRANULE), 25);
 }
 
 TEST(chunks_grow_with_the_footprint)
 {
     assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 1), GRANULE), 2);
-    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 25), GIB), 64);
-    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 50), GIB), 128);
-    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 100), GIB), 128);
-    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, VMM_FOOTPRINT_ANY), GIB), 128);
-    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 25), GRANULE), 55);
+    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 25), GRANULE), 64);
+    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 50), GRANULE), 128);
+    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, 100), GRANULE), 128);
+    assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, VMM_FOOTPRINT_ANY), GRANULE), 128);
 }
 
 /* Partly live chunks that pin as much as the slack are what the knob allows; four times as much halves a chunk. */
@@ -165,7 +155,7 @@ TEST(chunks_are_a_share_of_the_block)
 /* 1/32 of what is free below the limit. */
 TEST(chunks_are_smaller_near_the_limit)
 {
-    assert_int_equal(chunk_of(cache_near(32 * GIB, 16 * GIB, 10), GRANULE), 22);
+    assert_int_equal(chunk_of(cache_near(32 * GIB, 16 * GIB, 10), GRANULE), 25);
     assert_int_equal(chunk_of(cache_near(17 * GIB, 16 * GIB, 10), GRANULE), 16);
     assert_int_equal(chunk_of(cache_near(17 * GIB, 16 * GIB, 10), 6400 * GRANULE), 16);
     assert_int_equal(chunk_of(cache_near(16 * GIB, 16 * GIB, 10), GRANULE), 1);

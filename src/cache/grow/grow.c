@@ -15,16 +15,24 @@ static bool placement_extends_home(const struct arena *arena, const struct heap 
            vmm__arena_address(arena, placement->granule) == *heap->home_end;
 }
 
-/* The last chunk would be small. It gets more granules, for later requests, from the room of the placement and what the
- * target still allows: many small chunks cost driver time. Not so for a block of a quarter of the largest chunk or
- * more: blocks of one size then have chunks of their own, which a free leaves idle. */
-enum { OWN_CHUNKS_SHARE = 4 };
+/* Blocks of 10 MiB and more have chunks of their own, as they have segments of their own in PyTorch's allocator: if a
+ * program frees some blocks of one size, the chunks that this leaves idle serve larger ones. So have smaller blocks of
+ * a quarter of the largest chunk. */
+enum { OWN_CHUNKS_BYTES = 10 << 20, OWN_CHUNKS_SHARE = 4 };
 
+static bool has_own_chunks(const struct vmm_cache *cache, uint64_t bytes, uint64_t most)
+{
+    return bytes >= OWN_CHUNKS_BYTES ||
+           bytes >> cache->vm.arena.granule_shift >= most / OWN_CHUNKS_SHARE;
+}
+
+/* Other blocks share a chunk. It gets more granules, for later requests, from the room of the placement and what the
+ * target still allows: many small chunks cost driver time. */
 static void placement_widen(const struct vmm_cache *cache, const struct heap *heap, uint64_t bytes,
                             uint64_t allowed, struct placement *placement)
 {
     uint64_t most = vmm__target_chunk_granules(cache, heap, bytes);
-    if (bytes >> cache->vm.arena.granule_shift >= most / OWN_CHUNKS_SHARE)
+    if (has_own_chunks(cache, bytes, most))
         return;
     uint64_t more = vmm__min(most - placement->count, allowed - placement->count);
     placement->count += vmm__min(more, placement->room - placement->count);

@@ -19,12 +19,6 @@ enum {
     SHRINK_STEPS = 1024        /* of a chunk: the precision of its root */
 };
 
-/* Chunks that several blocks share grow no further beyond 12 GiB reserved: nothing of such a chunk can serve a larger
- * block until all of them are free. By default they have 44 MiB then, and blocks of 10 MiB and more have chunks of
- * their own (grow.c), as they have segments of their own in PyTorch's allocator. Even so, blocks of 2 MiB cost less
- * driver time than with expandable segments. */
-#define SHARED_RESERVED_BYTES (UINT64_C(12) << 30)
-
 /* Small programs get a little more slack, so that a loop over fixed shapes settles: by default 1/50 of the peak instead
  * of 1/100, up to a peak of 800 MiB; from 1600 MiB on, 1/100 is more. */
 enum { FLOOR_BYTES = 16 << 20, FLOOR_SHARE = 50 };
@@ -113,18 +107,12 @@ static uint64_t pinned_shrink(const struct vmm_cache *cache, const struct heap *
     return bytes / SHRINK_STEPS * square_root(SHRINK_STEPS * SHRINK_STEPS * slack / pinned);
 }
 
-static uint64_t root_bytes(const struct vmm_cache *cache, uint64_t reserved)
-{
-    uint64_t permille = vmm__min(cache->footprint_permille, CHUNK_PERMILLE_MOST);
-    return square_root(reserved << 20) * permille / CHUNK_DIVISOR;
-}
-
 static uint64_t share_bytes(const struct vmm_cache *cache, const struct heap *heap,
                             uint64_t block_bytes)
 {
+    uint64_t permille = vmm__min(cache->footprint_permille, CHUNK_PERMILLE_MOST);
     uint64_t reserved = vmm__stat_now(&cache->vm.reserved_bytes);
-    uint64_t shared = root_bytes(cache, vmm__min(reserved, SHARED_RESERVED_BYTES));
-    uint64_t bytes = vmm__min(root_bytes(cache, reserved), vmm__max(block_bytes, shared));
+    uint64_t bytes = square_root(reserved << 20) * permille / CHUNK_DIVISOR;
     bytes = pinned_shrink(cache, heap, block_bytes, bytes);
     return vmm__min(bytes, limit_share_bytes(cache));
 }
