@@ -52,6 +52,55 @@ CACHE_TEST(what_never_slept_survives_a_wake_that_fails)
     tenant_end(test, &tenant);
 }
 
+/* Puts a pool to sleep; the driver fails once, at call `call`. Returns whether the sleep failed, and how many chunks
+ * had slept by then. */
+static bool discard_fail(struct cache_test *test, vmm_pool *pool, uint64_t call, uint64_t *slept)
+{
+    uint64_t creates = cache_stats(test).create_calls;
+    vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, false);
+    vmm_status status = vmm_pool_sleep(&pool, 1, NULL, NULL);
+    vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+    assert_int_equal(phase_of(pool), status == VMM_OK ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
+    *slept = cache_stats(test).create_calls - creates;
+    return status != VMM_OK;
+}
+
+/* With zero on, what a sleep discarded before it failed is cleared: new memory shows bytes of others. The rest keeps
+ * its contents. */
+CACHE_TEST(what_a_failed_sleep_discarded_is_cleared)
+{
+    enum { BLOCKS = 3, BLOCK_BYTES = 12 * MIB };
+    uint64_t most = 0;
+    uint64_t slept = 0;
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    cache_restart_with(test, .zero = VMM_ON);
+    vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_DISCARD);
+    void *blocks[BLOCKS];
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        assert_ok(vmm_alloc_from(pool, BLOCK_BYTES, test->streams[1], &blocks[i]));
+        block_fill(test, blocks[i], BLOCK_BYTES, i + 1, 1);
+    }
+    uint64_t clears = vmm__driver_calls(test->driver, DRIVER_CALL_clear);
+    for (uint64_t call = 1; discard_fail(test, pool, call, &slept); call++) {
+        clears += slept;
+        assert_int_equal(vmm__driver_calls(test->driver, DRIVER_CALL_clear), clears);
+        for (unsigned i = 0; i < BLOCKS; i++) {
+            if (i >= slept) /* each has at least one chunk */
+                block_check(test, blocks[i], BLOCK_BYTES, i + 1, 1);
+            block_fill(test, blocks[i], BLOCK_BYTES, i + 1, 1);
+        }
+        work_verify(test);
+        most = slept > most ? slept : most;
+    }
+    assert_true(most >= BLOCKS - 1);
+    pool_wake(pool);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        block_free(test, blocks[i]);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
 /* A pool with a block in a view: see blocks_in_views_sleep. */
 static struct tenant tenant_with_view(struct cache_test *test)
 {

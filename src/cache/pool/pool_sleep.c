@@ -439,6 +439,18 @@ static void pool_wake_finish(struct pool_sleep *job)
     mappings_tell(job, job->options->mapped);
 }
 
+/* Wakes the chunks before `end` again after a failure: with their contents, or with zeros if these were discarded. */
+static vmm_status pool_sleep_undo(struct pool_sleep *job, uint64_t end)
+{
+    uint64_t done;
+    vmm_status status = VMM_OK;
+    bool clears = !job->has_contents && job->cache->zeroes;
+    if (clears)
+        status = transfers_open(job);
+    job->copy.way = clears ? CHUNK_CLEAR : CHUNK_LOAD;
+    return status == VMM_OK ? contents_wake(job, end, &done) : status;
+}
+
 vmm_status vmm__pool_sleep(struct pool_sleep *job)
 {
     uint64_t done = 0;
@@ -453,9 +465,7 @@ vmm_status vmm__pool_sleep(struct pool_sleep *job)
         return VMM_OK;
     struct error_line line;
     vmm__error_save(&line);
-    job->copy.way = CHUNK_LOAD;
-    vmm_status undone = contents_wake(job, vmm__min(done + 1, job->chunks.count), &done);
-    job->ends_asleep = undone != VMM_OK;
+    job->ends_asleep = pool_sleep_undo(job, vmm__min(done + 1, job->chunks.count)) != VMM_OK;
     if (!job->ends_asleep)
         pool_wake_finish(job);
     vmm__error_restore(&line);
