@@ -20,7 +20,7 @@ static bool placement_extends_home(const struct arena *arena, const struct heap 
  * a quarter of the largest chunk. */
 enum { OWN_CHUNKS_BYTES = 10 << 20, OWN_CHUNKS_SHARE = 4 };
 
-static bool has_own_chunks(const struct vmm_cache *cache, uint64_t bytes, uint64_t most)
+static bool gets_own_chunks(const struct vmm_cache *cache, uint64_t bytes, uint64_t most)
 {
     return bytes >= OWN_CHUNKS_BYTES ||
            bytes >> cache->vm.arena.granule_shift >= most / OWN_CHUNKS_SHARE;
@@ -32,7 +32,7 @@ static void placement_widen(const struct vmm_cache *cache, const struct heap *he
                             uint64_t allowed, struct placement *placement)
 {
     uint64_t most = vmm__target_chunk_granules(cache, heap, bytes);
-    if (has_own_chunks(cache, bytes, most))
+    if (gets_own_chunks(cache, bytes, most))
         return;
     uint64_t more = vmm__min(most - placement->count, allowed - placement->count);
     placement->count += vmm__min(more, placement->room - placement->count);
