@@ -9,14 +9,13 @@
 #   checks    libraries, streams and graphs, under PyTorch's allocator and vmmcache           (2 minutes)
 #   tour      the programs of guides to PyTorch's memory; out of memory                       (1)
 #   equality  the same training under both, compared                                         (1)
-#   steps     step times, peaks and results of real models, three allocators                  (6)
-#   inside    the time inside the allocator, of the requests of these models                  (3)
+#   steps     step times, time inside the allocator, peaks and results of real models         (6)
 #   cap       the largest sizes that train under a limit                                      (3)
 # Environment: DEVICES=2 for two GPUs; REPEAT=3 repetitions of steps; WORKLOADS=gnn,llm for some of the models;
 # BUDGET=520 seconds after which a part starts no process.
 #
 # Writes into FOLDER: log.txt (machine, versions, commands and their status), checks.txt, tour.txt, tour.json,
-# equality.txt, steps.txt, inside.txt, cap.txt and results.tar.gz. Exits with 1 if a part fails.
+# equality.txt, steps.txt, cap.txt and results.tar.gz. Exits with 1 if a part fails.
 set -uo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -28,7 +27,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 build=${2:-$home/build/release}
 parts=${*:3}
-parts=${parts:-checks tour equality steps inside cap}
+parts=${parts:-checks tour equality steps cap}
 log=$out/log.txt
 failed=0
 
@@ -84,10 +83,6 @@ for part in $parts; do
         run "$part.txt" $((${BUDGET:-520} + 60)) python3 "$bench/run.py" --out "$results" --parts "$part" \
             ${WORKLOADS:+--workloads "$WORKLOADS"} --repeat "${REPEAT:-2}" --seconds "${BUDGET:-520}" || failed=1
         ;;
-    inside)
-        run inside.txt 400 python3 "$bench/inside.py" "$results" ${WORKLOADS:+${WORKLOADS//,/ }} || failed=1
-        rm -f "$results"/inside.*.trace.gz
-        ;;
     *)
         echo "error: unknown part $part" >&2
         exit 2
@@ -96,6 +91,6 @@ for part in $parts; do
 done
 mv -f "$out/snapshot.pickle" "$results" 2>/dev/null || true
 rm -f "$out"/trace_plot.html "$out"/segment_plot.html
-rm -rf "$results/log/inductor"
+rm -rf "$results/log/inductor" "$results/log/inside"
 tar -C "$results" -czf "$out/results.tar.gz" . && rm -rf "$results"
 exit "$failed"

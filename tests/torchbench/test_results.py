@@ -52,6 +52,23 @@ class Results(unittest.TestCase):
         self.assertAlmostEqual(data.median("llm", "native", results.footprint), 1.05)
         self.assertEqual(data.median("llm", "native", results.used), 300)
 
+    def test_time_inside_the_allocator_is_compared_with_whole_steps_of_native(self):
+        steps = [1.0] * 12
+        data = self.data(record("native", 0, [1.0], times=steps, inside=[0.1] * 12),
+                         record("native", 1, [1.0], times=steps, inside=[0.3] * 12),
+                         record("vmmcache", 0, [1.0], times=steps, inside=[0.2] * 10 + [0.05] * 2))
+        first, later = data.inside_above("llm", "vmmcache")
+        self.assertAlmostEqual(first, 0.1)
+        self.assertAlmostEqual(later, -0.05)
+        self.assertEqual(data.inside("llm", "native"), [0.1] * 12)
+        without = self.data(record("native", 0, [1.0], inside=[0.0] * 4), record("vmmcache", 0, [1.0]))
+        self.assertEqual(without.inside_above("llm", "vmmcache"), (None, None))
+
+    def test_spread_is_of_whole_steps(self):
+        data = self.data(record("native", 0, [1.0]), record("vmmcache", 0, [1.0], times=[9.0, 1.0, 1.0, 1.0]),
+                         record("vmmcache", 1, [1.0], times=[9.0, 4.0, 4.0, 4.0]))
+        self.assertEqual(data.spread("llm", "vmmcache"), (0.5, 2.0))
+
     def test_quiet_steps_take_the_fastest_repetition_of_each(self):
         data = self.data(record("native", 0, [1.0], times=[9.0, 1.0, 8.0, 2.0]),
                          record("native", 1, [1.0], times=[9.0, 7.0, 3.0, 9.0]),

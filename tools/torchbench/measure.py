@@ -2,6 +2,7 @@
 
 Imported by: worker.py.
 """
+import contextlib
 import gc
 import random
 import time
@@ -34,34 +35,39 @@ def failure(error):
             "traceback": placeless(traceback.format_exc().rstrip()).splitlines()[-LAST_LINES:]}
 
 
-def run_steps(workload, steps, meter, record):
+def run_steps(workload, steps, meter, inside, record):
     """Adds to the record after each step, so that a failure keeps the steps before it."""
     for number in steps:
         torch.cuda.synchronize()
+        spent, requests = inside.read()
         start = time.perf_counter()
         result = workload.step(number)
         torch.cuda.synchronize()
         record["times"].append(time.perf_counter() - start)
+        ended = inside.read()
+        record["inside"].append(ended[0] - spent)
+        record["requests"].append(ended[1] - requests)
         record["results"].append(torch.atleast_1d(result.detach()).double().tolist())
         record["device_used"] = max(record["device_used"], meter.device_used())
 
 
-def measure(kind, count, meter):
+def measure(kind, count, meter, inside):
     """Runs a workload and returns its record, which includes an error if there is one."""
     clean()
     meter.peaks_reset()
     set_seeds()
-    record = {"times": [], "results": [], "warm": kind.WARM, "error": None,
+    record = {"times": [], "inside": [], "requests": [], "results": [], "warm": kind.WARM, "error": None,
               "device_used_before": meter.device_used(), "device_used": 0,
               "reserved_before": meter.stats()["reserved_bytes.all.current"]}
     start = time.perf_counter()
     try:
         workload = kind()
         record["setup_seconds"] = time.perf_counter() - start
-        run_steps(workload, range(min(kind.WARM, count)), meter, record)
-        first = meter.peaks()
-        meter.peaks_reset()
-        run_steps(workload, range(min(kind.WARM, count), count), meter, record)
+        with contextlib.nullcontext() if getattr(kind, "HAS_TREES", False) else inside.begun():
+            run_steps(workload, range(min(kind.WARM, count)), meter, inside, record)
+            first = meter.peaks()
+            meter.peaks_reset()
+            run_steps(workload, range(min(kind.WARM, count), count), meter, inside, record)
         record["later_peaks"] = meter.peaks()  # graphs are captured in the first steps
         record["peaks"] = {name: max(first[name], later) for name, later in record["later_peaks"].items()}
         record["graph_bytes"] = meter.graph_bytes()

@@ -16,6 +16,7 @@ from workloads import NAMES
 
 GIB = 2.0 ** 30
 PATTERN = "*.*.*.*.json"
+FIRST = 10  # steps in which an allocator adapts to a program
 ARCHIVE = "results.tar.gz"
 
 
@@ -110,6 +111,26 @@ class Data:
         figure = sum if warm else statistics.median
         return figure(ours) / figure(theirs) if ours and theirs else None
 
+    def inside(self, workload, allocator):
+        """Seconds that each step spends inside the allocator, in the repetition in which it spends the least there."""
+        runs = [record.get("inside", ()) for record in self.runs(workload, allocator)]
+        return [min(steps) for steps in zip(*runs)]
+
+    def inside_above(self, workload, allocator):
+        """By which share of native's steps the allocator's time is above native's: in the first steps, and later."""
+        ours, theirs = (self.inside(workload, name) for name in (allocator, NATIVE))
+        whole = self.quiet_times(workload, NATIVE, warm=True) + self.quiet_times(workload, NATIVE)
+        if not any(ours) or not any(theirs):
+            return None, None
+        return tuple((sum(ours[part]) - sum(theirs[part])) / sum(whole[part])
+                     for part in (slice(FIRST), slice(FIRST, None)))
+
+    def spread(self, workload, allocator):
+        """The least and the largest median step of a repetition over the median of native's repetitions."""
+        native = self.median(workload, NATIVE, step_median)
+        steps = [step_median(record) for record in self.runs(workload, allocator)]
+        return (min(steps) / native, max(steps) / native) if native and steps else None
+
     def times_native(self, workload, allocator, figure):
         ours, theirs = (self.median(workload, name, figure) for name in (allocator, NATIVE))
         return None if ours is None or theirs is None else ours / theirs
@@ -150,6 +171,10 @@ def step_median(record):
 
 def step_p95(record):
     return percentile(record["times"][record["warm"]:], 0.95)
+
+
+def requests(record):
+    return statistics.median(record.get("requests") or [0])
 
 
 def total(record):

@@ -63,6 +63,8 @@ def main(kind, allocator, repeat, folder, *plan):
     allocators.install(allocator)
     import cap
     import measure
+    from inside import Inside
+    inside = Inside(os.path.join(os.path.abspath(folder), "log", "inside"))
     parts = [(name, int(steps), *load(name)) for name, steps in
              (part.split(":") for part in plan)]
     say("ready")
@@ -74,7 +76,7 @@ def main(kind, allocator, repeat, folder, *plan):
         say("start " + name)
         if workload is not None:
             record = cap.search(workload, meter) if kind == "cap" else \
-                measure.measure(workload, steps, meter)
+                measure.measure(workload, steps, meter, inside)
         record.update(workload=name, allocator=allocator, repeat=int(repeat), kind=kind,
                       versions=versions(), device=torch.cuda.get_device_name(0))
         write(os.path.join(folder, "%s.%s.%s.%s.json" % (kind, name, allocator, repeat)), record)

@@ -3,6 +3,7 @@
     WARM        number of warm-up steps, which the median leaves out
     __init__()  builds it; seeds are set before
     step(n)     makes one step and returns a tensor of its results
+    HAS_TREES   True: trees of graphs, which compare deleters, so the time inside the allocator is not taken
 
 and, if there is a search for the largest size that trains under a limit:
 

@@ -66,9 +66,10 @@ class CompiledGraphs(Compiled):
     """PyTorch's defaults."""
 
     OPTIONS = {"mode": "reduce-overhead"}
+    HAS_TREES = True
 
 
 class CompiledPlainGraphs(CompiledGraphs):
     """The settings of vmmcache.install(plain_graphs=True), under every allocator."""
 
-    TREES = False
+    TREES = HAS_TREES = False

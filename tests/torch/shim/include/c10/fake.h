@@ -136,6 +136,9 @@ using DeleterFnPtr = void (*)(void *);
 class DataPtr
 {
   public:
+    DataPtr() : data_(nullptr), context_(nullptr, nullptr), device_(DeviceType::CPU, -1)
+    {
+    }
     DataPtr(void *data, void *context, DeleterFnPtr deleter, Device device)
         : data_(data), context_(context, deleter), device_(device)
     {
@@ -155,6 +158,13 @@ class DataPtr
     DeleterFnPtr get_deleter() const
     {
         return context_.get_deleter();
+    }
+    bool compare_exchange_deleter(DeleterFnPtr expected, DeleterFnPtr deleter)
+    {
+        if (get_deleter() != expected)
+            return false;
+        context_ = { context_.release(), deleter };
+        return true;
     }
     Device device() const
     {

@@ -273,6 +273,11 @@ class CUDAAllocator : public DeviceAllocator
 
 C10_EXPORT extern std::atomic<CUDAAllocator *> allocator;
 
+inline CUDAAllocator *get()
+{
+    return allocator.load();
+}
+
 } // namespace c10::cuda::CUDACachingAllocator
 
 #endif
