@@ -19,7 +19,7 @@ import results
 import workloads
 from jobs import Job
 
-QUICK_STEPS = 8
+QUICK_STEPS = 12  # more than any warm-up
 
 
 def options_read():
