@@ -284,6 +284,20 @@ backend.discard(('kv_cache',))
 assert asleep()['kv_cache'] and kind.preserves_communicators()
 """)
 
+    def test_host_memory_goes_back_after_a_wake(self):
+        """tests/basic_correctness/test_cumem.py: test_wake_up_host_memory_release()."""
+        code = WORKER + """
+with allocator.use_memory_pool(tag='weights'):
+    weights = tensor(8, 1)
+allocator.sleep('weights')
+saved = vmmcache.sleep_state()['weights']['backup_bytes']
+allocator.wake_up(['weights'])
+print(holds(weights, 1), saved > 0, vmmcache.sleep_state()['weights']['backup_bytes'] > 0)
+"""
+        for released, told in ((None, "True True True"), ("0", "True True True"), ("1", "True True False")):
+            environment = {"VLLM_SLEEP_MODE_RELEASE_HOST_MEMORY": released} if released else {}
+            self.assertEqual(self.does(code, **environment).strip(), told)
+
     def test_the_plug_in_is_loaded_twice(self):
         """vllm/plugins/__init__.py: plug-ins may be loaded several times."""
         self.does(WORKER + "register()\nassert CuMemAllocator.get_instance() is allocator")

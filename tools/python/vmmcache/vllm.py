@@ -18,6 +18,7 @@ NAME = "vmmcache"
 _ALLOCATOR = "vllm.device_allocator.cumem"
 _BACKENDS = "vllm.device_allocator.sleep_mode_backend"
 _WEIGHTS = "weights"
+_RELEASE = "VLLM_SLEEP_MODE_RELEASE_HOST_MEMORY"
 
 
 class CuMemAllocator:
@@ -53,7 +54,7 @@ class CuMemAllocator:
 
     def wake_up(self, tags=None) -> None:
         """Gives the memory of these tags back, or of all. On failure nothing has changed."""
-        _sleep.wake(self._known(None if tags is None else _tuple(tags)))
+        _wake(self._known(None if tags is None else _tuple(tags)))
 
     def get_current_usage(self) -> int:
         """Bytes of the live tensors of its tags."""
@@ -61,6 +62,13 @@ class CuMemAllocator:
 
     def _known(self, tags=None) -> list:
         return _sleep.known([tag for tag in (self._tags if tags is None else tags) if tag in self._tags])
+
+
+def _wake(tags) -> None:
+    """Wakes tags, or all. vLLM asks with a variable that the host memory of saved contents goes back then."""
+    _sleep.wake(tags)
+    if os.environ.get(_RELEASE, "0") not in _auto.OFF:
+        _sleep.backup_drop(tags)
 
 
 def _tuple(tags) -> tuple:
@@ -80,7 +88,7 @@ def _backend(base):
 
         def resume(self, tags=None) -> None:
             self._state = "RESUMING"
-            _sleep.wake(None if tags is None else [None, *_sleep.known(_tuple(tags))])
+            _wake(None if tags is None else [None, *_sleep.known(_tuple(tags))])
             self._state = "RUNNING"
 
         def discard(self, tags) -> None:
