@@ -420,12 +420,15 @@ void allocation_trace(int device, const void *ptr, size_t bytes, cudaStream_t st
 {
     if (!has_trackers.load(std::memory_order_relaxed))
         return;
+    vmm_item item = VMM_ITEM_INIT;
     vmm_torch_event event = {};
     event.action = VMM_TORCH_ALLOC;
     event.address = reinterpret_cast<uintptr_t>(ptr);
     event.bytes = bytes;
     event.stream = reinterpret_cast<uintptr_t>(stream);
     event.device = device;
+    if (library->find(ptr, &item, &device) == VMM_OK)
+        event.pool = item.pool_id;
     event_tell(event);
 }
 

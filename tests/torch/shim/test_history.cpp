@@ -219,6 +219,7 @@ TEST(wrong_recordings_are_refused)
 struct tracked {
     int action;
     size_t address, bytes;
+    MempoolId_t pool;
 };
 static std::vector<tracked> &heard()
 {
@@ -237,7 +238,7 @@ TEST(trackers_hear_of_each_change)
 {
     shim().emptyCache();
     shim().attachAllocatorTraceTracker([](const caching::TraceEntry &entry) {
-        heard().push_back({ entry.action_, entry.addr_, entry.size_ });
+        heard().push_back({ entry.action_, entry.addr_, entry.size_, entry.mempool_ });
     });
     void *block = shim().raw_alloc(5 * MIB);
     assert_int_equal(heard_count(action::ALLOC), 1);
@@ -256,6 +257,24 @@ TEST(trackers_hear_of_each_change)
     assert_int_equal(unmapped, mapped);
     (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(2 * device_bytes); });
     assert_int_equal(heard_count(action::OOM), 1);
+}
+
+TEST(trackers_hear_in_which_pool_a_block_is)
+{
+    static const MempoolId_t graph(0, 7);
+    heard().clear();
+    shim().beginAllocateToPool(0, graph, nullptr);
+    void *block = shim().raw_alloc(5 * MIB);
+    shim().endAllocateToPool(0, graph);
+    shim().raw_delete(block);
+    shim().releasePool(0, graph);
+    int found = 0;
+    for (const tracked &entry : heard())
+        if (entry.action == action::ALLOC || entry.action == action::FREE_REQUESTED) {
+            assert_true(entry.pool == graph);
+            found++;
+        }
+    assert_int_equal(found, 2);
 }
 
 TEST(a_tracker_that_throws_does_no_harm)
