@@ -1,6 +1,7 @@
 /*
  * Memory, devices and limits: see allocator.h.
- * Locks: `imports_lock` guards the memory of other processes. It is held while the library opens such memory.
+ * Locks: `imports_lock` guards the memory of other processes, and is held while the library opens such memory.
+ * `raw_lock` guards the raw blocks that bypass the library.
  */
 #include "torch/shim/allocator.h"
 
@@ -16,6 +17,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 
 namespace vmm_shim
@@ -146,7 +148,7 @@ void block_delete(void *ptr)
 
 /* ---- Tensors that bypass the library -------------------------------------------------------- */
 
-/* As PyTorch's own allocator does: allocate() then takes memory of cudaMalloc(). The environment decides for good. */
+/* As PyTorch's own allocator does: requests then take memory of cudaMalloc(). The environment decides for good. */
 static const bool is_bypassed = std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr;
 static std::atomic<bool> caches{ true };
 
@@ -207,20 +209,49 @@ c10::DeleterFnPtr allocator::raw_deleter() const
     return bypasses() ? &bypass_delete : &block_delete;
 }
 
+/* Raw blocks that bypass the library: raw_delete() gets no deleter. */
+static std::mutex raw_lock;
+static auto &raw_bypassed = *new std::set<void *>;
+static std::atomic<bool> has_raw_bypassed{ false };
+
+static void *raw_bypass_take(size_t bytes)
+{
+    if (bytes == 0)
+        return nullptr;
+    void *ptr = bypass_take(bytes);
+    std::lock_guard<std::mutex> guard(raw_lock);
+    raw_bypassed.insert(ptr);
+    has_raw_bypassed.store(true);
+    return ptr;
+}
+
+static bool raw_bypass_drop(void *ptr)
+{
+    if (!has_raw_bypassed.load(std::memory_order_relaxed))
+        return false;
+    std::lock_guard<std::mutex> guard(raw_lock);
+    return raw_bypassed.erase(ptr) > 0;
+}
+
 void *allocator::raw_alloc(size_t bytes)
 {
     DeviceIndex device = c10::cuda::current_device();
-    return block_take(bytes, device, c10::cuda::getCurrentCUDAStream(device).stream());
+    return raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(device).stream());
 }
 
 void *allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream)
 {
+    if (C10_UNLIKELY(bypasses()))
+        return raw_bypass_take(bytes);
     return block_take(bytes, c10::cuda::current_device(), stream);
 }
 
 void allocator::raw_delete(void *ptr)
 {
-    check("free", block_free(ptr));
+    if (raw_bypass_drop(ptr))
+        bypass_delete(ptr);
+    else
+        check("free", block_free(ptr));
 }
 
 /* ---- Blocks --------------------------------------------------------------------------------- */
@@ -248,10 +279,19 @@ void allocator::copy_data(void *to, const void *from, std::size_t bytes) const
     C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice));
 }
 
+/* Whether each of two devices may access the library's memory of the other one. */
+static bool is_mapped(int one, int other)
+{
+    return one < device_count() && other < device_count() &&
+           (library->peers_get(one) >> other & 1) != 0 &&
+           (library->peers_get(other) >> one & 1) != 0;
+}
+
+/* CUDA's access, which PyTorch asks for, does not include the library's memory. */
 cudaError_t allocator::memcpyAsync(void *to, int to_device, const void *from, int from_device,
                                    size_t bytes, cudaStream_t stream, bool has_peer_access)
 {
-    if (has_peer_access || to_device == from_device)
+    if (to_device == from_device || (has_peer_access && is_mapped(to_device, from_device)))
         return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
     return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
 }

@@ -23,9 +23,6 @@ TEST(tensors_can_bypass_the_library)
     assert_int_equal(fake().blocks, 1);
     assert_int_equal(live_blocks(), 1);
     shim().recordStream(*direct, c10::cuda::CUDAStream(c10::Stream(stream_of(0x40))));
-    void *raw = shim().raw_alloc(MIB); /* as PyTorch's own allocator, which caches those */
-    assert_int_equal(live_blocks(), 2);
-    shim().raw_delete(raw);
     before.reset();
     assert_int_equal(live_blocks(), 0);
     shim().enable(true);
@@ -33,6 +30,27 @@ TEST(tensors_can_bypass_the_library)
     assert_int_equal(fake().blocks, 0);
     assert_true(shim().isEnabled());
     assert_true(shim().allocate(MIB).get_deleter() == shim().raw_deleter());
+}
+
+/* torch.cuda.caching_allocator_alloc() and caching_allocator_delete(): who made a block frees it. */
+TEST(raw_blocks_can_bypass_the_library)
+{
+    void *cached = shim().raw_alloc(MIB);
+    shim().enable(false);
+    void *direct[] = { shim().raw_alloc(MIB), shim().raw_alloc_with_stream(MIB, stream_of(0x40)) };
+    assert_int_equal(fake().blocks, 2);
+    assert_int_equal(live_blocks(), 1);
+    shim().raw_delete(cached);
+    assert_int_equal(live_blocks(), 0);
+    shim().raw_delete(direct[0]);
+    shim().enable(true);
+    shim().raw_delete(direct[1]);
+    assert_int_equal(fake().blocks, 0);
+    (void)thrown<c10::Error>([&] { shim().raw_delete(direct[1]); });
+    assert_int_equal(fake().blocks, 0);
+    shim().enable(false);
+    assert_null(shim().raw_alloc(0));
+    shim().enable(true);
 }
 
 TEST(a_data_pointer_owns_its_block)
@@ -193,7 +211,9 @@ TEST(copies_take_the_way_that_works)
         const char *function;
     } cases[] = { { 0, 0, false, "cudaMemcpyAsync" },
                   { 0, 1, true, "cudaMemcpyAsync" },
-                  { 0, 1, false, "cudaMemcpyPeerAsync" } };
+                  { 0, 1, false, "cudaMemcpyPeerAsync" },
+                  { 0, 5, true, "cudaMemcpyPeerAsync" }, /* CUDA has access, the library has not */
+                  { 5, 0, true, "cudaMemcpyPeerAsync" } };
     for (const auto &each : cases) {
         assert_int_equal(
             shim().memcpyAsync(&to, each.to, &from, each.from, 4, nullptr, each.has_access), 0);
