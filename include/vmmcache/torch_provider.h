@@ -44,6 +44,7 @@ typedef struct vmm_torch_recording {
     vmm_torch_stack_fn stack;   /* NULL: no stacks */
     vmm_torch_stack_use_fn use; /* NULL: none */
     int free_stacks;
+    int keeps; /* a recording of as many entries goes on, with these settings; 0: it begins anew */
 } vmm_torch_recording;
 
 /* A block that was freed. */

@@ -396,11 +396,13 @@ vmm_status vmm__record_start(const vmm_torch_recording *wanted)
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
         return vmm__torch_forked_error();
     vmm__mutex_lock(&recording);
-    recording_stop_locked();
+    bool goes_on = wanted->keeps && entries_kept == wanted->entries;
+    if (!goes_on)
+        recording_stop_locked();
     atomic_store_explicit(&records_free_stacks, wanted->free_stacks != 0, memory_order_relaxed);
     vmm__history_stack_use(wanted->use);
     atomic_store_explicit(&stack_fn, wanted->stack, memory_order_release);
-    vmm_status status = recording_start_locked(wanted->entries);
+    vmm_status status = goes_on ? VMM_OK : recording_start_locked(wanted->entries);
     vmm__mutex_unlock(&recording);
     return status;
 }

@@ -123,12 +123,6 @@ struct settings {
     size_t entries;
     caching::RecordContext contexts;
     strings skipped;
-
-    bool operator==(const settings &other) const
-    {
-        return is_enabled == other.is_enabled && gather == other.gather &&
-               entries == other.entries && contexts == other.contexts && skipped == other.skipped;
-    }
 };
 
 using annotation_entry = decltype(caching::SnapshotInfo::external_annotations)::value_type;
@@ -177,9 +171,11 @@ static void recording_stop_locked()
     recorded = {};
 }
 
-static void recording_start_locked(const settings &wanted)
+/* Begins a recording, or changes the settings of one that goes on. */
+static void recording_start_locked(const settings &wanted, bool goes_on)
 {
     vmm_torch_recording recording = {};
+    recording.keeps = goes_on ? 1 : 0;
     recording.struct_size = sizeof recording;
     recording.entries = wanted.entries > 0 ? wanted.entries : 1;
     if (wanted.contexts != caching::RecordContext::NEVER)
@@ -188,7 +184,8 @@ static void recording_start_locked(const settings &wanted)
     recording.free_stacks = wanted.contexts == caching::RecordContext::ALL;
     gather_fn.store(wanted.gather);
     hidden_actions.store(actions_mask(wanted.skipped));
-    annotations_clear(wanted.entries);
+    if (!goes_on)
+        annotations_clear(wanted.entries);
     vmm_status status = library->history_start(&recording);
     if (status != VMM_OK) {
         gather_fn.store(nullptr);
@@ -206,11 +203,11 @@ void allocator::recordHistory(bool is_enabled, caching::CreateContextFn gather, 
                 "vmmcache: recordHistory: there is no function that records contexts");
     settings wanted{ is_enabled, gather, entries, contexts_wanted, skipped };
     std::lock_guard<std::mutex> guard(settings_lock);
-    if (is_enabled && !clears && wanted == recorded)
-        return;
-    recording_stop_locked();
+    bool goes_on = is_enabled && !clears && recorded.is_enabled && entries == recorded.entries;
+    if (!goes_on)
+        recording_stop_locked();
     if (is_enabled)
-        recording_start_locked(wanted);
+        recording_start_locked(wanted, goes_on);
 }
 
 void allocator::recordHistory(bool is_enabled, caching::CreateContextFn gather, size_t entries,

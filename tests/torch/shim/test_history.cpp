@@ -202,6 +202,27 @@ TEST(annotations_are_in_snapshots)
     assert_int_equal(snapshot_of().external_annotations.size(), 0);
 }
 
+/* As those of PyTorch's own allocator, unless the caller wants them cleared. */
+TEST(a_change_of_settings_keeps_events)
+{
+    history_record(true, RecordContext::ALLOC);
+    void *kept = shim().raw_alloc(5 * MIB);
+    history_record(true, RecordContext::ALL, 1000, false);
+    shim().raw_delete(kept);
+    auto trace = trace_of_device_0();
+    assert_int_equal(count_of(trace, action::ALLOC), 1);
+    assert_int_equal(count_of(trace, action::FREE_REQUESTED), 1);
+    for (const caching::TraceEntry &entry : trace)
+        if (entry.action_ == action::ALLOC || entry.action_ == action::FREE_REQUESTED)
+            assert_non_null(entry.context_.get());
+    history_record(true, RecordContext::NEVER, 1000, false);
+    shim().raw_delete(shim().raw_alloc(5 * MIB));
+    assert_int_equal(count_of(trace_of_device_0(), action::ALLOC), 2);
+    history_record(true, RecordContext::ALL, 500, false); /* another length begins anew */
+    assert_int_equal(count_of(trace_of_device_0(), action::ALLOC), 0);
+    history_record(false, RecordContext::NEVER);
+}
+
 TEST(wrong_recordings_are_refused)
 {
     auto record = [] {
