@@ -231,6 +231,31 @@ vmmcache.sleep()
         self.program("import torch\ntorch.version.git_version = 'abc'\n" + INSTALL)
         self.assertEqual(len(self.builds()), 2)
 
+    def test_a_build_can_come_with_the_package(self):
+        """As in a wheel: then no compiler is needed, nor a folder of builds."""
+        command = "import vmmcache.__main__ as command; raise SystemExit(command.main(['build']))"
+        status, said = run_python(command, **self.environment())
+        self.assertEqual(status, 0, said)
+        build, = self.builds()
+        self.assertEqual(build, said.strip())
+        package = os.path.join(self.packages, "vmmcache")
+        shutil.copytree(os.path.dirname(vmmcache.__file__), package, ignore=shutil.ignore_patterns("__pycache__"))
+        for folder in ("src", "include"):  # as tools/python/wheel.py packs the sources
+            shutil.copytree(os.path.join(_build._CHECKOUT, folder), os.path.join(package, "shim"), dirs_exist_ok=True)
+        os.mkdir(os.path.join(package, "prebuilt"))
+        prebuilt = shutil.move(build, os.path.join(package, "prebuilt"))
+        away = {"CXX": "/nowhere/c++", "VMMCACHE_CACHE": "/nowhere"}
+        self.assertIn("native: True", self.program(INSTALL, **away))
+        with open(prebuilt, "r+b") as file:
+            file.truncate(1000)  # a broken one is not used
+        self.assertIn("there is no C++ compiler", self.refusal(CXX="/nowhere/c++"))
+
+    def test_what_cannot_be_built_is_said(self):
+        command = "import vmmcache.__main__ as command; raise SystemExit(command.main(['build']))"
+        status, said = run_python(command, **self.environment(CXX="/nowhere/c++"))
+        self.assertEqual(status, 1)
+        self.assertIn("python -m vmmcache build: there is no C++ compiler (/nowhere/c++)", said)
+
     def test_the_command_tells_whether_the_class_works(self):
         status, said = run_python("import vmmcache.__main__ as command; command.main([])", **self.environment())
         self.assertEqual(status, 0, said)

@@ -45,6 +45,9 @@ if(TARGET vmmcache_torch)
           FILES_MATCHING PATTERN *.cpp PATTERN *.h)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/vmmcache/ DESTINATION vmmcache/shim/vmmcache ${wheel}
           FILES_MATCHING PATTERN *.h)
+  if(VMM_WHEEL_BUILDS)
+    install(DIRECTORY ${VMM_WHEEL_BUILDS}/ DESTINATION vmmcache/prebuilt ${wheel} FILES_MATCHING PATTERN shim-*.so)
+  endif()
 endif()
 
 set(vmm_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/vmmcache)

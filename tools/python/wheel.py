@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Makes a wheel of the package vmmcache and its shared library: no compiler is needed to install it.
 
-usage: wheel.py LIBRARY VERSION FOLDER
+usage: wheel.py LIBRARY VERSION FOLDER [BUILDS]
 
 Writes FOLDER/vmmcache-VERSION-py3-none-linux_MACHINE.whl and prints its path. The same contents give the
-same bytes.
+same bytes. BUILDS: a folder with builds of the allocator class, of `python -m vmmcache build`; a process for which one
+of them was made need not compile.
 """
 import base64
+import glob
 import hashlib
 import os
 import platform
@@ -62,7 +64,15 @@ def shim_sources():
     return found
 
 
-def contents(library, version):
+def prebuilt(builds):
+    """{name in the wheel: path} of builds of the allocator class."""
+    if builds is None:
+        return {}
+    return {"vmmcache/prebuilt/" + os.path.basename(path): path
+            for path in glob.glob(os.path.join(builds, "shim-*.so"))}
+
+
+def contents(library, version, builds):
     """{name in the wheel: bytes}, without RECORD."""
     package = os.path.join(HERE, "vmmcache")
     paths = {"vmmcache/" + name: os.path.join(package, name)
@@ -70,6 +80,7 @@ def contents(library, version):
     paths["vmmcache/" + LIBRARY_NAME] = library
     paths.update({name: os.path.join(HERE, name) for name in AT_START})
     paths.update(shim_sources())
+    paths.update(prebuilt(builds))
     info = "vmmcache-%s.dist-info/" % version
     paths[info + "LICENSE"] = LICENSE
     found = {}
@@ -101,8 +112,8 @@ def write(path, found, record_name, record_text):
             archive.writestr(entry, data)
 
 
-def main(library, version, folder):
-    found = contents(library, version)
+def main(library, version, folder, builds=None):
+    found = contents(library, version, builds)
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "vmmcache-%s-%s.whl" % (version, tag()))
     write(path, found, *record(found, version))
@@ -110,6 +121,6 @@ def main(library, version, folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) not in (4, 5):
         sys.exit(__doc__)
     main(*sys.argv[1:])

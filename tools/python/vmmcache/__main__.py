@@ -1,4 +1,5 @@
-"""Says what is installed and whether install() would work. With a file: checks a snapshot. `run`: see _run.py."""
+"""Says what is installed and whether install() would work. With a file: checks a snapshot. `run`: see _run.py.
+`build` compiles the allocator class for this PyTorch, without a GPU, and prints where it is."""
 from __future__ import annotations
 
 import argparse
@@ -17,12 +18,24 @@ def main(arguments=None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["run"]:
         return _run.main(arguments[1:])
+    if arguments == ["build"]:
+        return _compile()
     parser = argparse.ArgumentParser(
         prog="python -m vmmcache", description="Says what is installed and whether install() would work. With a file: "
-        "checks a snapshot. `python -m vmmcache run` runs a program: see its --help.")
+        "checks a snapshot. `python -m vmmcache run` runs a program: see its --help. `python -m vmmcache build` "
+        "compiles the allocator class for this PyTorch and prints where it is.")
     parser.add_argument("snapshot", nargs="?", help="a file that dump_snapshot() wrote, to check")
     path = parser.parse_args(arguments).snapshot
     return _report() if path is None else _examine(path)
+
+
+def _compile() -> int:
+    try:
+        print(_build.built(importlib.import_module("torch")))
+    except (ImportError, VmmError) as error:
+        print("python -m vmmcache build:", error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def _report() -> int:

@@ -1,8 +1,9 @@
 """Compiles the allocator class (src/torch/shim) against the PyTorch of this process.
 
-A build lies in a folder of the user and is named by what it depends on: PyTorch, its C++ ABI, the C library, our
-sources. One process compiles, others wait for it; a build appears under its name as a whole. It ends with its digest:
-what a disk that was full or lost its power left would end the process when it is loaded, and is compiled anew.
+A build lies in a folder of the user, or in the wheel, and is named by what it depends on: PyTorch, its C++ ABI, the C
+library, our sources. One process compiles, others wait for it; a build appears under its name as a whole. It ends with
+its digest: what a disk that was full or lost its power left would end the process when it is loaded, and is compiled
+anew.
 """
 from __future__ import annotations
 
@@ -40,6 +41,9 @@ def built(torch) -> str:
     NativeError."""
     with _refusals():
         path, sources = _place(torch)
+        prebuilt = _prebuilt(path)
+        if _is_whole(prebuilt):
+            return prebuilt
         if not _is_there(path):
             _make_folder(os.path.dirname(path))
             with _locked(path + ".lock"):
@@ -52,7 +56,7 @@ def is_built(torch) -> bool:
     """Whether install() need not compile. Raises NativeError if it could not."""
     with _refusals():
         path, _ = _place(torch)
-        if _is_there(path):
+        if _is_whole(_prebuilt(path)) or _is_there(path):
             return True
         _compiler(), _cuda_folders(torch)
     return False
@@ -98,8 +102,8 @@ def _sources() -> list:
 def source_files(folders: list) -> list:
     """The files that a build consists of."""
     patterns = ("torch/shim/*.cpp", "torch/shim/*.h", "vmmcache/*.h")
-    return sorted(path for folder in folders for pattern in patterns
-                  for path in glob.glob(os.path.join(folder, pattern)))
+    return sorted((path for folder in folders for pattern in patterns
+                   for path in glob.glob(os.path.join(folder, pattern))), key=os.path.basename)
 
 
 def _key(torch, sources: list) -> str:
@@ -138,11 +142,22 @@ def _make_folder(folder: str) -> None:
     _demand_owner(folder, (os.getuid(),))
 
 
+def _prebuilt(path: str) -> str:
+    """Where a wheel has the build of that name."""
+    return os.path.join(_PACKAGE, "prebuilt", os.path.basename(path))
+
+
 def _is_there(path: str) -> bool:
-    """Whether there is a whole build."""
+    """Whether there is a whole build that no other user could have put there."""
     if not os.path.exists(path):
         return False
     _demand_trusted(path)
+    return _is_whole(path)
+
+
+def _is_whole(path: str) -> bool:
+    if not os.path.exists(path):
+        return False
     with open(path, "rb") as file:
         data = file.read()
     return hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]
