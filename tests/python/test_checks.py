@@ -33,6 +33,42 @@ def check_skips():
 torch_checks.main(__file__, torch_checks.find(dict(globals())), ['old', 'new'], sys.argv[1:])
 """ % TOOLS
 
+GROUPS = """
+import os, sys
+sys.path.insert(0, %r)
+import torch_checks
+from torch_groups import Runner
+
+def check_one_works():
+    'works'
+    return 'with ' + torch_checks.kind()
+
+def check_one_fails():
+    'fails'
+    print('a line before')
+    torch_checks.expect(torch_checks.kind() != 'new', 'it is new')
+
+def check_one_skips():
+    'skips'
+    raise torch_checks.Skip('no reason')
+
+def check_two_breaks():
+    'breaks'
+    os._exit(3)
+
+def check_two_ends():
+    'ends'
+    import atexit
+    if torch_checks.kind() == 'new':
+        atexit.register(os._exit, 4)
+
+runner = Runner(__file__, torch_checks.find(dict(globals())), ['old', 'new'])
+if sys.argv[1] == '--one':
+    runner.run_here(sys.argv[3:])
+else:
+    runner.run(sys.argv[1].split(','), list(runner.checks))
+""" % TOOLS
+
 
 class ChecksTest(unittest.TestCase):
     def setUp(self):
@@ -73,10 +109,36 @@ class ChecksTest(unittest.TestCase):
         folder = os.path.dirname(self.path)
         with open(os.path.join(folder, "torch.py"), "w", encoding="ascii") as file:
             file.write("raise ImportError\n")
-        tools = [os.path.join(TOOLS, name) for name in ("torch_sleep_check.py", "torch_native_check.py")]
+        tools = [os.path.join(TOOLS, name)
+                 for name in ("torch_sleep_check.py", "torch_native_check.py", "torch_own_check.py")]
         for program in (self.path, *tools):
             self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="0")[0], 77)
             self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="1")[0], 1)
+
+    def run_groups(self, kinds):
+        path = os.path.join(os.path.dirname(self.path), "groups.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(GROUPS)
+        return self.run_checks(kinds, program=path, PYTHONPATH=FAKE)
+
+    def test_groups_go_on_after_a_failure_and_compare_kinds(self):
+        status, said = self.run_groups("old,new")
+        self.assertEqual(status, 1)
+        lines = sorted(" ".join(line.split()) for line in said if line[:4] in ("PASS", "FAIL", "SKIP"))
+        self.assertEqual(lines, [
+            "FAIL new one_fails fails: status 1: AssertionError: it is new", "FAIL new two_breaks breaks: status 3",
+            "FAIL new two_ends ends: status 4", "FAIL old two_breaks breaks: status 3",
+            "PASS new one_works works: with new", "PASS new two_ends ends", "PASS old one_fails fails",
+            "PASS old one_works works: with old", "PASS old two_ends ends", "SKIP new one_skips skips: no reason",
+            "SKIP old one_skips skips: no reason"])
+        self.assertIn("      | a line before", said)
+        self.assertEqual(said[-3:], [
+            "new: 5 checks, 2 failed: one_fails, two_ends", "new: fails like old, which is no failure: two_breaks",
+            "old: 1 failed: two_breaks"])
+
+    def test_groups_count_every_failure_of_a_single_kind(self):
+        status, said = self.run_groups("old")
+        self.assertEqual((status, said[-1]), (1, "old: 5 checks, 1 failed: two_breaks"))
 
 
 if __name__ == "__main__":
