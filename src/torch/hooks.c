@@ -158,25 +158,27 @@ void vmm_torch_free_unsized(void *ptr, size_t bytes, int ordinal, vmm_stream str
 
 /* ---- Caches as a whole ---------------------------------------------------------------------- */
 
-static vmm_status device_empty(const struct torch_device *device)
+static vmm_status device_empty(struct torch_device *device)
 {
     vmm_cache *cache = vmm__torch_cache_of(device);
     vmm_status status = vmm_wait(cache);
-    return status == VMM_OK ? vmm_trim(cache, 0, NULL) : status;
+    if (status != VMM_OK)
+        return status;
+    return vmm__torch_records() ? vmm__record_trim(device) : vmm_trim(cache, 0, NULL);
 }
 
 vmm_status vmm__torch_empty(void)
 {
     vmm_status status = VMM_OK;
-    for (const struct torch_device *device = vmm__torch_next(NULL);
-         device != NULL && status == VMM_OK; device = vmm__torch_next(device))
+    for (struct torch_device *device = vmm__torch_next(NULL); device != NULL && status == VMM_OK;
+         device = vmm__torch_next(device))
         status = device_empty(device);
     return status;
 }
 
 void vmm_torch_reset(void)
 {
-    for (const struct torch_device *device = vmm__torch_next(NULL); device != NULL;
+    for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
          device = vmm__torch_next(device)) {
         vmm_status status = device_empty(device);
         if (status != VMM_OK)

@@ -194,6 +194,15 @@ vmm_status vmm__record_free(struct torch_device *device, void *ptr)
     return status;
 }
 
+vmm_status vmm__record_trim(struct torch_device *device)
+{
+    struct call call = { .device = device, .stack = stack_get(true) };
+    call_enter(&call);
+    vmm_status status = vmm_trim(vmm__torch_cache_of(device), 0, NULL);
+    call_leave(&call);
+    return status;
+}
+
 /* ---- Changes -------------------------------------------------------------------------------- */
 
 static void segment_record(struct torch_device *device, vmm_torch_action action,

@@ -20,10 +20,11 @@
 #include "torch/device.h"
 #include "vmmcache/torch_provider.h"
 
-/* vmm_alloc() and vmm_free(), recorded. */
+/* vmm_alloc(), vmm_free() and vmm_trim() to nothing, recorded. */
 vmm_status vmm__record_alloc(struct torch_device *device, size_t bytes, vmm_stream stream,
                              void **out);
 vmm_status vmm__record_free(struct torch_device *device, void *ptr);
+vmm_status vmm__record_trim(struct torch_device *device);
 
 /* Record a block that was allocated, or freed, by a call that began before recording started; and one that a
  * snapshot finds, with the cache's locks and `order` held. */

@@ -38,6 +38,19 @@ static std::mutex metadata_lock;
 static auto &metadata = *new std::string;
 static thread_local std::vector<std::string> compile_contexts;
 
+static std::atomic<caching::RecordContext> frames_of{ caching::RecordContext::NEVER };
+static thread_local bool is_freeing;
+
+freeing::freeing() : was(is_freeing)
+{
+    is_freeing = true;
+}
+
+freeing::~freeing()
+{
+    is_freeing = was;
+}
+
 void allocator::pushCompileContext(std::string &context)
 {
     compile_contexts.push_back(context);
@@ -61,11 +74,19 @@ std::string allocator::getUserMetadata()
     return metadata;
 }
 
+/* Whether the recording wants the frames of what the thread does: of allocations, or of all. */
+static bool frames_are_wanted()
+{
+    caching::RecordContext wanted = frames_of.load();
+    return wanted == caching::RecordContext::ALL ||
+           (wanted != caching::RecordContext::NEVER && !is_freeing);
+}
+
 static context context_make()
 {
     context made;
     caching::CreateContextFn gather = gather_fn.load();
-    if (gather != nullptr)
+    if (gather != nullptr && frames_are_wanted())
         made.frames = gather();
     if (!compile_contexts.empty())
         made.compile_context = compile_contexts.back();
@@ -79,6 +100,8 @@ static uint64_t context_gather()
 {
     try {
         context made = context_make();
+        if (!made.frames && made.compile_context.empty() && made.user_metadata.empty())
+            return 0;
         std::lock_guard<std::mutex> guard(contexts_lock);
         contexts.emplace(contexts_count + 1, kept_context{ std::move(made), 1 });
         return ++contexts_count;
@@ -178,10 +201,10 @@ static void recording_start_locked(const settings &wanted, bool goes_on)
     recording.keeps = goes_on ? 1 : 0;
     recording.struct_size = sizeof recording;
     recording.entries = wanted.entries > 0 ? wanted.entries : 1;
-    if (wanted.contexts != caching::RecordContext::NEVER)
-        recording.stack = context_gather;
+    recording.stack = context_gather;
     recording.use = context_count;
-    recording.free_stacks = wanted.contexts == caching::RecordContext::ALL;
+    recording.free_stacks = 1;
+    frames_of.store(wanted.contexts);
     gather_fn.store(wanted.gather);
     hidden_actions.store(actions_mask(wanted.skipped));
     if (!goes_on)

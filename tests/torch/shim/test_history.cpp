@@ -223,6 +223,49 @@ TEST(a_change_of_settings_keeps_events)
     history_record(false, RecordContext::NEVER);
 }
 
+/* Whether all events, and all releases of memory, have frames; whether each event has the text. */
+static void events_check(RecordContext when, bool frees_have_frames)
+{
+    shim().emptyCache();
+    history_record(true, when);
+    shim().raw_delete(shim().raw_alloc(5 * MIB));
+    shim().emptyCache();
+    int releases = 0;
+    for (const caching::TraceEntry &entry : trace_of_device_0()) {
+        if (entry.action_ == action::SNAPSHOT)
+            continue;
+        bool is_release = entry.action_ == action::FREE_REQUESTED ||
+                          entry.action_ == action::FREE_COMPLETED ||
+                          entry.action_ == action::SEGMENT_UNMAP;
+        bool has_frames = is_release ? frees_have_frames : when != RecordContext::NEVER;
+        assert_true((entry.context_ != nullptr) == has_frames);
+#if VMM_TEST_TORCH >= 210
+        assert_string_equal(entry.user_metadata_.c_str(), "a note");
+#endif
+        releases += is_release;
+    }
+    assert_true(releases >= 3);
+    history_record(false, RecordContext::NEVER);
+}
+
+static void note_set(const char *text)
+{
+#if VMM_TEST_TORCH >= 210
+    shim().setUserMetadata(text);
+#else
+    (void)text;
+#endif
+}
+
+TEST(releases_have_frames_with_all_only_and_each_event_has_the_text)
+{
+    note_set("a note");
+    events_check(RecordContext::ALL, true);
+    events_check(RecordContext::ALLOC, false);
+    events_check(RecordContext::NEVER, false);
+    note_set("");
+}
+
 TEST(wrong_recordings_are_refused)
 {
     auto record = [] {
