@@ -35,6 +35,21 @@ class TraceTest(FileTest):
             self.assertEqual((found.start, found.life, found.operations), (plain.start, plain.life, plain.operations),
                              data)
 
+    def test_a_packed_recording_that_was_cut_is_read_up_to_its_last_whole_line(self):
+        head = gzip.compress(b"# recorded by libvmmcache 1\n+ 1000 100 0\n")
+        data = head + gzip.compress(b"".join(b"+ %d 100 0\n" % i for i in range(999)))
+        for cut in (len(head) + 2, len(head) + 11, len(data) // 2, len(data) - 8, len(data) - 1):
+            said = io.StringIO()
+            with redirect_stderr(said):
+                found = self.read(data[:cut])
+            self.assertRegex(said.getvalue(), "^vmmcache-report: .*some.trace: the file was cut: shown up to .*\n$")
+            self.assertEqual(found.notes, [(found.operations, "the recording ends here: the file was cut")])
+            self.assertEqual(found.operations, len(found.bytes))
+            self.assertEqual(set(found.bytes), {100})
+        self.assertEqual(found.operations, 1000)
+        whole = self.read(data)
+        self.assertEqual((whole.operations, whole.notes), (1000, []))
+
     def test_notes_of_windows_read_alike(self):
         found, same = self.read(NOTES), self.read(NOTES.replace("\n", "\r\n"))
         self.assertEqual((found.times, found.address, found.frames.texts, found.labels.texts),

@@ -98,6 +98,10 @@ TEST(test_trace_from_standard_input)
     assert_int_equal(ran.code, 2);
     assert_string_equal(ran.output,
                         "fragtest: stdin:2: id 2 is freed but not live: unknown or freed before\n");
+    piped_run("printf '# recorded by libvmmcache 1\\n+ 1 4096 0\\n- 1\\n' | gzip | head -c -1",
+              "--driver sim --trace - --quiet 2>&1");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.output, "fragtest: stdin: the file was cut: replayed up to its last");
     command_refuse("--driver sim --trace - --quiet </dev/null", "stdin:1: no operations");
     command_refuse("--driver sim --trace - --trace gnn --trace -",
                    "--trace - may be given only once");

@@ -188,13 +188,15 @@ TEST(test_refuses_too_much_live)
 
 enum { PACKED_LINES = 20000, PACKED_BYTES = 1 << 20 };
 
-/* A valid trace of many lines, packed. */
-static size_t packed_make(unsigned char *bytes)
+/* A valid trace of many lines, packed; before it a head, NULL: none. */
+static size_t packed_make_after(unsigned char *bytes, const char *head)
 {
     struct test_path path = test_path("packed");
     gzFile out = gzopen(path.text, "wb");
 
     assert_non_null(out);
+    if (head != NULL)
+        assert_true(gzputs(out, head) > 0);
     for (unsigned i = 0; i < PACKED_LINES; i++)
         assert_true(gzprintf(out, "+ %u %u 0\n", i, 1 + i * 2654435761U % 1000000) > 0);
     assert_int_equal(gzclose(out), Z_OK);
@@ -205,6 +207,11 @@ static size_t packed_make(unsigned char *bytes)
     (void)unlink(path.text);
     assert_true(count > 10000 && count < PACKED_BYTES);
     return count;
+}
+
+static size_t packed_make(unsigned char *bytes)
+{
+    return packed_make_after(bytes, NULL);
 }
 
 TEST(test_refuses_truncated_gzip)
@@ -220,6 +227,31 @@ TEST(test_refuses_truncated_gzip)
         assert_false(test_trace_read((char *)bytes, cuts[i], &trace, &error));
         assert_contains(error.text, "the gzip data ends too early");
     }
+    free(bytes);
+}
+
+/* What the library recorded, of a program that was killed. */
+TEST(test_reads_a_cut_recording_to_its_last_whole_line)
+{
+    unsigned char *bytes = malloc(PACKED_BYTES);
+    struct trace trace;
+    struct trace_error error;
+    assert_non_null(bytes);
+    size_t count = packed_make_after(bytes, "# recorded by libvmmcache 1\n");
+    size_t cuts[] = { count / 4, count / 2, count - 8, count - 1, count };
+    uint32_t before = 0;
+
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        if (!test_trace_read((char *)bytes, cuts[i], &trace, &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(trace.is_cut, cuts[i] < count);
+        assert_true(trace.op_count > before || trace.op_count == PACKED_LINES);
+        assert_true(trace.op_count == PACKED_LINES || cuts[i] < count - 8);
+        before = trace.op_count;
+        trace_free(&trace);
+    }
+    assert_false(test_trace_read((char *)bytes, 12, &trace, &error));
+    assert_contains(error.text, "the gzip data ends too early"); /* it has no head */
     free(bytes);
 }
 

@@ -175,6 +175,16 @@ static int turns_main(const struct options *options)
     return code;
 }
 
+static void cuts_tell(const struct runner *runner)
+{
+    for (unsigned i = 0; i < runner->trace_count; i++) {
+        if (runner->traces[i].is_cut)
+            (void)fprintf(stderr,
+                          "fragtest: %s: the file was cut: replayed up to its last whole line\n",
+                          runner->traces[i].name);
+    }
+}
+
 static int options_run(const struct options *options)
 {
     struct runner runner;
@@ -184,6 +194,7 @@ static int options_run(const struct options *options)
 
     if (!runner_load(&runner, options, &error))
         return fail(error.text);
+    cuts_tell(&runner);
     if (outputs_init(&outputs, options, &error))
         code = driver_run(&runner, &outputs);
     else

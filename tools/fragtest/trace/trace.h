@@ -42,6 +42,7 @@ struct trace {
     uint32_t live_count;
     uint64_t live_bytes; /* after the last operation */
     uint64_t peak_live_bytes;
+    bool is_cut; /* the end of its file was missing */
 };
 
 static inline bool trace_op_frees(uint32_t op)
@@ -69,7 +70,8 @@ void trace_free(struct trace *trace);
 
 /*
  * Reads a file, gzip or plain text; docs/trace-format.md describes it. TRACE_STDIN is standard input.
- * The trace is named after the file, or "stdin". On failure `error` holds
+ * The trace is named after the file, or "stdin". A packed recording that ends too early, as that of a program that
+ * was killed, is read up to its last whole line, and is_cut. On failure `error` holds
  * "FILE:LINE: what" and there is nothing to free.
  */
 bool trace_read(const char *path, struct trace *trace, struct trace_error *error);

@@ -2,7 +2,8 @@
  * Reads traces, text or gzip. docs/trace-format.md describes the format.
  *
  * Every other line is refused with its number, so that a damaged file never becomes a shorter
- * workload in silence. The limits in trace.h bound the memory.
+ * workload in silence. Of packed files, those that the library records may end early, because the program was killed.
+ * The limits in trace.h bound the memory.
  */
 #include "fragtest/trace/trace.h"
 
@@ -19,13 +20,15 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define LINE_BYTES 256
+#define LINE_BYTES    256
+#define RECORDED_HEAD "# recorded by libvmmcache"
 
 struct reader {
     const char *path;
     int file;
     bool is_packed;
-    bool is_at_end; /* of the packed data: more may follow, which begins anew */
+    bool is_recorded; /* by the library */
+    bool is_at_end;   /* of the packed data: more may follow, which begins anew */
     z_stream unpacker;
     uint64_t line;
     struct trace *trace;
@@ -129,6 +132,8 @@ static bool line_end(struct reader *reader, struct line *line)
         line->length--;
     line->text[line->length] = '\0';
     line->length = 0;
+    if (reader->line == 1)
+        reader->is_recorded = strncmp(line->text, RECORDED_HEAD, strlen(RECORDED_HEAD)) == 0;
     return line_parse(reader, line->text);
 }
 
@@ -210,6 +215,16 @@ static bool packed_feed(struct reader *reader, struct line *line, unsigned char 
     return true;
 }
 
+/* Drops the line that a recording was cut in. A trace that was packed whole is refused. */
+static bool packed_cut(struct reader *reader, struct line *line)
+{
+    if (!reader->is_recorded)
+        return reader_fail(reader, "the gzip data ends too early");
+    line->length = 0;
+    reader->trace->is_cut = true;
+    return true;
+}
+
 /* Finds out by the first piece whether the file is packed. */
 static bool piece_begin(struct reader *reader, const unsigned char *piece, ssize_t count)
 {
@@ -231,7 +246,7 @@ static bool pieces_feed(struct reader *reader, struct line *line, unsigned char 
     if (ok && count < 0)
         return reader_fail(reader, "cannot read: %s", strerror(errno));
     if (ok && reader->is_packed && !reader->is_at_end)
-        return reader_fail(reader, "the gzip data ends too early");
+        return packed_cut(reader, line);
     return ok;
 }
 

@@ -16,7 +16,8 @@ from .report_recording import Recording, ReportError
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # as a shell has it
-_GZIP, _PICKLE, _JSON = b"\x1f\x8b", b"\x80", b"{"
+_PICKLE, _JSON = b"\x80", b"{"
+_CUT = "the recording ends here: the file was cut"
 _ENDINGS = (".gz", ".trace", ".txt", ".pickle", ".pkl", ".json")
 
 
@@ -65,11 +66,8 @@ def read(path: str, device=None) -> Recording:
         if start[:1] == _PICKLE:
             return report_snapshot.read(report_snapshot.load_pickle(path), path, _name(path), device)
         file.seek(0)
-        if start != _GZIP:
-            return _read_text(file, path, device)
         try:
-            with gzip.open(file) as unpacked:
-                return _read_text(unpacked, path, device)
+            return _read_text(report_trace.unpacked(file), path, device)
         except EOFError as error:
             raise ReportError(f"{path}: the gzip data ends too early") from error
         except (gzip.BadGzipFile, zlib.error) as error:
@@ -79,7 +77,11 @@ def read(path: str, device=None) -> Recording:
 def _read_text(file, path: str, device) -> Recording:
     if file.peek(1)[:1] == _JSON:
         return report_snapshot.read(report_snapshot.load_json(file.read(), path), path, _name(path), device)
-    return report_trace.read(file, path, _name(path))
+    recording = report_trace.read(file, path, _name(path))
+    if recording.is_cut:
+        recording.notes.append((recording.operations, _CUT))
+        _say(f"{path}: the file was cut: shown up to its last whole line")
+    return recording
 
 
 def _name(path: str) -> str:
@@ -100,8 +102,12 @@ def _version() -> str:
         return ""
 
 
-def _refuse(what: str) -> int:
+def _say(what: str) -> None:
     print("vmmcache-report:", " ".join(what.split()), file=sys.stderr)
+
+
+def _refuse(what: str) -> int:
+    _say(what)
     return BAD_INPUT
 
 

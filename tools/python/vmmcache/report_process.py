@@ -14,12 +14,12 @@ import stat
 import subprocess
 import sys
 import time
+import zlib
 
 from . import report_trace
 from .report_recording import Recording, ReportError
 
 PERIOD_SECONDS = 0.5  # in which a process publishes
-_HEAD = b"# recorded by libvmmcache"
 _WRITE_ONLY = 1  # of the flags of an open file
 _ABSENT = 1  # exit status of vmmtop: the process does not publish
 _PAUSE_SECONDS = 0.1
@@ -75,7 +75,10 @@ def _is_trace(pid: int, descriptor: str, path: str) -> bool:
     if int(fields["flags"], 8) & os.O_ACCMODE != _WRITE_ONLY:
         return False
     with open(path, "rb") as file:
-        return file.read(len(_HEAD)) == _HEAD
+        try:
+            return report_trace.unpacked(file).read(len(report_trace.HEAD)) == report_trace.HEAD
+        except (EOFError, zlib.error):
+            return False  # no member is whole yet, or it is another file
 
 
 def _read_trace(pid: int, traces: list) -> Recording:
@@ -84,7 +87,7 @@ def _read_trace(pid: int, traces: list) -> Recording:
         _, path, name = traces[0]
         try:
             with open(path, "rb") as file:
-                recording = report_trace.read(file, name, _name(pid))
+                recording = report_trace.read(report_trace.unpacked(file), name, _name(pid))
             break
         except (ReportError, OSError):
             if not tries_left:

@@ -35,6 +35,7 @@ class Recording:
         self.name, self.kind = name, kind
         self.device, self.devices = 0, 1
         self.operations = 0
+        self.is_cut = False  # the end of its file is missing
         self.times = array("Q")  # microseconds, one for each state; empty: unknown
         self.start, self.life, self.held = array("I"), array("I"), array("I")  # held: life until its free is requested
         self.bytes, self.address = array("Q"), array("Q")

@@ -1,23 +1,41 @@
 """Reads a trace (docs/trace-format.md) with its notes, into a Recording. Refuses what fragtest refuses."""
 from __future__ import annotations
 
+import gzip
+
 from .report_recording import Recording, ReportError
 
+GZIP = b"\x1f\x8b"
+HEAD = b"# recorded by libvmmcache"
 PIECE_BYTES = 1 << 20
 MOST_BYTES, MOST_LIVE_BYTES = 1 << 46, 1 << 60
 MOST_STREAM, MOST_ID = 1023, (1 << 64) - 1
 MOST_NUMBER = 1 << 63  # of a note
 
 
+def unpacked(file):
+    """The text of a binary file that is open, also if it is gzip."""
+    start = file.read(len(GZIP))
+    file.seek(0)
+    return gzip.open(file) if start == GZIP else file
+
+
 def read(file, path: str, name: str) -> Recording:
-    """The trace in a binary file that is open; path is for messages."""
+    """The trace in a binary file that is open; path is for messages. A packed recording that ends too early, as that of
+    a program that was killed, is read up to its last whole line."""
     reader = _Reader(path, Recording(name, "trace"))
-    rest, piece = b"", file.read(PIECE_BYTES)
-    while piece:
-        lines = (rest + piece).split(b"\n")
-        rest = lines.pop()
-        reader.take(lines)
-        piece = file.read(PIECE_BYTES)
+    rest, is_recorded = b"", None
+    try:
+        while piece := file.read1(PIECE_BYTES):  # read() loses what comes before a cut
+            if is_recorded is None:
+                is_recorded = piece.startswith(HEAD)
+            lines = (rest + piece).split(b"\n")
+            rest = lines.pop()
+            reader.take(lines)
+    except EOFError:
+        if not is_recorded:
+            raise
+        rest, reader.recording.is_cut = b"", True
     reader.take([rest] if rest else [])
     return reader.finish()
 
