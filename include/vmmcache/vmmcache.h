@@ -1493,13 +1493,19 @@ VMM_API vmm_status vmm_debug_report(vmm_cache *cache, FILE *out);
  * second: a program that is killed leaves a file that can be read, in which less than a second is
  * missing.
  *
+ * If the name ends with ".gz", the file is that text as gzip, which zcat and both tools read. The
+ * thread that writes packs it, with the libz.so.1 of the machine, which only such recordings need.
+ * Each write is whole lines that can be unpacked without the rest, so the same holds of a program
+ * that is killed: at most the last write is cut.
+ *
  * The environment variable VMM_TRACE=FILE records every cache that vmm_create() makes: the first to
  * FILE, others to FILE.2, FILE.3 and so on; VMM_TRACE_STACKS=1 adds stacks. "%p" in FILE becomes the
- * number of the process.
+ * number of the process. A ".gz" stays at the end: run.gz, run.2.gz. If the recording cannot start,
+ * vmm_create() fails as vmm_trace_start() does.
  *
- * A recording fails no other call. If the disk is full, the file ends with the last page that fit,
- * and vmm_trace_stop() says so. A call waits only if it is ahead of the file by 65536 events. In a
- * child of fork(), nothing is recorded.
+ * A recording fails no other call. If the disk is full, the file ends with the last page that fit, a
+ * packed one with the last write that did, and vmm_trace_stop() says so. A call waits only if it is
+ * ahead of the file by 65536 events. In a child of fork(), nothing is recorded.
  */
 
 /* Options of a recording. Initialize with VMM_TRACE_OPTIONS_INIT, which sets struct_size. */
@@ -1519,11 +1525,14 @@ typedef struct vmm_trace_options {
 /*
  * Does:     records the cache to a file from now on. It first records the blocks that are live and
  *           the memory that is reserved. Calls of other threads that are under way may be left out.
- * Takes:    path: a regular file, which is replaced; options, NULL: defaults.
+ * Takes:    path: a regular file, which is replaced, packed if its name ends with ".gz"; options,
+ *           NULL: defaults.
  * Returns:  VMM_OK.
  * Threads:  any; other calls wait while it reads the cache.
  * On failure: ERR_INVALID_ARGUMENT (NULL, a wrong option, the cache is recorded already, another
- *           recording writes the file, or it cannot be written: the line says why), ERR_HOST_OOM.
+ *           recording writes the file, or it cannot be written: the line says why), ERR_UNSUPPORTED
+ *           (the name ends with ".gz", and there is no libz.so.1; the file is left alone),
+ *           ERR_HOST_OOM.
  */
 VMM_API vmm_status vmm_trace_start(vmm_cache *cache, const char *path,
                                    const vmm_trace_options *options);

@@ -1,6 +1,7 @@
 /* A file of lines: see lines.h. */
 #define _GNU_SOURCE
 #include "trace/lines.h"
+#include "base/arith.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,7 @@ static vmm_status open_failed(int file, const char *path, const char *why)
 
 /* The lock belongs to this open file, so it also keeps a second recorder of this process, and a child of fork(), from
  * it. */
-vmm_status vmm__lines_open(struct lines *lines, const char *path)
+static vmm_status file_open(const char *path, int *out)
 {
     struct stat about;
     int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
@@ -33,50 +34,95 @@ vmm_status vmm__lines_open(struct lines *lines, const char *path)
     }
     if (ftruncate(file, 0) != 0)
         return open_failed(file, path, strerror(errno));
-    lines->file = file;
-    lines->failure = 0;
-    lines->offset = lines->used = 0;
+    *out = file;
     return VMM_OK;
 }
 
-/* Says at the end of the file why no more follows, in place of the last page: without this line the file would look
- * whole. */
+vmm_status vmm__lines_open(struct lines *lines, const char *path)
+{
+    struct gzip *gzip = NULL;
+    bool is_packed = path[vmm__gzip_stem(path)] != '\0';
+    vmm_status status = is_packed ? vmm__gzip_open(&gzip, path) : VMM_OK;
+    if (status == VMM_OK)
+        status = file_open(path, &lines->file);
+    if (status != VMM_OK) {
+        vmm__gzip_close(gzip);
+        return status;
+    }
+    lines->gzip = gzip;
+    lines->failure = 0;
+    lines->offset = lines->end = lines->last = lines->used = 0;
+    return VMM_OK;
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* Text as it stands in the file, until the next one. */
+struct piece {
+    const void *bytes;
+    size_t count;
+};
+
+static struct piece piece_make(struct lines *lines, const char *text, size_t bytes)
+{
+    if (lines->gzip == NULL)
+        return (struct piece){ text, bytes };
+    size_t count = vmm__gzip_pack(lines->gzip, text, bytes);
+    return (struct piece){ lines->gzip->member, count };
+}
+
+/* Says at the end of the file why no more follows, in place of the last page or member: without this line the file
+ * would look whole. */
 static void failure_write(struct lines *lines)
 {
     char line[LINE_MOST];
-    if (lines->offset <= LINES_PAGE) /* it has the head */
+    if (lines->last == 0) /* it has the head */
         return;
-    uint64_t offset = (lines->offset - 1) / LINES_PAGE * LINES_PAGE;
     int length = snprintf(line, sizeof line, "#@ note the recording ends here: %s\n",
                           strerror(lines->failure));
-    if (ftruncate(lines->file, (off_t)offset) == 0 &&
-        pwrite(lines->file, line, (size_t)length, (off_t)offset) == length)
-        lines->offset = offset + (uint64_t)length;
+    struct piece piece = piece_make(lines, line, (size_t)length);
+    if (ftruncate(lines->file, (off_t)lines->last) == 0)
+        (void)!pwrite(lines->file, piece.bytes, piece.count, (off_t)lines->last);
 }
 
-/* Leaves whole lines in the file: what was written ends with one at the boundary of each page. */
+/* Leaves whole lines in the file: what was written ends with one at the boundary of each page, or after a member. */
 static void write_failed(struct lines *lines, uint64_t written)
 {
     lines->failure = errno;
-    uint64_t whole = (lines->offset + written) / LINES_PAGE * LINES_PAGE;
-    if (whole > lines->offset)
-        lines->offset = whole;
-    (void)!ftruncate(lines->file, (off_t)lines->offset);
+    if (lines->gzip == NULL) {
+        uint64_t whole = (lines->end + written) / LINES_PAGE * LINES_PAGE;
+        lines->end = vmm__max(lines->end, whole);
+        lines->last = lines->end == 0 ? 0 : (lines->end - 1) / LINES_PAGE * LINES_PAGE;
+    }
+    (void)!ftruncate(lines->file, (off_t)lines->end);
     failure_write(lines);
 }
 
-void vmm__lines_flush(struct lines *lines)
+static void piece_write(struct lines *lines, struct piece piece)
 {
     uint64_t written = 0;
-    while (lines->failure == 0 && written < lines->used) {
-        ssize_t count = write(lines->file, lines->buffer + written, lines->used - written);
+    while (lines->failure == 0 && written < piece.count) {
+        ssize_t count =
+            write(lines->file, (const char *)piece.bytes + written, piece.count - written);
         if (count >= 0)
             written += (uint64_t)count;
         else if (errno != EINTR)
             write_failed(lines, written);
     }
-    if (lines->failure == 0)
-        lines->offset += written;
+    if (lines->failure == 0) {
+        lines->last = lines->end;
+        lines->end += written;
+    }
+}
+
+_Static_assert((int)LINES_BYTES - (int)LINES_PAGE + 2 * (int)LINE_MOST <= (int)GZIP_TEXT_MOST,
+               "what a flush passes on fits a member");
+
+void vmm__lines_flush(struct lines *lines)
+{
+    if (lines->failure == 0 && lines->used > 0)
+        piece_write(lines, piece_make(lines, lines->buffer, lines->used));
+    lines->offset += lines->used;
     lines->used = 0;
 }
 
@@ -99,4 +145,6 @@ void vmm__lines_close(struct lines *lines)
     if (close(lines->file) != 0 && lines->failure == 0)
         lines->failure = errno;
     lines->file = -1;
+    vmm__gzip_close(lines->gzip);
+    lines->gzip = NULL;
 }

@@ -2,6 +2,7 @@
 
 usage: test_modes.py PROGRAM PRELOAD FOLDER_OF_LIBCUDA FOLDER_OF_OLD_LIBCUDA [FRAGTEST]
 """
+import gzip
 import os
 import subprocess
 import sys
@@ -96,6 +97,12 @@ class Modes(unittest.TestCase):
         folder, name = os.path.split(self.trace)
         written, = [file for file in os.listdir(folder) if file.startswith(name + ".")]
         self.assertTrue(written[len(name) + 1:].isdigit(), written)
+
+    def test_a_packed_recording(self):
+        self.expect(run(VMM_PRELOAD="record", VMM_TRACE=self.trace + ".gz"), 4)
+        with gzip.open(self.trace + ".gz", "rt") as file:
+            found = [line[0] for line in file if line[0] in "+-"]
+        self.assertEqual(found, ["+"] * 4 + ["-"] * 3)
 
     def test_stacks_name_the_caller(self):
         run(VMM_PRELOAD="record", VMM_TRACE=self.trace, VMM_TRACE_STACKS="1")

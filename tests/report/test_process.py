@@ -7,7 +7,7 @@ import unittest
 
 import browser
 from support import MIB, FileTest
-from vmmcache import report_process
+from vmmcache import report, report_process
 from vmmcache.report_recording import ReportError
 
 WORKER, TOP = os.environ["VMM_TEST_WORKER"], os.environ["VMM_TEST_TOP"]
@@ -92,6 +92,17 @@ class RecordedTest(ProcessTest):
         status, said = self.run_report(pid)
         self.assertEqual(status, 0)
         self.assertRegex(said, r"records several caches; this is .*/many\.trace, and others are: .*/many\.trace\.2\n")
+
+    def test_a_packed_trace_is_shown_while_it_is_written_and_after_its_process_was_killed(self):
+        pid = self.start(VMM_TRACE="packed.trace.gz")
+        self.do(f"alloc 0 {3 * MIB} 1")
+        self.until(lambda: live_bytes(report_process.read(pid)), 3 * MIB)
+        self.do(f"alloc 0 {5 * MIB} 1")
+        self.until(lambda: live_bytes(report_process.read(pid)), 8 * MIB)
+        self.worker.kill()
+        self.worker.wait(30)
+        self.assertEqual(live_bytes(report.read(self.path("packed.trace.gz"))), 8 * MIB)
+        self.assertEqual(self.run_report(self.path("packed.trace.gz")), (0, ""))
 
     def test_a_trace_that_is_only_read_is_not_what_a_process_records(self):
         path = self.path("old.trace")

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "support/trace_support.h"
 
+#include "trace/gzip.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,20 +12,48 @@
 static char path[128];
 static unsigned paths;
 
+static const char *path_write(unsigned number, const char *ending)
+{
+    (void)snprintf(path, sizeof path, "/tmp/vmm-%ld-%u.trace%s", (long)getpid(), number, ending);
+    return path;
+}
+
 static void paths_remove(void)
 {
     for (unsigned i = 0; i < paths; i++) {
-        (void)snprintf(path, sizeof path, "/tmp/vmm-%ld-%u.trace", (long)getpid(), i);
-        (void)unlink(path);
+        (void)unlink(path_write(i, ""));
+        (void)unlink(path_write(i, GZIP_ENDING));
     }
+}
+
+static const char *path_add(const char *ending)
+{
+    if (paths == 0)
+        (void)atexit(paths_remove);
+    return path_write(paths++, ending);
 }
 
 const char *trace_path(void)
 {
-    if (paths == 0)
-        (void)atexit(paths_remove);
-    (void)snprintf(path, sizeof path, "/tmp/vmm-%ld-%u.trace", (long)getpid(), paths++);
-    return path;
+    return path_add("");
+}
+
+const char *trace_path_packed(void)
+{
+    return path_add(GZIP_ENDING);
+}
+
+FILE *trace_open(const char *name)
+{
+    char command[512];
+    if (name[vmm__gzip_stem(name)] == '\0')
+        return fopen(name, "r");
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    (void)snprintf(command, sizeof command, "gzip -cd '%s' >/proc/%ld/fd/%d 2>/dev/null", name,
+                   (long)getpid(), fileno(file));
+    (void)!system(command);
+    return file;
 }
 
 static uint64_t *sizes; /* by id; 0: not live */
@@ -103,7 +133,7 @@ struct trace_sum trace_sum_of(const char *name)
 {
     struct trace_sum sum = { .allocations = 0 };
     char line[TRACE_LINE + 2];
-    FILE *file = fopen(name, "r");
+    FILE *file = trace_open(name);
     assert_non_null(file);
     sizes = calloc(TRACE_IDS, sizeof *sizes);
     assert_non_null(sizes);

@@ -30,8 +30,13 @@ struct trace_sum {
     char last_name[TRACE_LINE + 1]; /* of a block, with its id */
 };
 
-/* A name for a file of this test, which is removed at the exit. Valid until the next call. */
+/* A name for a file of this test, which is removed at the exit. Valid until the next call. The second is of a packed
+ * file. */
 const char *trace_path(void);
+const char *trace_path_packed(void);
+
+/* Opens a file; a packed one is unpacked by gzip, up to its last whole member. */
+FILE *trace_open(const char *path);
 
 /* Reads a file. */
 struct trace_sum trace_sum_of(const char *path);

@@ -45,7 +45,7 @@ TEST(blocks_that_grow_are_read_by_fragtest)
     trace_free(&trace);
 }
 
-TEST(a_recorded_trace_is_read_by_fragtest)
+static void recording_read(const char *path)
 {
     vmm_config config = VMM_CONFIG_INIT;
     vmm_cache *cache;
@@ -53,7 +53,6 @@ TEST(a_recorded_trace_is_read_by_fragtest)
     uint32_t operations = 0;
     config.driver = VMM_DRIVER_SIM;
     assert_ok(vmm_create(&config, &cache));
-    const char *path = trace_path();
     assert_ok(vmm_trace_start(cache, path, NULL));
     srand(1);
     for (int i = 0; i < ROUNDS; i++, operations++) {
@@ -77,4 +76,10 @@ TEST(a_recorded_trace_is_read_by_fragtest)
     assert_int_equal(trace.live_count, stats.allocations.current);
     assert_int_equal(trace.stream_count, STREAMS);
     trace_free(&trace);
+}
+
+TEST(a_recorded_trace_is_read_by_fragtest)
+{
+    recording_read(trace_path());
+    recording_read(trace_path_packed());
 }

@@ -12,8 +12,8 @@ from . import _control, _device, _layout, _library
 def trace(path, stacks: bool = False, device=None):
     """Records a device's cache to a file while the `with` statement runs, and opens the device if it was not used yet.
 
-    stacks: with the native stack of each allocation. Raises VmmError if the file cannot be written; the statement
-    inside runs to its end first if that shows only later.
+    A path that ends with .gz makes the file gzip. stacks: with the native stack of each allocation. Raises VmmError if
+    the file cannot be written; the statement inside runs to its end first if that shows only later.
     """
     library, cache = _library.load(), _control.opened(_device.index(device))
     options = _layout.TraceOptions(ctypes.sizeof(_layout.TraceOptions), int(stacks))
