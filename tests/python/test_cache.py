@@ -3,13 +3,14 @@ import contextlib
 import ctypes
 import gc
 import os
+import tempfile
 import threading
 import time
 import unittest
 
 import vmmcache
 from support import MIB, has_cuda, run_python
-from vmmcache import _dlpack, _library
+from vmmcache import _dlpack, _library, report
 
 ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
 
@@ -57,6 +58,37 @@ class CacheTest(unittest.TestCase):
         self.cache.wait()
         self.assertGreaterEqual(self.cache.trim(), 8 * MIB)
         self.assertEqual(self.cache.stats()["reserved_bytes"]["current"], 0)
+
+    def test_a_trace_has_its_blocks_and_notes(self):
+        before = self.cache.alloc(MIB)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.trace")
+            with self.cache.trace(path, stacks=True):
+                self.cache.alloc(3 * MIB).free()
+                self.cache.trace_note("step 1")
+            self.cache.alloc(5 * MIB).free()
+            self.cache.trace_note("not recorded")
+            found = report.read(path)
+            with self.assertRaisesRegex(vmmcache.VmmError, "No such file"):
+                with self.cache.trace(os.path.join(folder, "missing", "run.trace")):
+                    self.fail("the statement ran")
+        self.assertEqual([(size, life > 0) for size, life in zip(found.bytes, found.life)],
+                         [(MIB, False), (3 * MIB, True)])
+        self.assertEqual(found.address[0], before.address)
+        self.assertGreater(found.frame[1], 0)
+        self.assertIn("step 1", [text for _, text in found.notes])
+        self.assertNotIn("not recorded", [text for _, text in found.notes])
+
+    def test_a_cache_that_is_closed_in_its_trace_is_recorded(self):
+        with tempfile.TemporaryDirectory() as folder, vmmcache.Cache() as cache:
+            path = os.path.join(folder, "run.trace")
+            with cache.trace(path):
+                block = cache.alloc(MIB)
+                cache.close()
+            self.assertEqual(list(report.read(path).bytes), [MIB])
+            del block
+            with self.assertRaisesRegex(vmmcache.VmmError, "closed"):
+                cache.trace_note("late")
 
     def test_streams_are_numbers_or_objects(self):
         class Stream:

@@ -2,10 +2,11 @@
 import os
 import tempfile
 import unittest
+import warnings
 
 import vmmcache
 from support import MIB, LibraryTest
-from vmmcache import VmmError, report_trace
+from vmmcache import VmmError, VmmWarning, report_trace
 
 
 def recording(path):
@@ -54,13 +55,32 @@ class TraceTest(LibraryTest):
             with vmmcache.trace(self.path):
                 raise KeyError
         with vmmcache.trace(self.path):
-            pass
+            self.alloc(MIB)
+
+    def test_a_recording_without_an_allocation_warns(self):
+        with vmmcache.Cache() as cache:
+            with self.assertWarnsRegex(VmmWarning, "run.trace has no allocation.*Cache.trace") as caught:
+                with vmmcache.trace(self.path):
+                    cache.alloc(MIB).free()
+        self.assertEqual(caught.filename, __file__)
+
+    def test_a_recording_of_any_block_does_not_warn(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with vmmcache.trace(self.path):
+                self.free(self.alloc(MIB))
+            before = self.alloc(MIB)
+            with vmmcache.trace(self.path):
+                pass
+            with vmmcache.trace(self.path):
+                self.free(before)
 
     def test_what_cannot_be_written_is_refused(self):
         with self.assertRaisesRegex(VmmError, "No such file"):
             with vmmcache.trace("/nowhere/run.trace"):
                 self.fail("the statement ran")
         with vmmcache.trace(self.path):
+            self.alloc(MIB)
             with self.assertRaisesRegex(VmmError, "recorded already"):
                 with vmmcache.trace(self.path):
                     self.fail("the statement ran")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from . import _config, _dlpack, _layout, _library, _sizes
+from . import _config, _dlpack, _layout, _library, _sizes, _trace
 from ._errors import VmmError
 
 _PER_THREAD = 2  # the handle of the thread's own default stream
@@ -133,6 +133,19 @@ class Cache:
                   for name in _layout.FIGURES}
         result.update((name, getattr(found, name)) for name in _layout.NUMBERS)
         return result
+
+    def trace(self, path, stacks: bool = False):
+        """Records the cache to a file while the `with` statement runs: `with cache.trace('run.trace'):`. A cache that
+        is closed meanwhile lasts until then.
+
+        stacks: with the native stack of each allocation. Raises VmmError if the file cannot be written; the statement
+        inside runs to its end first if that shows only later.
+        """
+        return _trace.record(self._opened(), path, stacks)
+
+    def trace_note(self, text: str) -> None:
+        """Marks this moment in the recording, such as a step. Without a recording it does nothing."""
+        _trace.note(self._opened(), text)
 
     def trim(self, keep: int = 0) -> int:
         """Releases idle memory until at most so many bytes stay; returns how many were released."""

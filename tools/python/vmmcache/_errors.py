@@ -14,4 +14,4 @@ class LibraryError(VmmError):
 
 
 class VmmWarning(UserWarning):
-    """A feature or a setting of PyTorch that has no effect with libvmmcache."""
+    """A feature or a setting of PyTorch, or a call, that has no effect with libvmmcache."""
