@@ -191,6 +191,8 @@ class RefusedTest(ProcessTest):
         pid = self.start(VMM_MONITOR=self.folder)
         self.assertIn("--fragtest replays requests",
                       self.refused(pid, "--seconds", "0.1", "--fragtest", sys.executable))
+        self.assertIn("--trace writes requests",
+                      self.refused(pid, "--seconds", "0.1", "--trace", self.path("no.trace")))
 
     def test_a_program_that_is_not_vmmtop(self):
         for program in ("/bin/true", "/bin/echo"):

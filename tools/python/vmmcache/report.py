@@ -11,7 +11,8 @@ import os
 import sys
 import zlib
 
-from . import _file, report_pack, report_perfetto, report_process, report_snapshot, report_trace, report_what_if
+from . import (_file, report_pack, report_perfetto, report_process, report_requests, report_snapshot, report_trace,
+               report_what_if)
 from .report_recording import Recording, ReportError
 
 BAD_INPUT = 2
@@ -25,8 +26,8 @@ def main(arguments=None) -> int:
     """The command vmmcache-report. Returns its exit status: 0, or 2 or 130 after one line on stderr."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if not options.output and not options.perfetto:
-        parser.error("one of -o and --perfetto is required")
+    if not (options.output or options.perfetto or options.trace):
+        parser.error("one of -o, --perfetto and --trace is required")
     try:
         _write(options, _read_input(options))
     except ReportError as error:
@@ -49,9 +50,23 @@ def _read_input(options) -> Recording:
     return report_process.read(int(name), options.seconds, options.vmmtop, options.device)
 
 
+def _demand_history(options, recording: Recording) -> None:
+    """Raises ReportError for what --trace cannot convert."""
+    if recording.kind == "samples":
+        raise ReportError("--trace writes requests, which samples have not: start the process with VMM_TRACE=FILE")
+    if recording.kind == "trace":
+        raise ReportError(f"{options.input}: it is a trace already; --trace converts snapshots")
+    if not report_requests.has_history(recording):
+        raise ReportError(f"{options.input}: the snapshot has no history, so a trace would have no frees: call "
+                          "torch.cuda.memory._record_memory_history() before the part of interest")
+
+
 def _write(options, recording: Recording) -> None:
     if options.fragtest and recording.kind == "samples":
         raise ReportError("--fragtest replays requests, which samples have not: start the process with VMM_TRACE=FILE")
+    if options.trace:
+        _demand_history(options, recording)
+        report_requests.write(recording, options.trace)
     if options.perfetto:
         report_perfetto.write(recording, options.perfetto)
     if options.output:
@@ -119,6 +134,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", metavar="PAGE.html", help="the page to write")
     parser.add_argument("--perfetto", metavar="TRACE.json",
                         help="write a trace for Perfetto and chrome://tracing; .json.gz is compressed")
+    parser.add_argument("--trace", metavar="FILE.trace",
+                        help="write the requests of a snapshot with history as a trace, for fragtest; "
+                        ".trace.gz is compressed")
     parser.add_argument("--device", type=int,
                         help="which device of a snapshot or of samples (default: the one with the most memory)")
     parser.add_argument("--seconds", type=float, default=10, metavar="N",

@@ -14,6 +14,7 @@ from bisect import bisect_left, insort
 
 RARE_COLUMNS = ("held", "address", "pool", "frame", "label")
 COLUMNS = ("start", "life", "bytes", "stream") + RARE_COLUMNS
+MOST_STREAM = 1023  # of a trace
 TICK_US = 10000  # the longest tick of the clock that recordings use, CLOCK_MONOTONIC_COARSE
 _FAILURE = re.compile(r"^alloc: |^out of memory: |^the recording ends here: |: VMM_ERR_\w+$|"
                       r"^vmm_\w+: .*(is not|no memory)")
@@ -108,8 +109,18 @@ class Recording:
         if self.times:
             self.times = array("Q", itertools.accumulate(self.times, max))
 
+    def stream_numbers(self) -> list:
+        """The number of each stream in a trace: 0 for the default stream, the others count. Raises ReportError."""
+        default, count = self.streams.known(0), itertools.count(1)
+        numbers = [0 if code == default else next(count) for code in range(len(self.streams.texts))]
+        if max(numbers, default=0) > MOST_STREAM:
+            raise ReportError(f"{self.name}: {max(numbers)} streams besides the default one; "
+                              f"a trace can have {MOST_STREAM}")
+        return numbers
+
     def lines(self):
-        """Allocations and frees in order, as lines of a trace; and the state after each."""
+        """Allocations and frees in order, as lines of a trace; and the state after each. Raises ReportError."""
+        streams = self.stream_numbers()
         freed = array("I", bytes(4 * (self.operations + 1)))  # by state: number of the block + 1
         for block, (start, life) in enumerate(zip(self.start, self.life), 1):
             if life:
@@ -119,7 +130,8 @@ class Recording:
             if freed[state]:
                 yield b"- %d\n" % (freed[state] - 1), state
             while block < count and self.start[block] == state:
-                yield b"+ %d %d %d\n" % (block, self.bytes[block], self.stream[block]), state
+                # a snapshot may have blocks without bytes, a trace has none
+                yield b"+ %d %d %d\n" % (block, self.bytes[block] or 1, streams[self.stream[block]]), state
                 block += 1
 
 
@@ -129,6 +141,10 @@ class Names:
     def __init__(self, texts=()):
         self.texts = list(texts)
         self._numbers = {text: number for number, text in enumerate(self.texts)}
+
+    def known(self, key):
+        """Its number; None: it has none."""
+        return self._numbers.get(key)
 
     def number(self, key, text=None) -> int:
         known = self._numbers.get(key)

@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import gzip
 
-from .report_recording import Recording, ReportError
+from .report_recording import MOST_STREAM, Recording, ReportError
 
 GZIP = b"\x1f\x8b"
 HEAD = b"# recorded by libvmmcache"
 PIECE_BYTES = 1 << 20
 MOST_BYTES, MOST_LIVE_BYTES = 1 << 46, 1 << 60
-MOST_STREAM, MOST_ID = 1023, (1 << 64) - 1
+MOST_ID = (1 << 64) - 1
 MOST_NUMBER = 1 << 63  # of a note
 
 
