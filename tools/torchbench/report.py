@@ -90,10 +90,10 @@ def bars_part(data):
     yield ""
     yield ("Bars: results bit-equal to native's, or no further from it than runs with one allocator are apart; time "
            "inside the allocator at most %d %% of native's step above native's in the first ten steps, and at most "
-           "%d %% later; peak reserved memory at most %.2f of what is needed: memory that is live, or freed and still used "
-           "by another stream, what captured graphs keep, and what unfinished work of other streams uses. The last "
-           "one is the difference to *vmmcache-wait*, where streams wait for each other; where that was measured, its "
-           "figure counts. Whole steps have no bar, because the machine is shared."
+           "%d %% later; peak reserved memory at most %.2f of what is needed: memory that is live, or freed and "
+           "still used by another stream, what captured graphs keep, and what unfinished work of other streams uses."
+           " The last one is the difference to *vmmcache-wait*, where streams wait for each other; where that was "
+           "measured, its figure counts. Whole steps have no bar, because the machine is shared."
            % (*(100 * share for share in MOST_INSIDE), MOST_FOOTPRINT))
     yield ""
     yield from bars_table(data)
