@@ -169,6 +169,16 @@ class SpansTest(unittest.TestCase):
 
 
 class RefusalTest(FileTest):
+    def test_no_output_replaces_the_input(self):
+        path = self.write(b"+ 1 100 0\n- 1\n", "run.trace")
+        os.symlink(path, self.path("link.html"))
+        for option, name in (("-o", path), ("--perfetto", path), ("-o", self.path("link.html")), ("--trace", path)):
+            status, said = self.run_report(path, option, name)
+            self.assertEqual(said, f"vmmcache-report: {name}: it is the input; {option} would replace it\n")
+            self.assertEqual(status, 2)
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), b"+ 1 100 0\n- 1\n")
+
     """One line on stderr that says what and where, exit status 2, and no page."""
 
     def refuses(self, data, *expected, name="some.trace"):

@@ -29,6 +29,7 @@ def main(arguments=None) -> int:
     if not (options.output or options.perfetto or options.trace):
         parser.error("one of -o, --perfetto and --trace is required")
     try:
+        _demand_other_files(options)
         _write(options, _read_input(options))
     except ReportError as error:
         return _refuse(str(error))
@@ -48,6 +49,13 @@ def _read_input(options) -> Recording:
     if not (name.isascii() and name.isdigit()) or os.path.exists(name):
         return read(name, options.device)
     return report_process.read(int(name), options.seconds, options.vmmtop, options.device)
+
+
+def _demand_other_files(options) -> None:
+    """Raises ReportError if an output would replace the input."""
+    for option, path in (("-o", options.output), ("--perfetto", options.perfetto), ("--trace", options.trace)):
+        if path and os.path.exists(path) and os.path.exists(options.input) and os.path.samefile(path, options.input):
+            raise ReportError(f"{path}: it is the input; {option} would replace it")
 
 
 def _demand_history(options, recording: Recording) -> None:
