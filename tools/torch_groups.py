@@ -75,7 +75,7 @@ class Runner:
             print("".join("      | %s\n" % line for line in lines), end="", flush=True)
 
     def run_once(self, kind, names):
-        """Runs a process and tells of its checks; returns the names that it did not come to."""
+        """Runs a process and prints a line for each check; returns the checks that it did not run."""
         status, lines = self.outputs(kind, names)
         running, begun, left = None, 0, list(names)
         for number, line in enumerate(lines):

@@ -8,20 +8,22 @@ import unittest
 from support import FAKE, HERE
 
 TOOLS = os.path.join(HERE, "..", "..", "tools")
+CHECKS = """
+def check_%sworks():
+    'works'
+    return 'with ' + torch_checks.kind()
+
+def check_%sfails():
+    'fails'
+    print('a line before')
+    torch_checks.expect(torch_checks.kind() != 'new', 'it is new')
+"""
 PROGRAM = """
 import os, sys
 sys.path.insert(0, %r)
 import torch_checks
 
-def check_works():
-    'works'
-    return 'with ' + torch_checks.kind()
-
-def check_fails():
-    'fails'
-    print('a line before')
-    torch_checks.expect(torch_checks.kind() != 'new', 'it is new')
-
+%s
 def check_ends():
     'ends'
     os._exit(3)
@@ -31,7 +33,7 @@ def check_skips():
     raise torch_checks.Skip('no reason')
 
 torch_checks.main(__file__, torch_checks.find(dict(globals())), ['old', 'new'], sys.argv[1:])
-""" % TOOLS
+""" % (TOOLS, CHECKS % ("", ""))
 
 GROUPS = """
 import os, sys
@@ -39,15 +41,7 @@ sys.path.insert(0, %r)
 import torch_checks
 from torch_groups import Runner
 
-def check_one_works():
-    'works'
-    return 'with ' + torch_checks.kind()
-
-def check_one_fails():
-    'fails'
-    print('a line before')
-    torch_checks.expect(torch_checks.kind() != 'new', 'it is new')
-
+%s
 def check_one_skips():
     'skips'
     raise torch_checks.Skip('no reason')
@@ -67,7 +61,7 @@ if sys.argv[1] == '--one':
     runner.run_here(sys.argv[3:])
 else:
     runner.run(sys.argv[1].split(','), list(runner.checks))
-""" % TOOLS
+""" % (TOOLS, CHECKS % ("one_", "one_"))
 
 
 class ChecksTest(unittest.TestCase):
