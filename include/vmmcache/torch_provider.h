@@ -41,9 +41,9 @@ typedef void (*vmm_torch_stack_use_fn)(uint64_t stack, int change);
 typedef struct vmm_torch_recording {
     size_t struct_size;
     uint64_t entries;
-    vmm_torch_stack_fn stack;   /* NULL: no stacks */
-    vmm_torch_stack_use_fn use; /* NULL: none */
-    int free_stacks;
+    vmm_torch_stack_fn stack;      /* of allocations; NULL: no stacks */
+    vmm_torch_stack_fn free_stack; /* of what frees or releases memory; NULL: no stacks */
+    vmm_torch_stack_use_fn use;    /* NULL: none */
     int keeps; /* a recording of as many entries goes on, with these settings; 0: it begins anew */
 } vmm_torch_recording;
 

@@ -17,16 +17,16 @@ struct call {
 static struct mutex recording = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static uint64_t entries_kept; /* of each device; 0: not recording */
 static _Atomic(vmm_torch_stack_fn) stack_fn;
-static _Atomic bool records_free_stacks;
+static _Atomic(vmm_torch_stack_fn) free_stack_fn;
 static _Atomic(vmm_torch_reclaim_fn) reclaim_fn;
 static _Atomic bool pressure_ended;
 static _Thread_local struct call *innermost;
 
 static uint64_t stack_get(bool is_free)
 {
-    vmm_torch_stack_fn get = atomic_load_explicit(&stack_fn, memory_order_acquire);
-    bool is_wanted = !is_free || atomic_load_explicit(&records_free_stacks, memory_order_relaxed);
-    if (get == NULL || !is_wanted)
+    vmm_torch_stack_fn get =
+        atomic_load_explicit(is_free ? &free_stack_fn : &stack_fn, memory_order_acquire);
+    if (get == NULL)
         return 0;
     struct python_error error;
     vmm__python_error_take(&error);
@@ -377,6 +377,7 @@ static void recording_stop_locked(void)
 {
     VMM_ASSERT_HELD(&recording);
     atomic_store_explicit(&stack_fn, NULL, memory_order_relaxed);
+    atomic_store_explicit(&free_stack_fn, NULL, memory_order_relaxed);
     entries_kept = 0;
     for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
          device = vmm__torch_next(device))
@@ -408,9 +409,9 @@ vmm_status vmm__record_start(const vmm_torch_recording *wanted)
     bool goes_on = wanted->keeps && entries_kept == wanted->entries;
     if (!goes_on)
         recording_stop_locked();
-    atomic_store_explicit(&records_free_stacks, wanted->free_stacks != 0, memory_order_relaxed);
     vmm__history_stack_use(wanted->use);
     atomic_store_explicit(&stack_fn, wanted->stack, memory_order_release);
+    atomic_store_explicit(&free_stack_fn, wanted->free_stack, memory_order_release);
     vmm_status status = goes_on ? VMM_OK : recording_start_locked(wanted->entries);
     vmm__mutex_unlock(&recording);
     return status;
@@ -418,9 +419,10 @@ vmm_status vmm__record_start(const vmm_torch_recording *wanted)
 
 vmm_status vmm_torch_history_start(uint64_t entries, vmm_torch_stack_fn stack, int free_stacks)
 {
-    const vmm_torch_recording wanted = {
-        .struct_size = sizeof wanted, .entries = entries, .stack = stack, .free_stacks = free_stacks
-    };
+    const vmm_torch_recording wanted = { .struct_size = sizeof wanted,
+                                         .entries = entries,
+                                         .stack = stack,
+                                         .free_stack = free_stacks ? stack : NULL };
     return vmm__record_start(&wanted);
 }
 

@@ -126,7 +126,6 @@ static vmm_status block_free(void *ptr)
             ->trace_gpu_memory_deallocation(c10::DeviceType::CUDA,
                                             reinterpret_cast<uintptr_t>(ptr));
     free_trace trace(ptr);
-    freeing frees;
     vmm_torch_freed freed = {};
     vmm_status status = library->release(ptr, &freed);
     if (status == VMM_OK)
@@ -391,7 +390,6 @@ static void pool_empty(const MempoolId_t &id)
 
 void allocator::emptyCache(MempoolId_t id)
 {
-    freeing releases;
     if (id == MempoolId_t{ 0, 0 })
         check("empty_cache", library->empty());
     else

@@ -212,18 +212,6 @@ class free_trace
     bool is_told = false;
 };
 
-/* While it lives, what the thread does is a free, with frames only if the recording has those of frees. */
-class freeing
-{
-  public:
-    freeing();
-    freeing(const freeing &) = delete;
-    ~freeing();
-
-  private:
-    bool was;
-};
-
 /* What was recorded of a stack's number; empty if the library has dropped the number meanwhile. */
 struct context {
     std::shared_ptr<c10::GatheredContext> frames;

@@ -38,19 +38,6 @@ static std::mutex metadata_lock;
 static auto &metadata = *new std::string;
 static thread_local std::vector<std::string> compile_contexts;
 
-static std::atomic<caching::RecordContext> frames_of{ caching::RecordContext::NEVER };
-static thread_local bool is_freeing;
-
-freeing::freeing() : was(is_freeing)
-{
-    is_freeing = true;
-}
-
-freeing::~freeing()
-{
-    is_freeing = was;
-}
-
 void allocator::pushCompileContext(std::string &context)
 {
     compile_contexts.push_back(context);
@@ -74,19 +61,11 @@ std::string allocator::getUserMetadata()
     return metadata;
 }
 
-/* Whether the recording wants the frames of what the thread does: of allocations, or of all. */
-static bool frames_are_wanted()
-{
-    caching::RecordContext wanted = frames_of.load();
-    return wanted == caching::RecordContext::ALL ||
-           (wanted != caching::RecordContext::NEVER && !is_freeing);
-}
-
-static context context_make()
+/* gather: makes the frames; nullptr: none. */
+static context context_make(caching::CreateContextFn gather)
 {
     context made;
-    caching::CreateContextFn gather = gather_fn.load();
-    if (gather != nullptr && frames_are_wanted())
+    if (gather != nullptr)
         made.frames = gather();
     if (!compile_contexts.empty())
         made.compile_context = compile_contexts.back();
@@ -95,11 +74,10 @@ static context context_make()
     return made;
 }
 
-/* The library calls it without locks. */
-static uint64_t context_gather()
+static uint64_t context_keep(caching::CreateContextFn gather)
 {
     try {
-        context made = context_make();
+        context made = context_make(gather);
         if (!made.frames && made.compile_context.empty() && made.user_metadata.empty())
             return 0;
         std::lock_guard<std::mutex> guard(contexts_lock);
@@ -108,6 +86,17 @@ static uint64_t context_gather()
     } catch (...) {
         return 0;
     }
+}
+
+/* The library calls these without locks. */
+static uint64_t context_gather()
+{
+    return context_keep(gather_fn.load());
+}
+
+static uint64_t texts_gather()
+{
+    return context_keep(nullptr);
 }
 
 static void context_count(uint64_t stack, int change)
@@ -201,10 +190,11 @@ static void recording_start_locked(const settings &wanted, bool goes_on)
     recording.keeps = goes_on ? 1 : 0;
     recording.struct_size = sizeof recording;
     recording.entries = wanted.entries > 0 ? wanted.entries : 1;
-    recording.stack = context_gather;
+    bool has_frames = wanted.contexts != caching::RecordContext::NEVER;
+    bool has_free_frames = wanted.contexts == caching::RecordContext::ALL;
+    recording.stack = has_frames ? context_gather : texts_gather;
+    recording.free_stack = has_free_frames ? context_gather : texts_gather;
     recording.use = context_count;
-    recording.free_stacks = 1;
-    frames_of.store(wanted.contexts);
     gather_fn.store(wanted.gather);
     hidden_actions.store(actions_mask(wanted.skipped));
     if (!goes_on)
