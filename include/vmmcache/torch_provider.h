@@ -42,7 +42,7 @@ typedef struct vmm_torch_recording {
     size_t struct_size;
     uint64_t entries;
     vmm_torch_stack_fn stack;      /* of allocations; NULL: no stacks */
-    vmm_torch_stack_fn free_stack; /* of what frees or releases memory; NULL: no stacks */
+    vmm_torch_stack_fn free_stack; /* of frees, releases and snapshots; NULL: no stacks */
     vmm_torch_stack_use_fn use;    /* NULL: none */
     int keeps; /* a recording of as many entries goes on, with these settings; 0: it begins anew */
 } vmm_torch_recording;

@@ -35,6 +35,11 @@ static uint64_t stack_get(bool is_free)
     return stack;
 }
 
+uint64_t vmm__record_stack(void)
+{
+    return stack_get(true);
+}
+
 static void call_enter(struct call *call)
 {
     vmm__mutex_lock(&call->device->history.order);

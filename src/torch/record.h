@@ -26,6 +26,10 @@ vmm_status vmm__record_alloc(struct torch_device *device, size_t bytes, vmm_stre
 vmm_status vmm__record_free(struct torch_device *device, void *ptr);
 vmm_status vmm__record_trim(struct torch_device *device);
 
+/* Returns the stack that calls which free or release record, or 0. The caller holds no lock, and ends its use with
+ * vmm__history_stack_drop(). */
+uint64_t vmm__record_stack(void);
+
 /* Record a block that was allocated, or freed, by a call that began before recording started; and one that a
  * snapshot finds, with the cache's locks and `order` held. */
 void vmm__record_late_alloc(struct torch_device *device, const void *ptr);

@@ -174,11 +174,13 @@ static int item_visit(void *context, const vmm_item *item)
     return builder->status != VMM_OK;
 }
 
-static vmm_status builder_fill_locked(struct builder *builder)
+static vmm_status builder_fill_locked(struct builder *builder, uint64_t stack)
 {
     VMM_ASSERT_HELD(&builder->device->history.order);
     struct torch_device *device = builder->device;
-    vmm_torch_event event = { .action = VMM_TORCH_SNAPSHOT, .device = device->ordinal };
+    vmm_torch_event event = { .stack = stack,
+                              .action = VMM_TORCH_SNAPSHOT,
+                              .device = device->ordinal };
     (void)vmm__history_push(&device->history, &event);
     builder->history_end = vmm__history_length(&device->history);
     vmm_status status = vmm_walk(vmm__torch_cache_of(device), item_visit, builder);
@@ -190,9 +192,11 @@ static vmm_status builder_fill_locked(struct builder *builder)
 
 static vmm_status builder_fill(struct builder *builder)
 {
+    uint64_t stack = vmm__record_stack();
     vmm__mutex_lock(&builder->device->history.order);
-    vmm_status status = builder_fill_locked(builder);
+    vmm_status status = builder_fill_locked(builder, stack);
     vmm__mutex_unlock(&builder->device->history.order);
+    vmm__history_stack_drop(stack);
     return status != VMM_OK ? status : builder->status;
 }
 
