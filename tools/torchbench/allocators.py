@@ -13,6 +13,7 @@ ALLOCATORS = (NATIVE, EXPANDABLE, OURS, WAITING)
 SETTINGS = {OURS: {"native": True}, WAITING: {"native": True, "reuse": "stream_wait"}}
 CHOOSING = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING",
             "VMM_NO_CACHING")
+installed = NATIVE  # in this process
 
 
 def parse_names(names):
@@ -41,6 +42,8 @@ def environment(name, **more):
 
 def install(name):
     """Installs the allocator. Call it before torch uses the GPU."""
+    global installed
+    installed = name
     if name in SETTINGS:
         import vmmcache
         vmmcache.install(**SETTINGS[name])

@@ -70,8 +70,10 @@ def measure(kind, count, meter, inside):
             run_steps(workload, range(min(kind.WARM, count), count), meter, inside, record)
         record["later_peaks"] = meter.peaks()  # graphs are captured in the first steps
         record["peaks"] = {name: max(first[name], later) for name, later in record["later_peaks"].items()}
-        record["graph_bytes"] = meter.graph_bytes()
+        record["graph_bytes"] = meter.graph_bytes() if getattr(kind, "HAS_GRAPHS", True) else 0
         record["stats"] = meter.stats()
+        if hasattr(workload, "close"):
+            workload.close()
     except Exception as error:
         record["error"] = failure(error)
     record["seconds"] = time.perf_counter() - start

@@ -86,4 +86,5 @@ def main(kind, allocator, repeat, folder, *plan):
             os._exit(UNUSABLE)
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":  # processes of a workload import this file, too
+    main(*sys.argv[1:])

@@ -4,6 +4,8 @@
     __init__()  builds it; seeds are set before
     step(n)     makes one step and returns a tensor of its results
     HAS_TREES   True: trees of graphs, which compare deleters, so the time inside the allocator is not taken
+    HAS_GRAPHS  False: it captures none, so that idle memory of its pools is not kept for graphs
+    close()     ends what it started
 
 and, if there is a search for the largest size that trains under a limit:
 
@@ -34,6 +36,12 @@ PLACES = {
                    "BERT-base answers 8 requests a wave on four streams, record_stream"),
     "captured": Place("captured", "Captured", 40, MANY,
                       "a captured training step replayed between eager work"),
+    "pools": Place("pools", "Pooled", 40, MANY,
+                   "a transformer trained in a MemPool; a second MemPool comes and goes"),
+    "received": Place("received", "Received", 40, MANY,
+                      "training on images that another process makes on the GPU and sends"),
+    "ddp": Place("ranked", "Replicated", 40, MANY, "a transformer trained with DDP, a rank a GPU"),
+    "fsdp": Place("ranked", "Sharded", 40, MANY, "the same with FSDP2"),
     "compile": Place("compiled", "Compiled", 20, 2, "torch.compile of a training step"),
     "compile_plain": Place("compiled", "CompiledPlainGraphs", 20, 1,
                            'the same, mode="reduce-overhead", plain graphs'),

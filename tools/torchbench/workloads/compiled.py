@@ -2,39 +2,10 @@
 import torch
 import torch._functorch.config
 import torch._inductor.config
-import torch.nn.functional as F
 
-BATCH, LENGTH, WIDTH, HEADS, LAYERS = 16, 1024, 1024, 16, 4
+from workloads.transformer import WIDTH, Net
 
-
-class Layer(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.before = torch.nn.LayerNorm(WIDTH)
-        self.mixed = torch.nn.Linear(WIDTH, 3 * WIDTH)
-        self.out = torch.nn.Linear(WIDTH, WIDTH)
-        self.between = torch.nn.LayerNorm(WIDTH)
-        self.wide = torch.nn.Linear(WIDTH, 4 * WIDTH)
-        self.narrow = torch.nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        batch, length, _ = x.shape
-        parts = self.mixed(self.before(x)).view(batch, length, 3, HEADS, WIDTH // HEADS)
-        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
-        seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(seen.transpose(1, 2).reshape(batch, length, WIDTH))
-        return x + self.narrow(F.gelu(self.wide(self.between(x))))
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = torch.nn.ModuleList(Layer() for _ in range(LAYERS))
-
-    def forward(self, x, target):
-        for layer in self.layers:
-            x = layer(x)
-        return F.mse_loss(x.float(), target.float())
+BATCH, LENGTH = 16, 1024
 
 
 class Compiled:
