@@ -94,7 +94,7 @@ static vmm_status exit_watch(void)
     return vmm__fork_watch(child_begin);
 }
 
-/* For the first cache. The caller holds call_lock. */
+/* For the first cache. The caller holds call_lock. After exit_remove() the thread still runs. */
 static vmm_status segment_begin(const char *folder)
 {
     if (head == NULL)
@@ -104,7 +104,7 @@ static vmm_status segment_begin(const char *folder)
     vmm_status status = exit_watch();
     if (status == VMM_OK)
         status = vmm__segment_open(&segment, folder);
-    if (status == VMM_OK)
+    if (status == VMM_OK && !ticker.runs)
         status = vmm__ticker_start(&ticker, MONITOR_PERIOD_MS, publish, NULL);
     if (status != VMM_OK)
         vmm__segment_close(&segment);

@@ -94,8 +94,27 @@ static vmm_cache *cache_create_logged(int *lines)
 static vmm_cache *caches_of_child[2];
 static int lines_of_child;
 
+static int threads_count(void)
+{
+    return count_entries("/proc/self/task") - 2;
+}
+
+/* The thread that published the caches before publishes this one. */
+static void cache_create_late(void)
+{
+    vmm_cache *cache = NULL;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM);
+    int threads = threads_count();
+    if (vmm_create(&config, &cache) != VMM_OK || files_count() != 1 ||
+        head_read(getpid()).caches != 1 || threads_count() != threads)
+        _exit(4);
+    if (vmm_destroy(cache) != VMM_OK)
+        _exit(5);
+}
+
 static void caches_destroy_late(void)
 {
+    cache_create_late();
     for (int i = 0; i < 2; i++) {
         if (vmm_destroy(caches_of_child[i]) != VMM_OK)
             _exit(1);
@@ -104,13 +123,14 @@ static void caches_destroy_late(void)
         _exit(2);
 }
 
-/* Caches may end after the handler of exit() that removes the segment. The first test: handlers of exit() run in
- * reverse order, and the first cache of a process registers that one. */
+/* Caches may begin and end after the handler of exit() that removes the segment. The first test: handlers of exit() run
+ * in reverse order, and the first cache of a process registers that one. */
 MONITOR_TEST(caches_can_outlive_the_segment)
 {
     (void)fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
+        (void)alarm(CHILD_SECONDS);
         if (atexit(caches_destroy_late) != 0)
             exit(3);
         for (int i = 0; i < 2; i++)
