@@ -1140,7 +1140,8 @@ VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size
  *           vmm_record_stream() named, or whose pool is retained, of the kind GRAPH or has a source; all with debug
  *           mode, zero or nvtx. The old block is then freed, and waits for the streams of vmm_record_stream(), which do
  *           not go over to the new one. The new block is not taken from another stream's memory, where vmm_alloc()
- *           might find one before it fails. resize_copied_bytes counts what is copied.
+ *           might find one before it fails. resize_copied_bytes counts what is copied. With VMM_DEBUG_ON, the call
+ *           succeeds also if the free of the old block detects a misuse, which is reported.
  * Takes:    ptr; bytes, above 0.
  * Returns:  VMM_OK and the block's address in *out, which may be ptr. out may be &ptr.
  * Threads:  any, while the block is live; no other call on the block may be under way.

@@ -40,6 +40,23 @@ CACHE_TEST(write_beyond_large_block_is_found)
     check_found_at_free(test, LARGE - 5000, -1, " 1 byte before the block");
 }
 
+/* A resize by copy frees the old block. It succeeds whatever that finds: the program has only the new block then. */
+CACHE_TEST(a_resize_reports_a_write_beyond_the_old_block)
+{
+    debug_restart(test, VMM_DEBUG_ON, 0);
+    void *block = block_allocate_here(test, SMALL, 1);
+    block_fill(test, block, SMALL, 3, 1);
+    bytes_write(test, block, SMALL, 1, 1);
+    void *old = block;
+    assert_ok(vmm_resize(test->cache, block, 2 * SMALL, &block));
+    assert_text_has(report_read(test), " 0 bytes beyond the end of the block of 1000 bytes");
+    block_check(test, block, SMALL, 3, 1);
+    work_verify(test);
+    assert_int_equal(cache_stats(test).allocations.current, 1);
+    assert_status(vmm_free(test->cache, old), VMM_ERR_UNKNOWN_POINTER);
+    block_free(test, block);
+}
+
 CACHE_TEST(live_blocks_are_checked_on_demand)
 {
     debug_restart(test, VMM_DEBUG_ON, 0);
