@@ -38,6 +38,13 @@ static struct block *use_chunk(struct scene *scene, struct heap *heap, uint64_t 
     return vmm__heap_give(heap, block, vmm__timeline_now(&heap->lane->timeline));
 }
 
+POLICY_TEST(without_a_period_nothing_is_due)
+{
+    vmm_config config = CONFIG(.clock = clock_read, .clock_context = &now_ms);
+    vmm__decay_init(&scene->cache->decay, &config, scene->cache);
+    assert_false(vmm__decay_is_due(&scene->cache->decay));
+}
+
 POLICY_TEST(memory_expires_after_one_to_two_periods)
 {
     decay_begin(scene, 0);

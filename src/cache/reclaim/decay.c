@@ -36,7 +36,7 @@ void vmm__decay_init(struct decay *decay, const vmm_config *config, const void *
 static bool period_is_over(const struct decay *decay)
 {
     uint64_t begin_ns = atomic_load_explicit(&decay->period_begin_ns, memory_order_relaxed);
-    return vmm__decay_clock_ns(decay) - begin_ns >= decay->period_ns;
+    return decay->period_ns != 0 && vmm__decay_clock_ns(decay) - begin_ns >= decay->period_ns;
 }
 
 bool vmm__decay_is_due(const struct decay *decay)
@@ -62,7 +62,7 @@ static void lane_period_end(struct lane *lane)
 
 bool vmm__decay_period_end(struct decay *decay, struct lanes *lanes)
 {
-    if (decay->period_ns == 0 || !period_is_over(decay))
+    if (!period_is_over(decay))
         return false;
     atomic_store_explicit(&decay->period_begin_ns, vmm__decay_clock_ns(decay),
                           memory_order_relaxed);
