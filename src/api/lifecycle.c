@@ -153,7 +153,6 @@ fail_debug:
 fail_nvtx:
     vmm__import_close(cache);
 fail_imports:
-    (void)vmm__lanes_fini(&cache->lanes);
     vmm__pools_close(cache);
     vmm__pools_fini(cache);
 fail_pools:

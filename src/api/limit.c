@@ -2,26 +2,17 @@
  * The limit of a cache whose program sets none: VMM_LIMIT, then what MPS allows this process on the device. See
  * config.h.
  */
-#define _GNU_SOURCE
 #include "api/config.h"
 #include "base/error.h"
 #include "base/size.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A share of the memory that is free, which other processes do not hold, when the cache is created. */
 #define FREE_SUFFIX "%free"
 
 enum { TEXT_BYTES = 64, UUID_TEXT_BYTES = 41 };
-
-/* NULL: unset or empty. */
-static const char *variable(const char *name)
-{
-    const char *text = secure_getenv(name);
-    return text == NULL || *text == '\0' ? NULL : text;
-}
 
 /* ---- VMM_LIMIT ----------------------------------------------------------------------------- */
 
@@ -122,8 +113,8 @@ uint64_t vmm__limit_of_mps(const char *text, int device,
 
 vmm_status vmm__config_limit(struct driver *driver, vmm_config *config)
 {
-    const char *limit = variable("VMM_LIMIT");
-    const char *mps = variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+    const char *limit = vmm__config_variable("VMM_LIMIT");
+    const char *mps = vmm__config_variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
     bool is_cuda = config->driver == VMM_DRIVER_DEFAULT || config->driver == VMM_DRIVER_CUDA;
     if (config->limit_bytes != 0)
         return VMM_OK;

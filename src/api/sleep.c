@@ -79,7 +79,7 @@ static vmm_status request_undo(struct sleep_request *request, vmm_status status)
 static void request_record(const char *function, const struct sleep_request *request,
                            vmm_status status)
 {
-    for (uint64_t i = 0; i < request->count && request->pools[i] != NULL; i++)
+    for (uint64_t i = 0; i < request->count; i++)
         vmm__record_note(request->cache, "%s: %s%s%s", function, request->pools[i]->name,
                          status == VMM_OK ? "" : ": ",
                          status == VMM_OK ? "" : vmm_status_name(status));
