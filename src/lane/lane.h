@@ -67,7 +67,7 @@ struct lane {
     bool is_imported;    /* its memory belongs to other caches: see cache/share/import.h */
     bool has_source;     /* made for a pool with a source: see pool.h */
     uint32_t exports;    /* of its blocks: how many are exported; guarded by `lock` */
-    bool is_asleep;      /* its pool is not awake: no request is served; guarded by `lock` */
+    bool is_asleep;      /* its pool is not awake: no request is served; changes under both locks */
     bool stays_awake;    /* its pool adopted it when it was not awake; guarded by the grow lock */
     _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
     uint64_t serial;          /* never reused */
@@ -133,7 +133,7 @@ static inline bool vmm__lane_should_gather(const struct lane *lane, uint64_t byt
     return bytes >= lane->gather_bytes && vmm__pool_should_gather(lane->pool, lane);
 }
 
-/* ERR_ASLEEP if the pool of a lane, which is locked, is not awake. */
+/* ERR_ASLEEP if the pool of a lane is not awake. The caller holds the lane's lock or the grow lock. */
 static inline vmm_status vmm__lane_asleep_check(const char *call, const struct lane *lane)
 {
     if (!lane->is_asleep)

@@ -197,7 +197,7 @@ static vmm_status commit_first(struct vmm_cache *cache, struct part *part)
     if (status != VMM_OK)
         return status;
     struct lane *lane = part->block->lane;
-    status = vmm__reserved_asleep_check(part->function, lane->pool);
+    status = vmm__lane_asleep_check(part->function, lane);
     if (status != VMM_OK)
         return status;
     vmm__cache_lane_lock_slow(cache, lane);
@@ -237,7 +237,7 @@ static vmm_status decommit_locked(struct vmm_cache *cache, struct part *part)
         return status;
     struct reserved *block = part->block;
     struct lane *lane = block->lane;
-    status = vmm__reserved_asleep_check(part->function, lane->pool);
+    status = vmm__lane_asleep_check(part->function, lane);
     if (status != VMM_OK)
         return status;
     if (vmm__lane_is_retained(lane))

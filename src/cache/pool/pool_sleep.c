@@ -53,7 +53,7 @@ static vmm_status chunks_list_locked(struct pool_sleep *job)
     struct chunk_list *chunks = &job->chunks;
     VMM_ASSERT_HELD(&job->cache->grow_lock);
     if (!vmm__pool_is_used(job->pool))
-        vmm__reserves_end_locked(job->pool);
+        vmm__reserves_end_locked(job->cache, job->pool);
     chunks->count = 0;
     for (uint32_t id = 1; id < vm->record_high; id++) {
         struct chunk *chunk = &vm->records[id];

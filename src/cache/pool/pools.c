@@ -389,7 +389,7 @@ vmm_status vmm__pools_leave_locked(struct vmm_cache *cache)
         return status;
     lanes_settle(cache, true);
     pools_leave(cache);
-    vmm__reserves_leave_locked(cache);
+    vmm__reserves_end_locked(cache, NULL);
     return VMM_OK;
 }
 

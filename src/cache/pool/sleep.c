@@ -36,7 +36,7 @@ static void phase_set_locked(struct pool *pool, vmm_pool_phase phase)
     if (was_awake != is_awake)
         lanes_mark_locked(pool, !is_awake);
     if (is_awake && !vmm__pool_is_used(pool))
-        vmm__reserves_end_locked(pool);
+        vmm__reserves_end_locked(pool->cache, pool);
 }
 
 static void phases_set_locked(const struct sleep_request *request, vmm_pool_phase phase)

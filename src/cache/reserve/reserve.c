@@ -96,13 +96,6 @@ void vmm__reserved_range_set(struct vmm_cache *cache, struct reserved *block, ui
 
 /* ---- Reserve ------------------------------------------------------------------------------- */
 
-vmm_status vmm__reserved_asleep_check(const char *function, const struct pool *pool)
-{
-    if (pool->phase == VMM_POOL_AWAKE)
-        return VMM_OK;
-    return vmm__error(VMM_ERR_ASLEEP, "%s: pool %s sleeps: wake it first", function, pool->name);
-}
-
 static vmm_status range_make(struct vmm_cache *cache, struct reserved *block)
 {
     uint64_t granule;
@@ -148,7 +141,7 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = vmm__reserved_asleep_check("vmm_reserve", lane->pool);
+    vmm_status status = vmm__lane_asleep_check("vmm_reserve", lane);
     if (status == VMM_OK)
         status = range_make(cache, block);
     if (status == VMM_OK) {
@@ -309,25 +302,15 @@ vmm_status vmm__reserved_free(struct vmm_cache *cache, uint64_t address)
     return status;
 }
 
-void vmm__reserves_leave_locked(struct vmm_cache *cache)
+void vmm__reserves_end_locked(struct vmm_cache *cache, const struct pool *pool)
 {
     const struct reserves *reserves = &cache->reserves;
     VMM_ASSERT_HELD(&cache->grow_lock);
     for (uint64_t i = reserves->count; i-- > 0;) {
         struct reserved *block = reserves->sorted[i];
-        if (block->is_freed && !vmm__lane_is_retained(block->lane))
+        const struct lane *lane = block->lane;
+        if (block->is_freed && (pool == NULL ? !vmm__lane_is_retained(lane) : lane->pool == pool))
             freed_end(cache, block);
-    }
-}
-
-void vmm__reserves_end_locked(const struct pool *pool)
-{
-    const struct reserves *reserves = &pool->cache->reserves;
-    VMM_ASSERT_HELD(&pool->cache->grow_lock);
-    for (uint64_t i = reserves->count; i-- > 0;) {
-        struct reserved *block = reserves->sorted[i];
-        if (block->is_freed && block->lane->pool == pool)
-            freed_end(pool->cache, block);
     }
 }
 

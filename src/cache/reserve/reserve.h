@@ -63,14 +63,9 @@ bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address);
 /* The block, freed or not, whose range contains an address; NULL: none. */
 struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint64_t address);
 
-/* Gives the memory of freed blocks back whose pools are no longer retained. The host has waited for the device. */
-void vmm__reserves_leave_locked(struct vmm_cache *cache);
-
-/* The same for one pool, whose memory nothing uses: it sleeps, or the host has waited for its streams. */
-void vmm__reserves_end_locked(const struct pool *pool);
-
-/* ERR_ASLEEP if the pool of a block is not awake. */
-vmm_status vmm__reserved_asleep_check(const char *function, const struct pool *pool);
+/* Gives the memory of the freed blocks of a pool back, which nothing uses: the pool sleeps, or the host has waited for
+ * its work. NULL: of all pools that are not retained. */
+void vmm__reserves_end_locked(struct vmm_cache *cache, const struct pool *pool);
 
 /* ---- For this module and alloc/commit.c -------------------------------------------------- */
 

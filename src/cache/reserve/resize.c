@@ -140,7 +140,7 @@ static vmm_status resize_locked(struct vmm_cache *cache, struct reserved *block,
                           (unsigned long long)bytes);
     uint64_t count = rounded >> arena->granule_shift;
     uint64_t end = block->first + block->granules;
-    vmm_status status = vmm__reserved_asleep_check("vmm_resize", block->lane->pool);
+    vmm_status status = vmm__lane_asleep_check("vmm_resize", block->lane);
     if (status != VMM_OK)
         return status;
     (void)vmm__limbo_drain(&cache->vm, NULL); /* old mappings may have the addresses */
