@@ -8,6 +8,11 @@ static uint64_t object_bit(const struct block_ref *ref)
     return UINT64_C(1) << ref->object;
 }
 
+static void object_set(const struct block_ref *ref, uint64_t *bits, bool is_set)
+{
+    *bits = is_set ? *bits | object_bit(ref) : *bits & ~object_bit(ref);
+}
+
 bool vmm__block_ref_find(const struct heap *heap, uint64_t address, struct block_ref *ref)
 {
     struct block *block = vmm__heap_find(heap, address);
@@ -138,12 +143,10 @@ bool vmm__block_ref_is_listed(const struct block_ref *ref)
 
 void vmm__block_ref_set_listed(struct block_ref *ref, bool is_listed)
 {
-    if (ref->slab == NULL) {
+    if (ref->slab == NULL)
         ref->block->is_listed = is_listed;
-        return;
-    }
-    uint64_t others = ref->slab->listed_bits & ~object_bit(ref);
-    ref->slab->listed_bits = is_listed ? others | object_bit(ref) : others;
+    else
+        object_set(ref, &ref->slab->listed_bits, is_listed);
 }
 
 bool vmm__block_ref_is_pinned(const struct block_ref *ref)
@@ -171,8 +174,7 @@ static void block_set_pin(struct block *block, enum pin pin, bool is_set)
 static void object_set_pin(const struct block_ref *ref, enum pin pin, bool is_set)
 {
     struct slab *slab = ref->slab;
-    uint64_t *bits = &slab->pins[pin - PIN_PROGRAM];
-    *bits = is_set ? *bits | object_bit(ref) : *bits & ~object_bit(ref);
+    object_set(ref, &slab->pins[pin - PIN_PROGRAM], is_set);
     slab->pinned_bits = slab->pins[0] | slab->pins[1];
 }
 
@@ -212,12 +214,10 @@ bool vmm__block_ref_is_named(const struct block_ref *ref)
 
 void vmm__block_ref_set_named(struct block_ref *ref, bool is_named)
 {
-    if (ref->slab == NULL) {
+    if (ref->slab == NULL)
         ref->block->is_named = is_named;
-        return;
-    }
-    uint64_t others = ref->slab->named_bits & ~object_bit(ref);
-    ref->slab->named_bits = is_named ? others | object_bit(ref) : others;
+    else
+        object_set(ref, &ref->slab->named_bits, is_named);
 }
 
 void vmm__block_ref_wait(struct block_ref *ref)

@@ -233,8 +233,6 @@ void vmm__magazines_close_locked(struct lane *lane)
 {
     VMM_ASSERT_HELD(&lane->lock);
     struct magazines *magazines = magazines_of(lane);
-    if (magazines == NULL)
-        return;
     for (unsigned m = 0; m < MAGAZINES; m++) {
         for (unsigned i = 0; !magazine_try_lock(&magazines->each[m]); i++)
             vmm__barrier_pause(i);
@@ -248,7 +246,7 @@ void vmm__magazines_open_locked(struct lane *lane)
 {
     VMM_ASSERT_HELD(&lane->lock);
     struct magazines *magazines = magazines_of(lane);
-    if (magazines == NULL || !magazines->is_closed)
+    if (!magazines->is_closed)
         return;
     magazines->is_closed = false;
     for (unsigned m = 0; m < MAGAZINES; m++)

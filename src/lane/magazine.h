@@ -76,7 +76,7 @@ static inline uint32_t vmm__magazines_pending(const struct magazines *magazines)
 /* Drains those of the given magazines, a bit for each, whose locks are free. */
 void vmm__magazines_drain_locked(struct lane *lane, struct magazines *magazines, uint32_t which);
 
-/* Close and drain all magazines of a lane, and open them again. */
+/* Close and drain all magazines of a lane that has some, and open them again if they are closed. */
 void vmm__magazines_close_locked(struct lane *lane);
 void vmm__magazines_open_locked(struct lane *lane);
 

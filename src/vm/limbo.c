@@ -9,9 +9,18 @@ static uint64_t held_bytes(const struct vm *vm, const struct chunk *chunk)
 }
 
 /* What of these bytes counts in the sums over all chunks. */
-static uint64_t own_bytes(const struct chunk *chunk, uint64_t bytes)
+static uint64_t own_bytes(const struct account *account, uint64_t bytes)
 {
-    return chunk->account->is_imported ? 0 : bytes;
+    return account->is_imported ? 0 : bytes;
+}
+
+/* Adds bytes, which may be negative (modulo 2^64), to what is in limbo. An alias has no bytes, and no account. */
+static void limbo_count(struct vm *vm, struct account *account, uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+    atomic_fetch_add_explicit(&vm->limbo_bytes, own_bytes(account, bytes), memory_order_relaxed);
+    atomic_fetch_add_explicit(&account->limbo_bytes, bytes, memory_order_relaxed);
 }
 
 static void limbo_append(struct vm *vm, uint32_t id)
@@ -56,11 +65,7 @@ void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline 
     chunk->waits = waits;
     vmm__timeline_refer(timeline);
     limbo_append(vm, vmm__chunk_id(vm, chunk));
-    uint64_t bytes = held_bytes(vm, chunk);
-    if (bytes == 0)
-        return;
-    atomic_fetch_add_explicit(&vm->limbo_bytes, own_bytes(chunk, bytes), memory_order_relaxed);
-    atomic_fetch_add_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
+    limbo_count(vm, chunk->account, held_bytes(vm, chunk));
 }
 
 void vmm__limbo_prolong(struct chunk *chunk, struct timeline *timeline, uint64_t epoch)
@@ -108,15 +113,13 @@ vmm_status vmm__limbo_follow(const struct chunk *chunk, const struct timeline *o
 
 void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk)
 {
-    uint64_t bytes = held_bytes(vm, chunk);
     limbo_remove(vm, chunk);
     vmm__timeline_forget(chunk->timeline);
     vmm__limbo_waits_free(chunk->waits, true);
     chunk->waits = NULL;
     chunk->timeline = NULL;
     chunk->state = CHUNK_HELD;
-    atomic_fetch_sub_explicit(&vm->limbo_bytes, own_bytes(chunk, bytes), memory_order_relaxed);
-    atomic_fetch_sub_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
+    limbo_count(vm, chunk->account, -held_bytes(vm, chunk));
 }
 
 uint64_t vmm__limbo_unmapped_bytes(const struct vm *vm, const struct account *account)
@@ -178,7 +181,6 @@ static vmm_status chunk_try(struct vm *vm, uint32_t id, struct drain *drain)
 {
     struct chunk *chunk = &vm->records[id];
     uint64_t bytes = held_bytes(vm, chunk);
-    uint64_t own = bytes == 0 ? 0 : own_bytes(chunk, bytes);
     struct account *account = chunk->account;
     vmm_status status = chunk_query(chunk, drain);
     struct timeline *timeline = chunk->timeline;
@@ -192,10 +194,8 @@ static vmm_status chunk_try(struct vm *vm, uint32_t id, struct drain *drain)
         return status == VMM__PENDING ? VMM_OK : status;
     }
     vmm__timeline_forget(timeline);
-    atomic_fetch_sub_explicit(&vm->limbo_bytes, own, memory_order_relaxed);
-    if (bytes > 0)
-        atomic_fetch_sub_explicit(&account->limbo_bytes, bytes, memory_order_relaxed);
-    drain->released_bytes += own;
+    limbo_count(vm, account, -bytes);
+    drain->released_bytes += bytes == 0 ? 0 : own_bytes(account, bytes);
     return VMM_OK;
 }
 
@@ -226,10 +226,8 @@ static struct sourced_segment *segment_take(struct vm *vm, struct chunk *chunk)
 {
     struct sourced_segment *segment = chunk->segment;
     struct timeline *timeline = chunk->timeline;
-    uint64_t bytes = held_bytes(vm, chunk);
     limbo_remove(vm, chunk);
-    atomic_fetch_sub_explicit(&vm->limbo_bytes, bytes, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
+    limbo_count(vm, chunk->account, -held_bytes(vm, chunk));
     segment->account = chunk->account;
     (void)vmm__chunk_close(vm, chunk);
     vmm__timeline_forget(timeline);
