@@ -23,9 +23,7 @@ static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item
 
 static bool reserved_read_locked(struct vmm_cache *cache, uint64_t address, vmm_item *item)
 {
-    const struct reserved *block = NULL;
-    if (vmm__arena_contains(&cache->vm.arena, address))
-        block = vmm__reserved_around_locked(cache, address);
+    const struct reserved *block = vmm__reserved_around_locked(cache, address);
     if (block == NULL || block->is_freed)
         return false;
     *item = vmm__reserved_item(cache, block);

@@ -205,6 +205,14 @@ static inline bool vmm__slow_path_is_only(const struct vmm_cache *cache)
     return (atomic_load_explicit(&cache->slow_path, memory_order_acquire) & SLOW_PATH_ONLY) != 0;
 }
 
+/* The heap that owns an address, which may lie outside the arena; NULL: none. Needs no lock. */
+static inline struct heap *vmm__cache_heap_of(const struct vmm_cache *cache, uint64_t address)
+{
+    if (!vmm__arena_contains(&cache->vm.arena, address))
+        return NULL;
+    return vmm__directory_heap(&cache->directory, address);
+}
+
 /* Notes which thread calls. With more than one, the totals are shared and refills pass over busy lanes. */
 static inline void vmm__cache_thread_note(struct vmm_cache *cache)
 {

@@ -2,6 +2,7 @@
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
 #include "cache/grow/source.h"
+#include "cache/share/import.h"
 #include "cache/streams.h"
 #include "lane/block_ref.h"
 
@@ -168,7 +169,7 @@ vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t
 struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address)
 {
     uint64_t inner = vmm__sourced_inner(&cache->vm, *address);
-    struct heap *heap = inner == *address ? NULL : vmm__alloc_heap_of(cache, inner);
+    struct heap *heap = inner == *address ? NULL : vmm__cache_heap_of(cache, inner);
     *address = heap == NULL ? *address : inner;
     return heap;
 }
@@ -205,9 +206,8 @@ vmm_status vmm__awake_lane_lock(struct vmm_cache *cache, const char *function, u
 
 bool vmm__alloc_is_import(struct vmm_cache *cache, uint64_t address)
 {
-    const struct heap *owner = vmm__alloc_heap_of(cache, address);
     struct block_ref ref;
-    if (owner == NULL || !owner->lane->is_imported)
+    if (!vmm__import_owns(cache, address))
         return false;
     struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
@@ -220,7 +220,7 @@ bool vmm__alloc_is_import(struct vmm_cache *cache, uint64_t address)
 /* A free that is recorded does not use magazines: it is recorded under the lane's lock. */
 vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *should_poll)
 {
-    struct heap *heap = vmm__alloc_heap_of(cache, address);
+    struct heap *heap = vmm__cache_heap_of(cache, address);
     uint64_t frees;
     bool is_recorded =
         (atomic_load_explicit(&cache->slow_path, memory_order_acquire) & SLOW_PATH_RECORDED) != 0;

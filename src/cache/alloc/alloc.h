@@ -62,13 +62,6 @@ vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t b
 vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                               uint64_t alignment, vmm_stream stream, void **out);
 
-static inline struct heap *vmm__alloc_heap_of(const struct vmm_cache *cache, uint64_t address)
-{
-    if (!vmm__arena_contains(&cache->vm.arena, address))
-        return NULL;
-    return vmm__directory_heap(&cache->directory, address);
-}
-
 /* Locks the lane whose heap owns an address on the fast path; NULL if the thread cannot. Expects the address in the
  * active lane. `bits` of cache->slow_path prevent it. */
 static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, uint64_t address,
@@ -80,7 +73,7 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
         return NULL;
     struct lane *lane = atomic_load_explicit(&cache->active_lane, memory_order_acquire);
     if (lane == NULL) {
-        heap = vmm__alloc_heap_of(cache, address);
+        heap = vmm__cache_heap_of(cache, address);
         lane = heap == NULL ? NULL : heap->lane;
     }
     if (lane == NULL || !vmm__cache_lane_lock_fast(cache, lane))
@@ -88,7 +81,7 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
     heap = vmm__lane_last_heap(lane, address);
     if (heap != NULL)
         return heap;
-    heap = vmm__alloc_heap_of(cache, address);
+    heap = vmm__cache_heap_of(cache, address);
     if (heap != NULL && heap->lane == lane)
         return heap;
     vmm__biased_unlock(&lane->lock); /* the address belongs, or now belongs, to another lane */
@@ -100,7 +93,7 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
 struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address);
 static inline struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *address)
 {
-    struct heap *heap = vmm__alloc_heap_of(cache, *address);
+    struct heap *heap = vmm__cache_heap_of(cache, *address);
     bool is_plain = heap != NULL && !heap->lane->has_source;
     return is_plain ? heap : vmm__alloc_sourced_owner(cache, address);
 }

@@ -355,7 +355,7 @@ static vmm_status block_move(struct vmm_cache *cache, struct resize *resize)
 static vmm_status block_find(struct vmm_cache *cache, struct resize *resize)
 {
     struct block_ref ref;
-    resize->heap = vmm__alloc_heap_of(cache, resize->address);
+    resize->heap = vmm__cache_heap_of(cache, resize->address);
     if (resize->heap == NULL || resize->heap->lane != resize->lane)
         return VMM__NOT_FOUND;
     if (!vmm__lane_find_live_locked(resize->lane, resize->heap, resize->address, &ref))

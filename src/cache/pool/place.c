@@ -54,8 +54,7 @@ static vmm_status heap_find(struct vmm_cache *cache, struct place *place)
 {
     char stream[32];
     place->inner = vmm__sourced_inner(&cache->vm, place->address);
-    if (vmm__arena_contains(&cache->vm.arena, place->inner))
-        place->heap = vmm__directory_heap(&cache->directory, place->inner);
+    place->heap = vmm__cache_heap_of(cache, place->inner);
     if (place->heap != NULL && place->heap->lane->has_source && place->inner == place->address)
         place->heap = NULL; /* it is no address of the program */
     if (place->heap == NULL)

@@ -11,9 +11,7 @@ static bool is_live(const struct pool *pool, uint64_t address)
 {
     const struct vmm_cache *cache = pool->cache;
     struct block_ref ref;
-    if (!vmm__arena_contains(&cache->vm.arena, address))
-        return false;
-    struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    struct heap *heap = vmm__cache_heap_of(cache, address);
     if (heap == NULL) {
         const struct reserved *block = vmm__reserved_around_locked(cache, address);
         return block != NULL && !block->is_freed && block->lane->pool == pool;

@@ -151,9 +151,7 @@ static vmm_status begin_locked(struct vmm_cache *cache, uint64_t address, struct
     VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t bytes;
     uint64_t requested_bytes;
-    struct heap *heap = NULL;
-    if (vmm__arena_contains(&cache->vm.arena, address))
-        heap = vmm__directory_heap(&cache->directory, address);
+    struct heap *heap = vmm__cache_heap_of(cache, address);
     if (heap == NULL && vmm__sourced_inner(&cache->vm, address) != address)
         return VMM__NO_FIT;
     if (heap == NULL)

@@ -32,9 +32,7 @@ void vmm__import_close(struct vmm_cache *cache)
 
 bool vmm__import_owns(const struct vmm_cache *cache, uint64_t address)
 {
-    const struct heap *heap = NULL;
-    if (vmm__arena_contains(&cache->vm.arena, address))
-        heap = vmm__directory_heap(&cache->directory, address);
+    const struct heap *heap = vmm__cache_heap_of(cache, address);
     return heap != NULL && heap->lane->is_imported;
 }
 

@@ -7,7 +7,7 @@
  *
  * Owns: cache->imports, which no sum over all pools counts; imported_bytes is what its account has reserved. Invariant:
  *  1. imported memory is in lanes of this pool, which have no fast path, and these have no other.
- * May be called by: debug, api. Locks: the grow lock, except where stated.
+ * May be called by: alloc, debug, api. Locks: the grow lock, except where stated.
  */
 #ifndef VMM_CACHE_SHARE_IMPORT_H
 #define VMM_CACHE_SHARE_IMPORT_H
