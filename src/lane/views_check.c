@@ -57,6 +57,9 @@ static vmm_status links_check(const struct heap *heap, uint64_t place, struct ta
 {
     const struct views *views = heap->directory->views;
     const struct view_place *entry = &views->places[place];
+    uint64_t last = place + views->vm->records[entry->chunk].granules - 1;
+    if (views->places[last].first != place)
+        return broken(heap, place, "7: the last granule of a place leads to another");
     if (entry->left != NO_GRANULE) {
         const struct view_place *left = &views->places[entry->left];
         uint64_t left_end = entry->left + views->vm->records[left->chunk].granules;

@@ -600,7 +600,9 @@ ENGINE_TEST(finds_links_of_rows_that_do_not_match)
 {
     struct heap *heap = row_create(engine);
     struct view_place *first = &engine->views.places[FIRST];
+    struct view_place *last = &engine->views.places[SECOND - 1];
     assert_found(vmm__views_check(heap), first->left, THIRD, "7: the place to the left");
+    assert_found(vmm__views_check(heap), last->first, SECOND, "7: the last granule");
     assert_found(vmm__views_check(heap), engine->views.places[SECOND].is_end, true,
                  "7: an end of a row");
     assert_found(vmm__views_check(heap), engine->views.places[THIRD].is_end, false,
