@@ -1,4 +1,5 @@
 /* Limbo: chunks that wait for their last work before they are released. See vm.h. */
+#include "base/error.h"
 #include "base/hostmem.h"
 #include "vm/vm.h"
 
@@ -219,6 +220,14 @@ vmm_status vmm__limbo_drain(struct vm *vm, uint64_t *released)
     if (released != NULL)
         *released += drain.released_bytes;
     return first;
+}
+
+void vmm__limbo_drain_quietly(struct vm *vm)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__limbo_drain(vm, NULL);
+    vmm__error_restore(&line);
 }
 
 /* Takes a segment in limbo out of it whose work has finished. */

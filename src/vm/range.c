@@ -15,16 +15,13 @@ void vmm__range_take(struct vm *vm, uint64_t granule, uint64_t count)
  * takes back. */
 static void range_undo(struct vm *vm, uint64_t granule, uint64_t done)
 {
-    struct error_line line;
-    vmm__error_save(&line);
     for (uint64_t at = granule; at < granule + done;) {
         struct chunk *chunk = vmm__vm_chunk(vm, at);
         chunk->lacks_access = true;
         at += chunk->granules;
     }
     vmm__vm_discard(vm, granule, done, NULL, 0);
-    (void)vmm__limbo_drain(vm, NULL);
-    vmm__error_restore(&line);
+    vmm__limbo_drain_quietly(vm);
 }
 
 vmm_status vmm__range_map(struct vm *vm, struct account *account, uint64_t granule, uint64_t count,
@@ -118,8 +115,6 @@ vmm_status vmm__move_begin(struct vm *vm, const struct memory_part *parts, uint3
 void vmm__move_cancel(struct vm *vm, const struct memory_part *parts, uint32_t count,
                       uint32_t aliases)
 {
-    struct error_line line;
-    vmm__error_save(&line);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t next = vm->records[aliases].next;
         struct chunk *alias = vmm__alias_make(vm, aliases, parts[i].chunk, parts[i].granule);
@@ -128,8 +123,7 @@ void vmm__move_cancel(struct vm *vm, const struct memory_part *parts, uint32_t c
         aliases = next;
     }
     vmm__aliases_drop(vm, aliases);
-    (void)vmm__limbo_drain(vm, NULL);
-    vmm__error_restore(&line);
+    vmm__limbo_drain_quietly(vm);
 }
 
 void vmm__move_settle(struct vm *vm, const struct memory_part *parts, uint32_t count,

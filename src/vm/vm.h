@@ -360,6 +360,9 @@ void vmm__limbo_waits_free(struct limbo_wait *waits, bool forgets);
  */
 vmm_status vmm__limbo_drain(struct vm *vm, uint64_t *released);
 
+/* The same for a call that does not depend on it: a later drain tries again what fails, and the error line stays. */
+void vmm__limbo_drain_quietly(struct vm *vm);
+
 /* Unmaps and releases a chunk that is in no list. After a failure another call continues. Only
  * for limbo and vmm__vm_fini(). */
 vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk);

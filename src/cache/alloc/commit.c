@@ -253,10 +253,7 @@ static vmm_status decommit_locked(struct vmm_cache *cache, struct part *part)
     uint64_t bytes = (before - block->committed_granules) << cache->vm.arena.granule_shift;
     vmm__counters_shrink(&lane->counters, &lane->pool->totals, bytes, bytes);
     vmm__biased_unlock(&lane->lock);
-    struct error_line line;
-    vmm__error_save(&line);
-    (void)vmm__limbo_drain(&cache->vm, NULL); /* what work uses stays there */
-    vmm__error_restore(&line);
+    vmm__limbo_drain_quietly(&cache->vm); /* what work uses stays there */
     return vmm__cache_checked(cache, CHECK_REFILL_EVERY, VMM_OK);
 }
 

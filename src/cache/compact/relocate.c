@@ -102,13 +102,10 @@ static vmm_status parts_copy(struct relocation *relocation)
 static void parts_undo(struct relocation *relocation)
 {
     struct vm *memory = &relocation->cache->vm;
-    struct error_line line;
-    vmm__error_save(&line);
     for (uint32_t i = 0; i < relocation->homes; i++)
         vmm__limbo_put(memory, relocation->parts[i].chunk, &relocation->cache->copies,
                        relocation->copied_epoch);
-    (void)vmm__limbo_drain(memory, NULL);
-    vmm__error_restore(&line);
+    vmm__limbo_drain_quietly(memory);
 }
 
 /* Removes the granules that were free in the chunk from their heap. Cannot fail: vmm__relocate() reserved the

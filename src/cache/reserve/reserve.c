@@ -285,12 +285,9 @@ static vmm_status free_locked(struct vmm_cache *cache, uint64_t address)
     block_uncount(cache, block);
     if (stays)
         return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
     freed_end(cache, block);
-    (void)vmm__limbo_drain(&cache->vm, NULL); /* what work uses stays there */
+    vmm__limbo_drain_quietly(&cache->vm); /* what work uses stays there */
     vmm__cache_lanes_vacate(cache);
-    vmm__error_restore(&line);
     return VMM_OK;
 }
 

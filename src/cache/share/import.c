@@ -78,11 +78,8 @@ static void release_locked(struct vmm_cache *cache)
 /* The same, and unmaps what no work uses. */
 static void unmap_locked(struct vmm_cache *cache)
 {
-    struct error_line line;
     release_locked(cache);
-    vmm__error_save(&line);
-    (void)vmm__limbo_drain(&cache->vm, NULL);
-    vmm__error_restore(&line);
+    vmm__limbo_drain_quietly(&cache->vm);
 }
 
 void vmm__import_release(struct vmm_cache *cache)
