@@ -101,14 +101,13 @@ static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t gr
                              .state = CHUNK_HELD,
                              .reach = reach_choose(vm, account),
                              .account = account };
-    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
     vmm_status status = handle_open(vm, chunk, exported);
     if (status != VMM_OK) {
         vmm__chunk_drop(vm, chunk);
         return status;
     }
     vmm__account_book(vm, chunk);
-    status = vmm__driver_map(vm->driver, vmm__chunk_address(vm, chunk), bytes, chunk->handle);
+    status = vmm__mapping_map(vm, chunk, granule);
     if (status != VMM_OK) {
         vmm__limbo_put(vm, chunk, NULL, 0);
         return status;
@@ -132,15 +131,14 @@ vmm_status vmm__chunks_open(struct vm *vm, struct account *account, uint64_t gra
 }
 
 /* Unmaps the newest place of a chunk, or any mapping of one that does not sleep. */
-static vmm_status mapping_unmap(struct vm *vm, struct chunk *chunk, uint64_t granule)
+static vmm_status mapping_close(struct vm *vm, struct chunk *chunk, uint64_t granule)
 {
     bool is_last = chunk->unmapped == 1;
     if (chunk->unmapped > 0 && !(is_last && chunk->lacks_access)) {
         chunk->unmapped--;
         return VMM_OK;
     }
-    vmm_status status = vmm__driver_unmap(vm->driver, vmm__arena_address(&vm->arena, granule),
-                                          vmm__chunk_bytes(vm, chunk));
+    vmm_status status = vmm__mapping_unmap(vm, chunk, granule);
     if (status == VMM_OK && is_last) {
         chunk->unmapped = 0;
         chunk->lacks_access = false;
@@ -171,7 +169,7 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
             return status;
     }
     if (chunk->is_mapped) {
-        vmm_status status = mapping_unmap(vm, chunk, chunk->first);
+        vmm_status status = mapping_close(vm, chunk, chunk->first);
         if (status != VMM_OK)
             return status;
         chunk->is_mapped = false;
@@ -244,8 +242,7 @@ vmm_status vmm__vm_import(struct vm *vm, struct account *account, uint64_t granu
 
 vmm_status vmm__place_map(struct vm *vm, struct chunk *chunk, uint64_t granule)
 {
-    vmm_status status = vmm__driver_map(vm->driver, vmm__arena_address(&vm->arena, granule),
-                                        vmm__chunk_bytes(vm, chunk), chunk->handle);
+    vmm_status status = vmm__mapping_map(vm, chunk, granule);
     if (status != VMM_OK)
         return status;
     vmm__place_link(vm, chunk, granule);
@@ -255,7 +252,7 @@ vmm_status vmm__place_map(struct vm *vm, struct chunk *chunk, uint64_t granule)
 
 vmm_status vmm__place_unmap(struct vm *vm, struct chunk *chunk, uint64_t granule)
 {
-    vmm_status status = mapping_unmap(vm, chunk, granule);
+    vmm_status status = mapping_close(vm, chunk, granule);
     if (status != VMM_OK)
         return status;
     uint64_t *link = &chunk->place;

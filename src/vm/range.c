@@ -75,8 +75,7 @@ static vmm_status part_map(struct vm *vm, const struct memory_part *part)
     if (!part->chunk->is_mapped)
         return vmm__error(VMM_ERR_DRIVER, "vm: chunk %u is remap pending",
                           vmm__chunk_id(vm, part->chunk));
-    return vmm__driver_map(vm->driver, vmm__arena_address(&vm->arena, part->granule),
-                           vmm__chunk_bytes(vm, part->chunk), part->chunk->handle);
+    return vmm__mapping_map(vm, part->chunk, part->granule);
 }
 
 /* Gives access to the parts, with one call for those that are adjacent. */

@@ -2,20 +2,18 @@
 #include "base/error.h"
 #include "vm/vm.h"
 
-/* Maps a handle with access. On failure nothing is mapped, unless the driver refuses to undo. */
-static vmm_status mapping_make(struct vm *vm, uint64_t granule, uint64_t granules, uint64_t handle)
+/* Maps a chunk with access. On failure nothing is mapped, unless the driver refuses to undo. */
+static vmm_status mapping_make(struct vm *vm, const struct chunk *chunk, uint64_t granule)
 {
-    uint64_t address = vmm__arena_address(&vm->arena, granule);
-    uint64_t bytes = granules << vm->arena.granule_shift;
-    vmm_status status = vmm__driver_map(vm->driver, address, bytes, handle);
+    vmm_status status = vmm__mapping_map(vm, chunk, granule);
     if (status != VMM_OK)
         return status;
-    status = vmm__driver_access(vm->driver, address, bytes);
+    status = vmm__vm_access(vm, granule, chunk->granules);
     if (status == VMM_OK)
         return VMM_OK;
     struct error_line line;
     vmm__error_save(&line);
-    (void)vmm__driver_unmap(vm->driver, address, bytes);
+    (void)vmm__mapping_unmap(vm, chunk, granule);
     vmm__error_restore(&line);
     return status;
 }
@@ -26,12 +24,6 @@ static uint64_t mapping_after(const struct vm *vm, const struct chunk *chunk, ui
     return granule == chunk->first ? chunk->place : vm->next_places[granule];
 }
 
-static vmm_status mapping_drop(struct vm *vm, const struct chunk *chunk, uint64_t granule)
-{
-    return vmm__driver_unmap(vm->driver, vmm__arena_address(&vm->arena, granule),
-                             vmm__chunk_bytes(vm, chunk));
-}
-
 /* Maps a chunk with access at its mappings before `end`, in the order of mapping_after(). On failure it is mapped
  * nowhere, unless the driver refuses to undo. */
 static vmm_status mappings_make(struct vm *vm, const struct chunk *chunk, uint64_t end)
@@ -39,7 +31,7 @@ static vmm_status mappings_make(struct vm *vm, const struct chunk *chunk, uint64
     vmm_status status = VMM_OK;
     uint64_t at = chunk->first;
     while (at != end && status == VMM_OK) {
-        status = mapping_make(vm, at, chunk->granules, chunk->handle);
+        status = mapping_make(vm, chunk, at);
         at = status == VMM_OK ? mapping_after(vm, chunk, at) : at;
     }
     if (status == VMM_OK)
@@ -47,7 +39,7 @@ static vmm_status mappings_make(struct vm *vm, const struct chunk *chunk, uint64
     struct error_line line;
     vmm__error_save(&line);
     for (uint64_t made = chunk->first; made != at; made = mapping_after(vm, chunk, made))
-        (void)mapping_drop(vm, chunk, made);
+        (void)vmm__mapping_unmap(vm, chunk, made);
     vmm__error_restore(&line);
     return status;
 }
@@ -118,14 +110,14 @@ static vmm_status chunk_unmap(struct vm *vm, struct chunk *chunk)
     vmm_status status = VMM_OK;
     uint64_t at = chunk->first;
     while (at != NO_GRANULE && status == VMM_OK) {
-        status = mapping_drop(vm, chunk, at);
+        status = vmm__mapping_unmap(vm, chunk, at);
         at = status == VMM_OK ? mapping_after(vm, chunk, at) : at;
     }
     if (status == VMM_OK)
         return VMM_OK;
     chunk_remap(vm, chunk, at);
     for (; !chunk->is_mapped && at != NO_GRANULE; at = mapping_after(vm, chunk, at))
-        (void)mapping_drop(vm, chunk, at);
+        (void)vmm__mapping_unmap(vm, chunk, at);
     return status;
 }
 
@@ -135,8 +127,7 @@ static vmm_status parts_map(struct vm *vm, const struct memory_part *parts, uint
     vmm_status status = VMM_OK;
     uint32_t done = 0;
     while (done < count && status == VMM_OK) {
-        const struct chunk *chunk = parts[done].chunk;
-        status = mapping_make(vm, parts[done].granule, chunk->granules, chunk->handle);
+        status = mapping_make(vm, parts[done].chunk, parts[done].granule);
         done += status == VMM_OK ? 1 : 0;
     }
     if (status == VMM_OK)
@@ -144,8 +135,7 @@ static vmm_status parts_map(struct vm *vm, const struct memory_part *parts, uint
     struct error_line line;
     vmm__error_save(&line);
     while (done-- > 0)
-        (void)vmm__driver_unmap(vm->driver, vmm__arena_address(&vm->arena, parts[done].granule),
-                                vmm__chunk_bytes(vm, parts[done].chunk));
+        (void)vmm__mapping_unmap(vm, parts[done].chunk, parts[done].granule);
     vmm__error_restore(&line);
     return status;
 }

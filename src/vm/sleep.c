@@ -19,9 +19,7 @@ static uint64_t mapping_at(const struct vm *vm, const struct chunk *chunk, uint3
 
 static vmm_status mapping_unmap(struct vm *vm, const struct chunk *chunk, uint32_t number)
 {
-    return vmm__driver_unmap(vm->driver,
-                             vmm__arena_address(&vm->arena, mapping_at(vm, chunk, number)),
-                             vmm__chunk_bytes(vm, chunk));
+    return vmm__mapping_unmap(vm, chunk, mapping_at(vm, chunk, number));
 }
 
 /* Unmaps the mapping without access, if there is one: it is the newest, and so the first that may go. */
@@ -46,15 +44,14 @@ static vmm_status mapping_drop(struct vm *vm, struct chunk *chunk)
 /* Maps the last of the mappings that are missing. */
 static vmm_status mapping_restore(struct vm *vm, struct chunk *chunk)
 {
-    uint64_t address = vmm__arena_address(&vm->arena, mapping_at(vm, chunk, chunk->unmapped - 1));
-    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    uint64_t granule = mapping_at(vm, chunk, chunk->unmapped - 1);
     vmm_status status = VMM_OK;
     if (!chunk->lacks_access)
-        status = vmm__driver_map(vm->driver, address, bytes, chunk->handle);
+        status = vmm__mapping_map(vm, chunk, granule);
     if (status != VMM_OK)
         return status;
     chunk->lacks_access = true;
-    status = vmm__driver_access(vm->driver, address, bytes);
+    status = vmm__vm_access(vm, granule, chunk->granules);
     if (status == VMM_OK) {
         chunk->lacks_access = false;
         chunk->unmapped--;

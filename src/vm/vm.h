@@ -407,6 +407,21 @@ static inline uint32_t vmm__chunk_id(const struct vm *vm, const struct chunk *ch
     return (uint32_t)(chunk - vm->records);
 }
 
+/* Map a chunk's handle at a granule, without access, and unmap it there. The caller keeps the records. */
+static inline vmm_status vmm__mapping_map(const struct vm *vm, const struct chunk *chunk,
+                                          uint64_t granule)
+{
+    return vmm__driver_map(vm->driver, vmm__arena_address(&vm->arena, granule),
+                           vmm__chunk_bytes(vm, chunk), chunk->handle);
+}
+
+static inline vmm_status vmm__mapping_unmap(const struct vm *vm, const struct chunk *chunk,
+                                            uint64_t granule)
+{
+    return vmm__driver_unmap(vm->driver, vmm__arena_address(&vm->arena, granule),
+                             vmm__chunk_bytes(vm, chunk));
+}
+
 /* Add a chunk to what its account and the memory have reserved, and take it off. */
 void vmm__account_book(struct vm *vm, const struct chunk *chunk);
 void vmm__account_unbook(struct vm *vm, const struct chunk *chunk);
