@@ -19,11 +19,6 @@ struct stage {
 
 /* ---- Chunks -------------------------------------------------------------------------------- */
 
-static struct chunk *chunk_of(const struct pool_sleep *job, uint64_t number)
-{
-    return job->chunks.items[number].chunk;
-}
-
 static struct lane *lane_of(const struct pool_sleep *job, const struct chunk *chunk)
 {
     const struct vmm_cache *cache = job->cache;
@@ -34,9 +29,9 @@ static struct lane *lane_of(const struct pool_sleep *job, const struct chunk *ch
 
 static int by_home(const void *a, const void *b)
 {
-    const struct listed_chunk *left = a;
-    const struct listed_chunk *right = b;
-    return left->home < right->home ? -1 : left->home > right->home;
+    const struct chunk *left = *(struct chunk *const *)a;
+    const struct chunk *right = *(struct chunk *const *)b;
+    return left->first < right->first ? -1 : left->first > right->first;
 }
 
 /* Blocks that the pool adopts on its way to sleep stay awake: the request did not name them, and they may be
@@ -60,14 +55,13 @@ static vmm_status chunks_list_locked(struct pool_sleep *job)
         if (!is_listed(job, chunk))
             continue;
         if (!vmm__host_array_grow((void **)&chunks->items, &chunks->capacity, chunks->count,
-                                  sizeof *chunks->items))
+                                  sizeof(struct chunk *)))
             return vmm__error(VMM_ERR_HOST_OOM, "pool %s: no host memory for the list of chunks",
                               job->pool->name);
-        chunks->items[chunks->count++] =
-            (struct listed_chunk){ .chunk = chunk, .home = chunk->first };
+        chunks->items[chunks->count++] = chunk;
     }
     if (chunks->count > 1)
-        qsort(chunks->items, chunks->count, sizeof *chunks->items, by_home);
+        qsort(chunks->items, chunks->count, sizeof(struct chunk *), by_home);
     return VMM_OK;
 }
 
@@ -125,7 +119,7 @@ static uint64_t chunks_shrink_locked(struct pool_sleep *job, uint64_t from, uint
     bool is_used = vmm__pool_is_used(job->pool);
     vmm__error_save(&line);
     for (uint64_t i = from; i < end; i++) {
-        if (is_used || !chunk_shrink_locked(job, chunk_of(job, i)))
+        if (is_used || !chunk_shrink_locked(job, job->chunks.items[i]))
             job->chunks.items[kept++] = job->chunks.items[i];
     }
     (void)vmm__limbo_drain(&job->cache->vm, NULL);
@@ -173,7 +167,7 @@ static vmm_status contents_list_locked(struct pool_sleep *job)
     vmm_status status = VMM_OK;
     VMM_ASSERT_HELD(&job->cache->grow_lock);
     for (uint64_t i = 0; i < job->chunks.count && status == VMM_OK; i++) {
-        const struct chunk *chunk = chunk_of(job, i);
+        const struct chunk *chunk = job->chunks.items[i];
         struct lane *lane = lane_of(job, chunk);
         vmm__lane_lock(lane);
         status = vmm__chunk_list(job->cache, chunk, job->pool->backup);
@@ -190,7 +184,7 @@ static vmm_status contents_copy(struct pool_sleep *job, uint64_t from, uint64_t 
     uint64_t start_bytes = job->copy.bytes;
     for (*end = from; *end < limit && status == VMM_OK && job->copy.bytes - start_bytes < bytes;
          ++*end) {
-        const struct chunk *chunk = chunk_of(job, *end);
+        const struct chunk *chunk = job->chunks.items[*end];
         vmm__fair_lock(&job->cache->grow_lock);
         struct lane *lane = lane_of(job, chunk);
         vmm__lane_lock(lane);
@@ -262,7 +256,7 @@ static vmm_status chunks_each(struct pool_sleep *job,
         uint64_t stop = vmm__min(end, *done + CHUNKS_AT_ONCE);
         vmm__fair_lock(&job->cache->grow_lock);
         for (; *done < stop && status == VMM_OK; *done += status == VMM_OK ? 1 : 0)
-            status = change(&job->cache->vm, chunk_of(job, *done));
+            status = change(&job->cache->vm, job->chunks.items[*done]);
         vmm__fair_unlock(&job->cache->grow_lock);
     }
     return status;
@@ -282,7 +276,7 @@ static void mappings_tell(const struct pool_sleep *job, vmm_sleep_fn function)
         return;
     vmm__callback_begin(&callback, job->cache, false);
     for (uint64_t i = 0; i < job->chunks.count; i++) {
-        const struct chunk *chunk = chunk_of(job, i);
+        const struct chunk *chunk = job->chunks.items[i];
         uint64_t bytes = vmm__chunk_bytes(vm, chunk);
         void *context = job->options->context;
         function(context, job->pool->handle, vmm__chunk_address(vm, chunk), bytes);
@@ -325,7 +319,7 @@ static vmm_status backup_open(struct pool_sleep *job)
 
 void vmm__pool_sleep_free(struct pool_sleep *job)
 {
-    vmm__host_free(job->chunks.items, job->chunks.capacity * sizeof *job->chunks.items);
+    vmm__host_free(job->chunks.items, job->chunks.capacity * sizeof(struct chunk *));
 }
 
 /* Memory that is remap pending has no address from which it could be saved, or unmapped. */
@@ -334,7 +328,7 @@ static vmm_status mappings_check(const struct pool_sleep *job)
     uint64_t count = 0;
     vmm__fair_lock(&job->cache->grow_lock);
     for (uint64_t i = 0; i < job->chunks.count; i++)
-        count += chunk_of(job, i)->is_mapped ? 0 : 1;
+        count += job->chunks.items[i]->is_mapped ? 0 : 1;
     vmm__fair_unlock(&job->cache->grow_lock);
     if (count == 0)
         return VMM_OK;
@@ -434,7 +428,7 @@ static void pool_wake_finish(struct pool_sleep *job)
 {
     vmm__fair_lock(&job->cache->grow_lock);
     for (uint64_t i = 0; i < job->chunks.count; i++)
-        chunk_of(job, i)->has_slept = false;
+        job->chunks.items[i]->has_slept = false;
     vmm__fair_unlock(&job->cache->grow_lock);
     mappings_tell(job, job->options->mapped);
 }
@@ -478,7 +472,7 @@ static uint64_t asleep_bytes_locked(const struct pool_sleep *job)
     uint64_t bytes = 0;
     VMM_ASSERT_HELD(&job->cache->grow_lock);
     for (uint64_t i = 0; i < job->chunks.count; i++) {
-        const struct chunk *chunk = chunk_of(job, i);
+        const struct chunk *chunk = job->chunks.items[i];
         bytes += chunk->is_asleep ? vmm__chunk_bytes(&job->cache->vm, chunk) : 0;
     }
     return bytes;
@@ -557,7 +551,7 @@ static void chunks_list_slept(struct pool_sleep *job)
     uint64_t kept = 0;
     vmm__fair_lock(&job->cache->grow_lock);
     for (uint64_t i = 0; i < chunks->count; i++) {
-        if (chunk_of(job, i)->has_slept)
+        if (job->chunks.items[i]->has_slept)
             chunks->items[kept++] = chunks->items[i];
     }
     chunks->count = kept;

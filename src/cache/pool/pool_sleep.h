@@ -14,10 +14,7 @@
 
 /* The chunks of one pool, in the order of their homes. */
 struct chunk_list {
-    struct listed_chunk {
-        struct chunk *chunk;
-        uint64_t home; /* granule */
-    } * items;
+    struct chunk **items;
     uint64_t count;
     uint64_t capacity;
 };
