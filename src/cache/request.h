@@ -26,6 +26,7 @@ struct request {
     bool is_unborrowed;          /* the block must not come from another lane */
     const struct growth *growth; /* NULL: it is for a block of a heap */
     enum grow_from from;         /* GROW_TARGET at first; reclaim steps raise it */
+    unsigned step;               /* of reclaim that it has reached */
     unsigned waits;              /* host waits so far */
     unsigned questions;          /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */

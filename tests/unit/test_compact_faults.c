@@ -237,12 +237,11 @@ LIVE_TEST(reclaim_ends_without_room_for_copies)
         .bytes = 7 * GRANULE,
         .demand = { .heap = heap, .bytes = 7 * GRANULE },
     };
-    struct reclaim reclaim = { .step = 0 };
     vmm_status status = VMM_OK;
     vmm__fair_lock(&scene->cache->grow_lock);
     vmm__lane_lock(request.lane);
     for (int i = 0; i < 20 && status == VMM_OK; i++)
-        status = vmm__reclaim_next(scene->cache, &request, &reclaim);
+        status = vmm__reclaim_next(scene->cache, &request);
     vmm__lane_unlock(request.lane);
     vmm__fair_unlock(&scene->cache->grow_lock);
     assert_status(status, VMM__NOTHING);

@@ -33,11 +33,11 @@ static struct request request_of(struct scene *scene, uint64_t bytes)
                              .demand = { .heap = &scene->lane->large, .bytes = bytes } };
 }
 
-static vmm_status reclaim_run(struct scene *scene, struct request *request, struct reclaim *reclaim)
+static vmm_status reclaim_run(struct scene *scene, struct request *request)
 {
     vmm__fair_lock(&scene->cache->grow_lock);
     vmm__lane_lock(request->lane);
-    vmm_status status = vmm__reclaim_next(scene->cache, request, reclaim);
+    vmm_status status = vmm__reclaim_next(scene->cache, request);
     vmm__lane_unlock(request->lane);
     vmm__fair_unlock(&scene->cache->grow_lock);
     return status;
@@ -46,13 +46,13 @@ static vmm_status reclaim_run(struct scene *scene, struct request *request, stru
 /* Runs reclaim from a step on; returns the step that succeeded, or RECLAIM_END. */
 static unsigned run_from(struct scene *scene, struct request *request, unsigned step)
 {
-    struct reclaim reclaim = { .step = step };
-    vmm_status status = reclaim_run(scene, request, &reclaim);
+    request->step = step;
+    vmm_status status = reclaim_run(scene, request);
     assert_ok(vmm__cache_check(scene->cache));
     if (status == VMM__NOTHING)
         return RECLAIM_END;
     assert_ok(status);
-    return reclaim.step;
+    return request->step;
 }
 
 static void limit_to_reserved(struct scene *scene)
@@ -236,9 +236,9 @@ POLICY_TEST(reclaim_waits_for_blocks_that_others_use)
     limit_to_reserved(scene);
     struct request request = request_of(scene, 2 * GRANULE);
     request.from = GROW_FOLLOW;
-    struct reclaim reclaim = { .step = PASSED };
-    assert_ok(reclaim_run(scene, &request, &reclaim));
-    assert_int_equal(reclaim.step, 0); /* reclaim starts again */
+    request.step = PASSED;
+    assert_ok(reclaim_run(scene, &request));
+    assert_int_equal(request.step, 0); /* reclaim starts again */
     assert_int_equal(scene->driver->stalls, 1);
     vmm__cache_counters_flush(scene->cache, NULL);
     assert_int_equal(vmm__stat_now(&scene->cache->totals.active_bytes), 0);
@@ -356,9 +356,9 @@ POLICY_TEST(an_error_ends_reclaim)
     (void)block_free_busy(scene, other, block);
     limit_to_reserved(scene);
     struct request request = request_of(scene, 2 * GRANULE);
-    struct reclaim reclaim = { .step = IDLE };
+    request.step = IDLE;
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
-    assert_status(reclaim_run(scene, &request, &reclaim), VMM_ERR_DRIVER);
+    assert_status(reclaim_run(scene, &request), VMM_ERR_DRIVER);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_ok(vmm__cache_check(scene->cache));
 }
@@ -389,9 +389,9 @@ POLICY_TEST(internal_outcomes_stay_inside_reclaim)
     bool has_failed = true;
     for (uint64_t call = 1; has_failed; call++) {
         struct request request = request_of(scene, 2 * GRANULE);
-        struct reclaim reclaim = { .step = WAIT_USES };
+        request.step = WAIT_USES;
         vmm__sim_fail_at(scene->driver, call, VMM_ERR_DRIVER, false);
-        vmm_status status = reclaim_run(scene, &request, &reclaim);
+        vmm_status status = reclaim_run(scene, &request);
         has_failed = vmm__sim_faults_fired(scene->driver) > 0;
         assert_true(status == VMM_OK || status == VMM__NOTHING || status == VMM_ERR_DRIVER);
         assert_true(call < 100);

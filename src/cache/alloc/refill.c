@@ -135,9 +135,8 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
         return status;
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
     request->demand.passes_busy_lanes = false;
-    struct reclaim reclaim = { .step = 0 };
     while (vmm__is_oom(status)) {
-        vmm_status step_status = vmm__reclaim_next(cache, request, &reclaim);
+        vmm_status step_status = vmm__reclaim_next(cache, request);
         if (step_status == VMM__NOTHING)
             break;
         if (step_status != VMM_OK && !vmm__is_oom(step_status))

@@ -336,21 +336,18 @@ static bool is_outcome(vmm_status status)
     return status >= VMM__PENDING;
 }
 
-vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request,
-                             struct reclaim *reclaim)
+vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request)
 {
-    while (reclaim->step < RECLAIM_STEPS) {
-        unsigned step = reclaim->step;
+    for (; request->step < RECLAIM_STEPS; request->step++) {
         if (vmm__source_has_ready(cache)) { /* what the step before has released */
             vmm__source_return_locked(cache, request->lane);
             return VMM_OK;
         }
-        vmm_status status = reclaim_steps[step].run(cache, request);
-        if (status == VMM_OK && reclaim_steps[step].frees_blocks)
-            reclaim->step = 0;
+        vmm_status status = reclaim_steps[request->step].run(cache, request);
+        if (status == VMM_OK && reclaim_steps[request->step].frees_blocks)
+            request->step = 0;
         if (!is_outcome(status))
             return status;
-        reclaim->step++;
     }
     return VMM__NOTHING;
 }

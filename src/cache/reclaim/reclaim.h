@@ -30,15 +30,9 @@
 
 #include "cache/request.h"
 
-/* The step that a request has reached. Starts zeroed. */
-struct reclaim {
-    unsigned step;
-};
-
-/* Runs steps until one may have freed memory (VMM_OK: try the refill again), one fails (its error), or all are done
+/* Runs steps, from request->step on, until one may have freed memory (VMM_OK: try the refill again), one fails (its error), or all are done
  * (VMM__NOTHING). Returns no other internal outcome. */
-vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request,
-                             struct reclaim *reclaim);
+vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request);
 
 /* Writes the error line of a request that ran out of memory or addresses, and returns `status`. */
 vmm_status vmm__reclaim_report(struct vmm_cache *cache, const struct request *request,
