@@ -300,8 +300,9 @@ typedef struct vmm_config {
     void *clock_context;
     vmm_pressure_fn pressure; /* NULL: none */
     void *pressure_context;
-    uint64_t peer_devices; /* cuda: if bit n is set, device n may access the cache's memory. The
-                              cache ignores its own device and devices that do not exist */
+    uint64_t peer_devices; /* if bit n is set, device n may access the cache's memory. The cache
+                              ignores its own device and those that do not exist, or cannot;
+                              later: vmm_peers_add() */
     vmm_switch zero; /* on: a block contains zeros when vmm_alloc() returns it. cuda, sim: the zeros
                         are written in stream order; order other streams that use the block after
                         the allocation. A capture records the write, and each launch of the graph
@@ -453,6 +454,33 @@ VMM_API vmm_status vmm_unpin(vmm_cache *cache, void *ptr);
  * On failure: ERR_INVALID_ARGUMENT (NULL cache).
  */
 VMM_API vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes);
+
+/*
+ * Does:     gives further devices access to the cache's memory, as vmm_config.peer_devices does when a cache is
+ *           created: to all that is mapped now, whatever pool, view, range or import it belongs to, and to all that
+ *           will be mapped, such as the memory of a pool that wakes. Memory of a source (vmm_pool_options.source) has
+ *           the access that its source gives it. Access cannot be taken back. It makes each later mapping more
+ *           expensive.
+ * Takes:    devices: bit n stands for device n. The cache's own device and those that have access already are ignored.
+ * Returns:  VMM_OK. vmm_peers_get() tells all devices that have access.
+ * Costs:    25 us in the driver for each mapping that exists.
+ * Threads:  any. Requests of other threads that need the driver wait for it. Work on the memory goes on, also during a
+ *           capture.
+ * On failure: ERR_UNSUPPORTED (a device cannot access this device's memory, or does not exist: no memory was touched;
+ *           the line names it; with vmm_config.nvtx none can), ERR_DRIVER (also if imported memory is of a device that
+ *           one of them cannot access), ERR_DEVICE_OOM, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache). The
+ *           devices with access are the same as before; do not rely on what others can access.
+ */
+VMM_API vmm_status vmm_peers_add(vmm_cache *cache, uint64_t devices);
+
+/*
+ * Does:     tells which other devices may access the cache's memory: those of vmm_config.peer_devices that exist and
+ *           can, and those of vmm_peers_add().
+ * Returns:  VMM_OK; in *devices bit n stands for device n. With the host and sim drivers every device exists and can.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL).
+ */
+VMM_API vmm_status vmm_peers_get(vmm_cache *cache, uint64_t *devices);
 
 /*
  * Does:     releases idle physical memory to the driver until at most keep_bytes stay reserved or

@@ -10,6 +10,7 @@
  *   find.c          the block at an address
  *   pool.c          pools
  *   sleep.c         sleep and wake
+ *   peers.c         devices that get access
  *   share.c         shares
  *   debug.c         debug mode
  *   stats.c         statistics

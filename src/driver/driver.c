@@ -99,6 +99,7 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
 #define AFTER_unmap          counter_subtract(&driver->mapped_bytes, bytes)
 #define AFTER_access         ((void)0)
 #define AFTER_memory_info    ((void)0)
+#define AFTER_peers_check    ((void)0)
 #define AFTER_event_create   counter_add(&driver->events, 1)
 #define AFTER_event_destroy  counter_subtract(&driver->events, 1)
 #define AFTER_event_record   ((void)0)

@@ -34,7 +34,8 @@
  *      share_import, fabric_check and fabric_import only), addresses (ERR_ADDRESS_SPACE; reserve only), host memory
  *      (ERR_HOST_OOM), a lost context (ERR_LOST), a destroyed stream (ERR_INVALID_ARGUMENT; event_record, stream_wait,
  *      capturing and work; with cuda only if CUDA detects it), sharing without has_sharing (ERR_UNSUPPORTED; create,
- *      share_import, fabric_check and fabric_import only), everything else (ERR_DRIVER). Each failure sets the
+ *      share_import, fabric_check and fabric_import only), a device out of reach (ERR_UNSUPPORTED; peers_check only),
+ *      everything else (ERR_DRIVER). Each failure sets the
  *      vmm__error() line, which names the call and, for cuda, the native error code;
  *  D6. any thread may call any operation;
  *  D7. if has_sharing, an exported descriptor stands for the whole memory of one handle and for no
@@ -89,6 +90,9 @@ struct driver_piece {
  *   create       physical memory. ERR_DEVICE_OOM if the device has none left. Only a handle with a reach can be
  *                exported; each call on one costs more, and host needs a file descriptor for it.
  *   map          the mapping is inaccessible until access().
+ *   access       gives access to the device and to those of peer_devices. A mapping that has access can get it again.
+ *   peers_check  whether other devices can access the device's memory: ERR_UNSUPPORTED names one that cannot, or does
+ *                not exist. host, sim: all can.
  */
 #define VMM_DRIVER_MEMORY_MAP(X, P, A)                                                             \
     X(reserve, (P, uint64_t bytes, uint64_t hint, uint64_t * address), (A, bytes, hint, address))  \
@@ -99,7 +103,9 @@ struct driver_piece {
     X(map, (P, uint64_t address, uint64_t bytes, uint64_t handle), (A, address, bytes, handle))    \
     X(unmap, (P, uint64_t address, uint64_t bytes), (A, address, bytes))                           \
     X(access, (P, uint64_t address, uint64_t bytes), (A, address, bytes))                          \
-    X(memory_info, (P, uint64_t * free_bytes, uint64_t * total_bytes), (A, free_bytes, total_bytes))
+    X(memory_info, (P, uint64_t * free_bytes, uint64_t * total_bytes),                             \
+      (A, free_bytes, total_bytes))                                                                \
+    X(peers_check, (P, uint64_t devices), (A, devices))
 
 /*
  * Memory that processes share, and memory of the program.
@@ -277,6 +283,10 @@ struct driver {
     /* Which device the memory is on, for other processes, too. host and sim: the driver's name. */
     unsigned char uuid[DRIVER_UUID_BYTES];
 
+    /* The other devices that get access, one bit each. Open sets it to those of the options that can have it; the
+     * owner of the mappings may change it, once peers_check accepted the devices. */
+    _Atomic uint64_t peer_devices;
+
     struct lost lost;
     /* The driver accepts releases although the device is lost; false after its first refusal. */
     _Atomic bool accepts_release;
@@ -304,7 +314,7 @@ void vmm__driver_fini(struct driver *driver);
 struct driver_options {
     int device;            /* cuda: ordinal */
     uint64_t device_bytes; /* host, sim: capacity; 0: default (host: half of RAM; sim: 139 GiB) */
-    uint64_t peer_devices; /* cuda: see vmm_config */
+    uint64_t peer_devices; /* see vmm_config */
     bool is_plain;         /* cuda: one allocation of twice device_bytes instead of mappings */
 };
 
@@ -320,6 +330,22 @@ void vmm__driver_close(struct driver *driver);
 
 /* Accepts "cuda", "host" and "sim"; returns false for any other text. */
 bool vmm__driver_kind_parse(const char *text, vmm_driver_kind *out);
+
+/* The bit of a device in a set of devices; 0: an ordinal that no set has. */
+static inline uint64_t vmm__driver_device_bit(int ordinal)
+{
+    return ordinal >= 0 && ordinal < 64 ? UINT64_C(1) << ordinal : 0;
+}
+
+static inline uint64_t vmm__driver_peers(const struct driver *driver)
+{
+    return atomic_load_explicit(&driver->peer_devices, memory_order_relaxed);
+}
+
+static inline void vmm__driver_peers_set(struct driver *driver, uint64_t devices)
+{
+    atomic_store_explicit(&driver->peer_devices, devices, memory_order_relaxed);
+}
 
 static inline bool vmm__driver_is_lost(const struct driver *driver)
 {

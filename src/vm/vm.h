@@ -294,6 +294,10 @@ void vmm__vm_remap_pending(struct vm *vm);
 /* Gives access to mapped granules. On failure they have none, and stay mapped. */
 vmm_status vmm__vm_access(struct vm *vm, uint64_t granule, uint64_t count);
 
+/* Gives further devices access to all that is mapped, and to what will be. Devices that have it, cost nothing. On
+ * failure the devices stay as they were, and some of the memory may have more access than they say. */
+vmm_status vmm__vm_peers_add(struct vm *vm, uint64_t devices);
+
 /* Puts all chunks of mapped granules into limbo, as vmm__limbo_put(). No block may use them. */
 void vmm__vm_discard(struct vm *vm, uint64_t granule, uint64_t count, struct timeline *timeline,
                      uint64_t epoch);

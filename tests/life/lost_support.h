@@ -14,7 +14,7 @@
 /* Each call fails in less than a microsecond of the thread's own time. */
 enum { REFUSED_NS = IS_SLOW_BUILD ? 100000 : 1000 };
 
-enum { REFUSED_CALLS = 22, REFUSED_TIMES = 1000 };
+enum { REFUSED_CALLS = 23, REFUSED_TIMES = 1000 };
 
 /* The pool exists, and no block or share does. */
 static inline vmm_status refused_pool_call(vmm_cache *cache, unsigned number)
@@ -44,6 +44,8 @@ static inline vmm_status refused_pool_call(vmm_cache *cache, unsigned number)
     case 9:
         return vmm_pool_wake(&pool, 1, NULL, NULL);
     case 10:
+        return vmm_peers_add(cache, 2);
+    case 11:
         return vmm_share_export(cache, out, &share);
     default:
         return vmm_share_import(cache, NULL, NULL, &out);

@@ -212,6 +212,53 @@ TEST(devices_and_peers_work)
     child_runs(devices_without_peers, NULL);
 }
 
+static void peers_refuse(vmm_cache *cache, uint64_t devices, vmm_status status, const char *text)
+{
+    uint64_t after = 7;
+    CHILD_REQUIRES(vmm_peers_add(cache, devices) == status);
+    CHILD_REQUIRES(strstr(vmm_last_error(), text) != NULL);
+    CHILD_REQUIRES(vmm_peers_get(cache, &after) == VMM_OK && after == 0);
+}
+
+/* The fake refuses access of a device that is not listed after its own. */
+static void peers_added_later(void *context)
+{
+    const bool *has_peers = context;
+    uint64_t devices = 0;
+    void *block = NULL;
+    vmm_config config = VMM_CONFIG_INIT;
+    vmm_cache *cache = NULL;
+    fake_open();
+    config.driver = VMM_DRIVER_CUDA;
+    config.arena_bytes = GIB;
+    CHILD_REQUIRES(vmm_create(&config, &cache) == VMM_OK);
+    CHILD_REQUIRES(vmm_alloc(cache, 3 * MIB, (vmm_stream)16, &block) == VMM_OK);
+    peers_refuse(cache, 6, VMM_ERR_UNSUPPORTED,
+                 *has_peers ? "device 2 does not exist" : "device 1");
+    if (*has_peers) {
+        fault_set("cuDeviceCanAccessPeer", 1, 1, true);
+        peers_refuse(cache, 2, VMM_ERR_DRIVER, "peer_devices: device 1");
+        fault_set("cuMemSetAccess", 101, 1, true);
+        peers_refuse(cache, 2, VMM_ERR_DRIVER, "cuMemSetAccess");
+        CHILD_REQUIRES(vmm_peers_add(cache, 3) == VMM_OK);
+        CHILD_REQUIRES(vmm_peers_get(cache, &devices) == VMM_OK && devices == 2);
+    } else {
+        peers_refuse(cache, 2, VMM_ERR_UNSUPPORTED, "device 1 cannot access memory of device 0");
+    }
+    CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK && vmm_destroy(cache) == VMM_OK);
+    fake_check_misuses();
+}
+
+TEST(peers_can_be_added_later)
+{
+    bool has_peers = true;
+    child_runs(peers_added_later, &has_peers);
+    has_peers = false;
+    (void)setenv("FAKE_CUDA_NO_PEERS", "1", 1);
+    child_runs(peers_added_later, &has_peers);
+    (void)unsetenv("FAKE_CUDA_NO_PEERS");
+}
+
 /* ---- Streams ------------------------------------------------------------------------------------ */
 
 /* The call fails with a line that names the cause, and the cache keeps no record of the stream. */

@@ -79,6 +79,7 @@ static void memory_calls_try(const struct scene *scene)
     require_refused(vmm_compact(cache, 0, NULL, NULL), "vmm_compact");
     require_refused(vmm_stream_end(cache, scene->stream), "vmm_stream_end");
     require_refused(vmm_limit_set(cache, 1), "vmm_limit_set");
+    require_refused(vmm_peers_add(cache, 2), "vmm_peers_add");
     CHILD_REQUIRES(out == cache && released == 7);
 }
 
@@ -141,6 +142,7 @@ static void report_calls_try(const struct scene *scene)
     require_refused(vmm_pool_walk(cache->pool.handle, visit_continue, NULL), "vmm_pool_walk");
     require_refused(vmm_stats_reset_peak(cache), "vmm_stats_reset_peak");
     require_refused(vmm_device_memory(cache, &bytes, &bytes), "vmm_device_memory");
+    require_refused(vmm_peers_get(cache, &bytes), "vmm_peers_get");
     require_refused(vmm_summary_write(cache, stderr), "vmm_summary_write");
     require_refused(vmm_log_write(cache, "line"), "vmm_log_write");
     require_refused(vmm_walk(cache, visit_continue, NULL), "vmm_walk");

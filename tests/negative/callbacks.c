@@ -58,6 +58,7 @@ static void memory_calls_try(vmm_cache *cache, const struct stage *stage)
     must_refuse(vmm_compact(cache, 0, NULL, NULL));
     must_refuse(vmm_stream_end(cache, stage->streams[1]));
     must_refuse(vmm_limit_set(cache, 1));
+    must_refuse(vmm_peers_add(cache, 2));
 }
 
 /* Calls that grow, share, or put to sleep. */
@@ -100,6 +101,7 @@ static void report_calls_try(vmm_cache *cache, const struct stage *stage)
     must_refuse(vmm_stats_get(cache, &stats));
     must_refuse(vmm_stats_reset_peak(cache));
     must_refuse(vmm_device_memory(cache, &bytes, &bytes));
+    must_refuse(vmm_peers_get(cache, &bytes));
     must(bytes == 77);
     must_refuse(vmm_summary_write(cache, stderr));
     must_refuse(vmm_log_write(cache, "again"));

@@ -27,6 +27,8 @@ enum call {
     RESIZE,
     NAME,
     STREAM_END,
+    PEERS_ADD,
+    PEERS_GET,
     LIMIT_SET,
     POOL_CREATE,
     STATS_GET,
@@ -45,6 +47,7 @@ enum call {
 static vmm_status call_memory(vmm_cache *cache, void *block, uint64_t call)
 {
     void *out = &out;
+    uint64_t devices;
     vmm_status status;
     switch (call) {
     case ALLOC:
@@ -79,6 +82,10 @@ static vmm_status call_memory(vmm_cache *cache, void *block, uint64_t call)
         return vmm_compact(cache, 0, NULL, NULL);
     case STREAM_END:
         return vmm_stream_end(cache, (vmm_stream)(uintptr_t)8);
+    case PEERS_ADD:
+        return vmm_peers_add(cache, 2);
+    case PEERS_GET:
+        return vmm_peers_get(cache, &devices);
     default:
         return vmm_limit_set(cache, 1);
     }
@@ -232,6 +239,12 @@ static vmm_status device_memory_into_null(struct stage *stage, uint64_t which)
     return status;
 }
 
+static vmm_status peers_into_null(struct stage *stage, uint64_t value)
+{
+    (void)value;
+    return vmm_peers_get(stage->cache, NULL);
+}
+
 static vmm_status find_into_null(struct stage *stage, uint64_t value)
 {
     (void)value;
@@ -316,6 +329,8 @@ static const struct negative_case cases[] = {
     NO_CACHE("vmm_resize", RESIZE),
     NO_CACHE("vmm_name", NAME),
     NO_CACHE("vmm_stream_end", STREAM_END),
+    NO_CACHE("vmm_peers_add", PEERS_ADD),
+    NO_CACHE("vmm_peers_get", PEERS_GET),
     NO_CACHE("vmm_limit_set", LIMIT_SET),
     NO_CACHE("vmm_pool_create", POOL_CREATE),
     NO_CACHE("vmm_stats_get", STATS_GET),
@@ -334,6 +349,7 @@ static const struct negative_case cases[] = {
     WRONG("vmm_stats_get, out is NULL", stats_into_null, 0, "vmm_stats_get: out is NULL"),
     WRONG("vmm_device_memory, no free_bytes", device_memory_into_null, 0, "free_bytes is NULL"),
     WRONG("vmm_device_memory, no total_bytes", device_memory_into_null, 1, "total_bytes is NULL"),
+    WRONG("vmm_peers_get, devices is NULL", peers_into_null, 0, "devices is NULL"),
     WRONG("vmm_find, item is NULL", find_into_null, 0, "vmm_find: item is NULL"),
     WRONG("vmm_walk, visit is NULL", walk_without_visitor, 0, "vmm_walk: visit is NULL"),
     WRONG("vmm_log_write, line is NULL", log_null, 0, "vmm_log_write: line is NULL"),
@@ -358,6 +374,8 @@ static const struct negative_case cases[] = {
     DESTROYED("vmm_resize", RESIZE),
     DESTROYED("vmm_name", NAME),
     DESTROYED("vmm_stream_end", STREAM_END),
+    DESTROYED("vmm_peers_add", PEERS_ADD),
+    DESTROYED("vmm_peers_get", PEERS_GET),
     DESTROYED("vmm_limit_set", LIMIT_SET),
     DESTROYED("vmm_pool_create", POOL_CREATE),
     DESTROYED("vmm_stats_get", STATS_GET),

@@ -102,6 +102,8 @@ static void sizes_missing(struct stress *stress)
     X(vmm_poll(NULL))                                                                              \
     X(vmm_wait(NULL))                                                                              \
     X(vmm_limit_set(NULL, 0))                                                                      \
+    X(vmm_peers_add(NULL, 2))                                                                      \
+    X(vmm_peers_get(cache, NULL))                                                                  \
     X(vmm_pool_create(cache, NULL, NULL))                                                          \
     X(vmm_pool_create(NULL, NULL, &pool))                                                          \
     X(vmm_alloc_from(pool, 1, NULL, &out))                                                         \

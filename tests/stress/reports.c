@@ -381,6 +381,25 @@ void operation_summary(struct stress *stress, const struct operation *operation)
     stress_text_verify(stress, "vmm_summary_write", vmm_summary_write, "Reserved");
 }
 
+/* One more device gets access, to all memory. */
+static void peers_add(struct stress *stress)
+{
+    uint64_t before = 0;
+    uint64_t after = 0;
+    vmm_status status = vmm_peers_get(stress->cache, &before);
+    (void)stress_expect(stress, "vmm_peers_get", status, STATUS_BIT(OK), 0);
+    stress_enter(stress);
+    status = vmm_peers_add(stress->cache, before << 1 | 2);
+    stress_leave(stress);
+    bool is_done =
+        stress_expect(stress, "vmm_peers_add", status, STATUS_BIT(OK),
+                      STATUS_FAULTS | STATUS_BIT(ERR_DEVICE_OOM) | STATUS_BIT(ERR_UNSUPPORTED));
+    if (stress->shared != NULL || vmm_peers_get(stress->cache, &after) != VMM_OK)
+        return;
+    if (after != (is_done ? before << 1 | 2 : before))
+        stress_trouble(stress, "peers: %#" PRIx64 " after %#" PRIx64, after, before);
+}
+
 void operation_device(struct stress *stress, const struct operation *operation)
 {
     uint64_t free_bytes = UINT64_MAX;
@@ -400,6 +419,7 @@ void operation_device(struct stress *stress, const struct operation *operation)
     if (total_bytes != stress->device_bytes || free_bytes != total_bytes - held)
         stress_trouble(stress, "device: %" PRIu64 " of %" PRIu64 " bytes are free", free_bytes,
                        total_bytes);
+    peers_add(stress);
 }
 
 void operation_log(struct stress *stress, const struct operation *operation)

@@ -78,6 +78,7 @@ SIM_TEST(every_call_is_counted)
     assert_ok(vmm__driver_stream_wait(driver, STREAM(2), event));
     assert_ok(vmm__driver_event_destroy(driver, event));
     assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
+    assert_ok(vmm__driver_peers_check(driver, 2));
     memory_fill(driver, address, GRANULE, 1, NULL);
     assert_ok(vmm__driver_copy(driver, other, address, GRANULE, NULL));
     assert_ok(vmm__driver_clear(driver, other, GRANULE, 0, NULL));
@@ -206,6 +207,7 @@ SIM_TEST(a_lost_device_gets_no_call)
         vmm__driver_map(driver, scene.address, GRANULE, scene.handle),
         vmm__driver_access(driver, scene.address, GRANULE),
         vmm__driver_memory_info(driver, &number, &number),
+        vmm__driver_peers_check(driver, 2),
         vmm__driver_event_create(driver, &event),
         vmm__driver_event_record(driver, scene.event, STREAM(1)),
         vmm__driver_event_query(driver, scene.event),

@@ -152,7 +152,7 @@ static vmm_status device_find(const struct cuda_api *api, int ordinal, CUdevice 
     return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuDeviceGet(%d)", ordinal);
 }
 
-static vmm_status device_describe(struct cuda_driver *cuda)
+static vmm_status device_describe(struct cuda_driver *cuda, uint64_t peer_devices)
 {
     CUresult result = cuda->api->cuDeviceGetName(cuda->base.device_name,
                                                  (int)sizeof cuda->base.device_name, cuda->device);
@@ -162,15 +162,16 @@ static vmm_status device_describe(struct cuda_driver *cuda)
     vmm_status status = vmm__cuda_enter(cuda, &scope);
     if (status != VMM_OK)
         return status;
-    status = vmm__cuda_device_read(cuda);
+    status = vmm__cuda_device_read(cuda, peer_devices);
     if (status == VMM_OK)
         status = vmm__cuda_self_test(cuda);
     vmm__cuda_leave(cuda, &scope);
     return status;
 }
 
-static vmm_status device_retain(struct cuda_driver *cuda, int ordinal)
+static vmm_status device_retain(struct cuda_driver *cuda, const struct driver_options *options)
 {
+    int ordinal = options->device;
     vmm_status status = device_find(cuda->api, ordinal, &cuda->device);
     if (status != VMM_OK)
         return status;
@@ -180,7 +181,7 @@ static vmm_status device_retain(struct cuda_driver *cuda, int ordinal)
                                 "cuDevicePrimaryCtxRetain(%d)", ordinal);
     cuda->has_context_id = cuda->api->cuCtxGetId != NULL &&
                            cuda->api->cuCtxGetId(cuda->context, &cuda->context_id) == CUDA_SUCCESS;
-    status = device_describe(cuda);
+    status = device_describe(cuda, options->peer_devices);
     if (status != VMM_OK)
         context_release(cuda);
     return status;
@@ -193,7 +194,7 @@ static vmm_status driver_fill_in(struct cuda_driver *cuda, const struct driver_o
         return status;
     if (!vmm__cuda_calls_begin())
         return refuse_after_shutdown();
-    status = device_retain(cuda, options->device);
+    status = device_retain(cuda, options);
     vmm__cuda_calls_end();
     return status;
 }
@@ -209,7 +210,6 @@ vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct dr
         goto fail_lock;
     }
     vmm__driver_init(&cuda->base, &cuda_ops);
-    cuda->peer_devices = options->peer_devices;
     status = driver_fill_in(cuda, options);
     if (status != VMM_OK)
         goto fail_device;

@@ -113,8 +113,6 @@ vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_sta
 
 /* ---- cuda.c ---------------------------------------------------------------------------------- */
 
-enum { CUDA_PEERS_MOST = 64 }; /* the bits of vmm_config.peer_devices */
-
 struct cuda_driver {
     struct driver base;
     const struct cuda_api *api;
@@ -123,9 +121,6 @@ struct cuda_driver {
     bool has_context_id;
     unsigned long long context_id; /* changes if the context is reset */
     CUmemAllocationProp property;
-    uint64_t peer_devices;                       /* as the caller requested */
-    CUmemAccessDesc access[1 + CUDA_PEERS_MOST]; /* the device, then its peers */
-    size_t access_count;
 
     pthread_mutex_t kernels_lock;
     CUmodule kernels; /* NULL until the first fill, check or delay */
@@ -189,8 +184,9 @@ vmm_status vmm__cuda_plain_begin(struct cuda_driver *cuda, const struct driver_o
 
 /* ---- probe.c --------------------------------------------------------------------------------- */
 
-/* Reads the device's attributes and sets the properties of its memory. The caller has made the context current. */
-vmm_status vmm__cuda_device_read(struct cuda_driver *cuda);
+/* Reads the device's attributes, sets the properties of its memory, and peer_devices to those of the devices that can
+ * access it. The caller has made the context current. */
+vmm_status vmm__cuda_device_read(struct cuda_driver *cuda, uint64_t peer_devices);
 
 /* Makes each memory call on one granule and leaves nothing allocated. ERR_UNSUPPORTED names the call that failed;
  * ERR_DEVICE_OOM and ERR_LOST pass through. Then maps the granule at a second address, and exports and imports another

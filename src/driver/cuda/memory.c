@@ -8,6 +8,8 @@
 
 #include <inttypes.h>
 
+enum { PEERS_MOST = 64 }; /* the bits of vmm_config.peer_devices */
+
 /* The caller guarantees valid arguments (P2), so INVALID_VALUE means a size beyond the address space. */
 vmm_status vmm__cuda_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
                              uint64_t *address)
@@ -68,11 +70,26 @@ vmm_status vmm__cuda_unmap(struct driver *driver, uint64_t address, uint64_t byt
     return status;
 }
 
+/* Lists the device, then its peers. */
+static size_t accesses_list(const struct cuda_driver *cuda, CUmemAccessDesc list[1 + PEERS_MOST])
+{
+    size_t count = 1;
+    list[0] = (CUmemAccessDesc){ .location = cuda->property.location,
+                                 .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    for (uint64_t peers = vmm__driver_peers(&cuda->base); peers != 0; peers &= peers - 1) {
+        list[count] = list[0];
+        list[count++].location.id = __builtin_ctzll(peers); /* an ordinal, says cuda.h */
+    }
+    return count;
+}
+
 vmm_status vmm__cuda_access(struct driver *driver, uint64_t address, uint64_t bytes)
 {
     const struct cuda_driver *cuda = vmm__cuda_of(driver);
-    CUDA_CALL(cuda, cuMemSetAccess(address, bytes, cuda->access, cuda->access_count),
-              VMM_ERR_DEVICE_OOM, "cuMemSetAccess(0x%" PRIx64 ", %" PRIu64 ")", address, bytes);
+    CUmemAccessDesc list[1 + PEERS_MOST];
+    size_t count = accesses_list(cuda, list);
+    CUDA_CALL(cuda, cuMemSetAccess(address, bytes, list, count), VMM_ERR_DEVICE_OOM,
+              "cuMemSetAccess(0x%" PRIx64 ", %" PRIu64 ")", address, bytes);
     return status;
 }
 

@@ -124,6 +124,13 @@ static vmm_status plain_memory_info(struct driver *driver, uint64_t *free_bytes,
     return VMM_OK;
 }
 
+static vmm_status plain_peers_check(struct driver *driver, uint64_t devices)
+{
+    (void)devices;
+    return vmm__error(VMM_ERR_UNSUPPORTED, "%s: memory is plain: only this device can access it",
+                      driver->device_name);
+}
+
 /* Nothing is created as exportable, so nothing is exported, nor share_release called (P6, P7). */
 static vmm_status plain_share_import(struct driver *driver, int descriptor, uint64_t bytes,
                                      uint64_t *handle)
@@ -167,9 +174,11 @@ vmm_status vmm__cuda_plain_begin(struct cuda_driver *cuda, const struct driver_o
     cuda->plain_ops.unmap = plain_range;
     cuda->plain_ops.access = plain_range;
     cuda->plain_ops.memory_info = plain_memory_info;
+    cuda->plain_ops.peers_check = plain_peers_check;
     cuda->plain_ops.share_import = plain_share_import;
     cuda->base.ops = &cuda->plain_ops;
     cuda->base.is_plain = true;
+    vmm__driver_peers_set(&cuda->base, 0);
     cuda->base.has_aliases = false;
     cuda->base.has_sharing = false;
     (void)snprintf(cuda->base.sharing_failure, sizeof cuda->base.sharing_failure,

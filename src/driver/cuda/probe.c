@@ -2,7 +2,8 @@
  * Device attributes and the self-test of every memory call. On some systems the calls fail although the attributes
  * promise support.
  *
- * Owns: nothing. Called by: cuda.c during open, with the context current; fabric_check by the driver table, any thread.
+ * Owns: nothing. Called by: cuda.c during open, with the context current; fabric_check and peers_check by the driver
+ * table, any thread.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
@@ -59,39 +60,64 @@ static void memory_describe(struct cuda_driver *cuda, bool rdma_capable)
                                             .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,
                                             .location = here };
     cuda->property.allocFlags.gpuDirectRDMACapable = rdma_capable;
-    cuda->access[0] =
-        (CUmemAccessDesc){ .location = here, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-    cuda->access_count = 1;
+}
+
+static vmm_status device_count(const struct cuda_driver *cuda, int *count)
+{
+    CUresult result = cuda->api->cuDeviceGetCount(count);
+    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetCount");
+}
+
+/* Whether a device, which is not this one, can access this device's memory. */
+static vmm_status peer_read(const struct cuda_driver *cuda, int ordinal, int *can)
+{
+    CUdevice peer;
+    CUresult result = cuda->api->cuDeviceGet(&peer, ordinal);
+    if (result == CUDA_SUCCESS)
+        result = cuda->api->cuDeviceCanAccessPeer(can, peer, cuda->device);
+    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "peer_devices: device %d",
+                            ordinal);
 }
 
 /* Skips devices that cannot access this device's memory: copies between them go through the host. */
-static vmm_status peer_add(struct cuda_driver *cuda, int ordinal)
-{
-    CUdevice peer;
-    int can = 0;
-    CUresult result = cuda->api->cuDeviceGet(&peer, ordinal);
-    if (result == CUDA_SUCCESS && peer != cuda->device)
-        result = cuda->api->cuDeviceCanAccessPeer(&can, peer, cuda->device);
-    if (result != CUDA_SUCCESS)
-        return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "peer_devices: device %d",
-                                ordinal);
-    if (can != 0) {
-        CUmemAccessDesc access = cuda->access[0];
-        access.location.id = peer;
-        cuda->access[cuda->access_count++] = access;
-    }
-    return VMM_OK;
-}
-
-static vmm_status peers_read(struct cuda_driver *cuda)
+static vmm_status peers_read(struct cuda_driver *cuda, uint64_t wanted)
 {
     int count = 0;
-    CUresult result = cuda->api->cuDeviceGetCount(&count);
-    vmm_status status = vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetCount");
-    for (int i = 0; i < count && i < CUDA_PEERS_MOST && status == VMM_OK; i++) {
-        if ((cuda->peer_devices >> i & 1) != 0)
-            status = peer_add(cuda, i);
+    uint64_t peers = 0;
+    vmm_status status = device_count(cuda, &count);
+    for (int i = 0; i < count && status == VMM_OK; i++) {
+        int can = 0;
+        if (i != cuda->device && (wanted & vmm__driver_device_bit(i)) != 0)
+            status = peer_read(cuda, i, &can);
+        peers |= can != 0 ? vmm__driver_device_bit(i) : 0;
     }
+    vmm__driver_peers_set(&cuda->base, peers);
+    return status;
+}
+
+static vmm_status peer_check(const struct cuda_driver *cuda, int ordinal, int count)
+{
+    int can = 0;
+    vmm_status status = ordinal < count ? peer_read(cuda, ordinal, &can) : VMM_OK;
+    if (status != VMM_OK || can != 0)
+        return status;
+    return vmm__error(VMM_ERR_UNSUPPORTED, "device %d %s device %d", ordinal,
+                      ordinal < count ? "cannot access memory of" : "does not exist beside",
+                      (int)cuda->device);
+}
+
+vmm_status vmm__cuda_peers_check(struct driver *driver, uint64_t devices)
+{
+    const struct cuda_driver *cuda = vmm__cuda_of(driver);
+    struct cuda_scope scope;
+    int count = 0;
+    vmm_status status = vmm__cuda_enter(cuda, &scope);
+    if (status != VMM_OK)
+        return status;
+    status = device_count(cuda, &count);
+    for (; devices != 0 && status == VMM_OK; devices &= devices - 1)
+        status = peer_check(cuda, __builtin_ctzll(devices), count);
+    vmm__cuda_leave(cuda, &scope);
     return status;
 }
 
@@ -109,7 +135,7 @@ static vmm_status granularity_read(struct cuda_driver *cuda)
     return status == VMM_ERR_DRIVER ? VMM_ERR_UNSUPPORTED : status;
 }
 
-vmm_status vmm__cuda_device_read(struct cuda_driver *cuda)
+vmm_status vmm__cuda_device_read(struct cuda_driver *cuda, uint64_t peer_devices)
 {
     int supported = 0;
     int processors = 0;
@@ -130,7 +156,7 @@ vmm_status vmm__cuda_device_read(struct cuda_driver *cuda)
     version_read(cuda);
     status = granularity_read(cuda);
     if (status == VMM_OK)
-        status = peers_read(cuda);
+        status = peers_read(cuda, peer_devices);
     if (status != VMM_OK)
         return status;
     return vmm__cuda_memory_info(&cuda->base, &free_bytes, &cuda->base.total_bytes);

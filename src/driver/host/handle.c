@@ -111,6 +111,13 @@ vmm_status vmm__host_memory_info_locked(struct host_memory *memory, uint64_t *fr
     return VMM_OK;
 }
 
+vmm_status vmm__host_peers_check_locked(struct host_memory *memory, uint64_t devices)
+{
+    (void)memory;
+    (void)devices;
+    return VMM_OK;
+}
+
 /* ---- Open and close -------------------------------------------------------------------------- */
 
 vmm_status vmm__host_memory_open(struct host_memory *memory, uint64_t bytes)

@@ -103,6 +103,8 @@ vmm_status vmm__driver_host_open(const struct driver_options *options, struct dr
     vmm__driver_init(&host->base, &host_ops);
     host->base.granule_bytes = HOST_GRANULE_BYTES;
     host->base.total_bytes = bytes;
+    vmm__driver_peers_set(&host->base,
+                          options->peer_devices & ~vmm__driver_device_bit(options->device));
     (void)snprintf(host->base.device_name, sizeof host->base.device_name, "host memory");
     *out = &host->base;
     return VMM_OK;

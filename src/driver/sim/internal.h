@@ -159,6 +159,7 @@ struct sim_mapping {
     struct sim_handle *handle;
     struct sim_mapping *older; /* the next older mapping of the same handle */
     bool accessible;
+    uint64_t peers;         /* that have access, too */
     struct sim_users users; /* work that accessed the memory through this mapping */
 };
 
@@ -181,6 +182,9 @@ struct sim_reservation *vmm__sim_reservation_at(struct sim *sim, uint64_t addres
 void vmm__sim_space_free(struct sim *sim);
 
 void vmm__sim_memory_free(struct sim *sim);
+
+/* See vmm__sim_peerless(). */
+uint64_t vmm__sim_peerless_count(const struct sim *sim);
 
 /* Gives the handle an id and lists it. */
 uint64_t vmm__sim_handle_add(struct sim *sim, struct sim_handle *handle);

@@ -125,6 +125,13 @@ vmm_status vmm__sim_memory_info(struct sim *sim, uint64_t *free_bytes, uint64_t 
     return VMM_OK;
 }
 
+vmm_status vmm__sim_peers_check(struct sim *sim, uint64_t devices)
+{
+    (void)sim;
+    (void)devices;
+    return VMM_OK;
+}
+
 /* ---- Mappings -------------------------------------------------------------------------------- */
 
 static vmm_status range_refuse(const char *verb, uint64_t address, uint64_t bytes, const char *why)
@@ -317,11 +324,35 @@ vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes)
         struct sim_mapping *mapping = *sim_granule(sim, reservation, address);
         sim_charge(sim, access_cost(mapping), mapping->bytes);
         mapping->accessible = true;
+        mapping->peers = vmm__driver_peers(&sim->driver);
         if (mapping->handle->lost_oldest)
             handle_block_maps(sim, mapping);
         address += mapping->bytes;
     }
     return VMM_OK;
+}
+
+static uint64_t peerless_in(const struct sim_reservation *reservation, uint64_t peers)
+{
+    uint64_t count = 0;
+    const struct sim_mapping *last = NULL;
+    for (uint64_t granule = 0, left = reservation->mappings; left != 0; granule++) {
+        const struct sim_mapping *mapping = reservation->granules[granule];
+        if (mapping == NULL || mapping == last)
+            continue;
+        count += mapping->accessible && (peers & ~mapping->peers) != 0 ? 1 : 0;
+        last = mapping;
+        left--;
+    }
+    return count;
+}
+
+uint64_t vmm__sim_peerless_count(const struct sim *sim)
+{
+    uint64_t count = 0;
+    for (uint32_t index = 0; index < sim->space.count; index++)
+        count += peerless_in(&sim->space.items[index], vmm__driver_peers(&sim->driver));
+    return count;
 }
 
 void vmm__sim_memory_free(struct sim *sim)

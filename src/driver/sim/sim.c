@@ -189,6 +189,8 @@ vmm_status vmm__driver_sim_open(const struct driver_options *options, struct dri
     vmm__driver_init(&sim->driver, &sim_ops);
     sim->driver.granule_bytes = SIM_GRANULE_BYTES;
     sim->driver.total_bytes = total;
+    vmm__driver_peers_set(&sim->driver,
+                          options->peer_devices & ~vmm__driver_device_bit(options->device));
     (void)snprintf(sim->driver.device_name, sizeof sim->driver.device_name, "simulated H200");
     *out = &sim->driver;
     return VMM_OK;
@@ -242,3 +244,11 @@ SIM_READ(uint64_t, calls, faults.calls)
 SIM_READ(uint64_t, faults_fired, faults.fired)
 SIM_READ(const char *, mismatch, mismatches.first)
 SIM_READ(struct sim_census, census, census)
+
+uint64_t vmm__sim_peerless(struct driver *driver)
+{
+    struct sim *sim = sim_lock(driver);
+    uint64_t count = vmm__sim_peerless_count(sim);
+    sim_unlock(sim);
+    return count;
+}

@@ -46,6 +46,9 @@ uint64_t vmm__sim_violations(struct driver *driver, const char **text);
 /* Returns one line about the first mismatch that mismatches() counts, or "". */
 const char *vmm__sim_mismatch(struct driver *driver);
 
+/* Mappings that the device can access, and one of its peers cannot. */
+uint64_t vmm__sim_peerless(struct driver *driver);
+
 /* What exists now; all zero after everything is released. */
 struct sim_census {
     uint64_t reservations;

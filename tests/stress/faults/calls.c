@@ -24,6 +24,7 @@ static const struct call_row calls[SWEEP_CALLS] = {
     DRIVER_CALL_ROW(unmap, 0),
     DRIVER_CALL_ROW(access, VMM_ERR_DEVICE_OOM),
     DRIVER_CALL_ROW(memory_info, 0),
+    DRIVER_CALL_ROW(peers_check, VMM_ERR_UNSUPPORTED),
     DRIVER_CALL_ROW(share_export, 0),
     DRIVER_CALL_ROW(share_import, VMM_ERR_DEVICE_OOM),
     DRIVER_CALL_ROW(fabric_check, VMM_ERR_UNSUPPORTED),
