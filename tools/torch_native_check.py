@@ -688,15 +688,83 @@ def check_ipc_off():
     raise AssertionError("a tensor was shared")
 
 
-def check_peers():
-    """copies between devices"""
-    torch, _ = start()
+def peers_of(device):
+    """The devices that can access the memory of one."""
+    import ctypes
+    from vmmcache import _library
+    library, mask = _library.load(), ctypes.c_uint64()
+    library.vmm_peers_get.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)]
+    expect(library.vmm_peers_get(library.vmm_torch_cache(device), ctypes.byref(mask)) == 0, "no answer")
+    return {ordinal for ordinal in range(64) if mask.value >> ordinal & 1}
+
+
+def copies_verify(torch, x):
+    """Copies as a whole and with strides, there and back; the latter are kernels that access the other device."""
+    expect(torch.equal(x.cpu(), x.to("cuda:1").cpu()), "the copy differs")
+    half = torch.empty(x.numel() // 2, device="cuda:1", dtype=x.dtype).copy_(x[::2])
+    expect(torch.equal(x.cpu()[::2], half.cpu()), "a copy with strides differs")
+    back = torch.empty(2 * half.numel(), device="cuda:0", dtype=x.dtype)
+    back[1::2].copy_(half)
+    expect(torch.equal(back[1::2].cpu(), half.cpu()), "a copy with strides back differs")
+
+
+def two_gpus(**settings):
+    torch, _ = start(**settings)
     if torch.cuda.device_count() < 2:
         raise Skip("there is one GPU")
+    if not torch.cuda.can_device_access_peer(0, 1):
+        raise Skip("the GPUs cannot access each other's memory")
+    return torch
+
+
+def check_peers():
+    """copies between devices: access on demand, to memory of before and after"""
+    import vmmcache
+    torch = two_gpus()
+    pool = torch.cuda.MemPool()
+    with vmmcache.region("asleep"):
+        slept = torch.arange(8 * MIB, device="cuda:0")
+    vmmcache.sleep("asleep")
+    with torch.cuda.use_mem_pool(pool):
+        pooled = torch.arange(4 * MIB, device="cuda:0")
+    old = [torch.arange(size, device="cuda:0") for size in (100, MIB, 40 * MIB)]
+    other = torch.ones(MIB, device="cuda:1")
+    expect(not peers_of(0) and not peers_of(1), "devices have access before PyTorch asked")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = pooled * 2
+    for x in old:
+        copies_verify(torch, x)
+    expect(peers_of(0) == {1} and peers_of(1) == {0}, "devices have no access after copies")
+    graph.replay()
+    vmmcache.wake("asleep")
+    for x in (pooled, slept, captured, *[torch.arange(size, device="cuda:0") for size in (300, 3 * MIB, 90 * MIB)]):
+        copies_verify(torch, x)
+    del old
+    torch.cuda.empty_cache()
+    copies_verify(torch, torch.arange(70 * MIB, device="cuda:0"))
+    expect(other.sum().item() == MIB, "a tensor of the other device changed")
+
+
+def check_peers_listed():
+    """devices that are listed have access at once"""
+    torch = two_gpus(peers=[0, 1])
     x = torch.arange(MIB, device="cuda:0")
-    expect(torch.equal(x.cpu(), x.to("cuda:1").cpu()), "the copy differs")
-    half = torch.empty(MIB // 2, device="cuda:1", dtype=x.dtype).copy_(x[::2])
-    expect(torch.equal(x.cpu()[::2], half.cpu()), "a copy with strides differs")
+    expect(peers_of(0) == {1}, "a device that is listed has no access")
+    copies_verify(torch, x)
+
+
+def check_peers_none():
+    """PyTorch's wish for access is refused if peers is None"""
+    torch = two_gpus(peers=None)
+    x = torch.arange(MIB, device="cuda:0")
+    try:
+        x.to("cuda:1")
+    except RuntimeError as error:
+        expect("peers=" in str(error), str(error))
+        expect(not peers_of(0), "a device has access")
+        return
+    raise AssertionError("the copy was made")
 
 
 def nccl_start():

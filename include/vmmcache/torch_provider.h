@@ -68,7 +68,7 @@ typedef struct vmm_torch_functions {
     vmm_status (*memory_get)(int device, uint64_t *free_bytes, uint64_t *total_bytes);
     /* The largest size that one request could get now. Creates the cache. */
     vmm_status (*largest_get)(int device, uint64_t *bytes);
-    /* Bit n: device n may access this device's memory. */
+    /* Bit n: device n can access this device's memory, or will from the beginning. */
     uint64_t (*peers_get)(int device);
 
     /* ---- Memory ---- */
@@ -164,6 +164,15 @@ typedef struct vmm_torch_functions {
 
     /* The stack that was recorded when the live block that contains an address was allocated; 0: none. */
     uint64_t (*stack_find)(const void *address);
+
+    /* ---- Devices, continued ---- */
+
+    /* From now on, a vmm_config.peer_devices that names all devices (UINT64_MAX) gives new caches no peers: peers_add()
+     * does. */
+    void (*peers_defer)(void);
+    /* Gives devices access to the memory of one, as vmm_peers_add() does. Creates the cache. ERR_INVALID_ARGUMENT:
+     * vmm_config.peer_devices does not name one of them. */
+    vmm_status (*peers_add)(int device, uint64_t devices);
 } vmm_torch_functions;
 
 /* Returns the table. It lives as long as the process. */

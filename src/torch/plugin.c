@@ -30,6 +30,7 @@ static bool has_caches;          /* a cache exists, or is being created: setting
 static _Atomic int device_count; /* from vmm_torch_init(); 0: unknown */
 static _Atomic(change_watch_fn) change_watch;  /* NULL: none */
 static _Atomic bool wants_sharing;             /* see vmm__torch_sharing_want() */
+static _Atomic bool defers_peers;              /* see vmm__torch_peers_defer() */
 static _Thread_local uint64_t waiting_address; /* last freed block; 0: no stream uses it */
 
 vmm_status vmm__torch_forked_error(void)
@@ -107,12 +108,49 @@ vmm_status vmm_torch_limit_share(double share)
     return status;
 }
 
-uint64_t vmm__torch_peers(void)
+/* ---- Peers ---------------------------------------------------------------------------------- */
+
+void vmm__torch_peers_defer(void)
+{
+    atomic_store_explicit(&defers_peers, true, memory_order_relaxed);
+}
+
+/* The devices that the settings name. */
+static uint64_t peers_named(void)
 {
     vmm__mutex_lock(&opening);
     uint64_t peers = settings.config.peer_devices;
     vmm__mutex_unlock(&opening);
     return peers;
+}
+
+/* Those among them that get access at once. */
+static uint64_t peers_at_once(uint64_t named)
+{
+    bool defers = atomic_load_explicit(&defers_peers, memory_order_relaxed);
+    return named == UINT64_MAX && defers ? 0 : named;
+}
+
+uint64_t vmm__torch_peers(int ordinal)
+{
+    const struct torch_device *device = vmm__torch_find(ordinal);
+    uint64_t peers = peers_at_once(peers_named());
+    if (device != NULL)
+        (void)vmm_peers_get(vmm__torch_cache_of(device), &peers);
+    return peers;
+}
+
+vmm_status vmm__torch_peers_add(int ordinal, uint64_t devices)
+{
+    struct torch_device *device = NULL;
+    uint64_t missing = devices & ~peers_named();
+    if (missing != 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "device %d may not access memory of device %d: name both in "
+                          "vmmcache.install(peers=...)",
+                          __builtin_ctzll(missing), ordinal);
+    vmm_status status = vmm__torch_open(ordinal, &device);
+    return status == VMM_OK ? vmm_peers_add(vmm__torch_cache_of(device), devices) : status;
 }
 
 bool vmm__torch_is_open(void)
@@ -252,6 +290,7 @@ static vmm_status cache_create_locked(struct torch_device *device, int ordinal, 
     VMM_ASSERT_HELD(&opening);
     union settings wanted = settings;
     wanted.config.device = ordinal;
+    wanted.config.peer_devices = peers_at_once(wanted.config.peer_devices);
     device->pressure = wanted.config.pressure;
     device->pressure_context = wanted.config.pressure_context;
     if (device->pressure != NULL || vmm__record_reclaims()) {

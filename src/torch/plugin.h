@@ -18,8 +18,16 @@ vmm_status vmm__torch_open(int ordinal, struct torch_device **out);
 /* Returns a share of a device's memory, at least one byte. */
 vmm_status vmm__torch_fraction_bytes(vmm_cache *cache, double share, uint64_t *bytes);
 
-/* The devices that may access each other's memory, as the settings say. */
-uint64_t vmm__torch_peers(void);
+/* From now on, settings that name all devices (UINT64_MAX) give a new cache none: vmm__torch_peers_add() does, when
+ * PyTorch asks. */
+void vmm__torch_peers_defer(void);
+
+/* The devices that have access to a device's memory; before it has a cache, those that will have it at once. */
+uint64_t vmm__torch_peers(int ordinal);
+
+/* Gives devices that the settings name access. Creates the cache. ERR_INVALID_ARGUMENT: one is not named; else as
+ * vmm_peers_add(). */
+vmm_status vmm__torch_peers_add(int ordinal, uint64_t devices);
 
 /* From now on blocks of new caches can be shared with other processes, as far as settings and devices allow. New memory
  * then costs the driver more. */

@@ -27,12 +27,6 @@ static vmm_status memory_get(int ordinal, uint64_t *free_bytes, uint64_t *total_
     return vmm_device_memory(vmm__torch_cache_of(device), free_bytes, total_bytes);
 }
 
-static uint64_t peers_get(int ordinal)
-{
-    (void)ordinal; /* the settings are those of all devices */
-    return vmm__torch_peers();
-}
-
 /* ---- Memory --------------------------------------------------------------------------------- */
 
 /* Reports a pointer that is not a block, as the cache does. */
@@ -191,7 +185,7 @@ static const vmm_torch_functions functions = {
     .init = vmm_torch_init,
     .memory_get = memory_get,
     .largest_get = vmm__torch_largest_get,
-    .peers_get = peers_get,
+    .peers_get = vmm__torch_peers,
     .allocate = block_allocate,
     .release = block_release,
     .find = vmm__torch_block_find,
@@ -224,6 +218,8 @@ static const vmm_torch_functions functions = {
     .pool_source = vmm__torch_pool_source,
     .sleep_watch = vmm__torch_sleep_watch,
     .stack_find = stack_find,
+    .peers_defer = vmm__torch_peers_defer,
+    .peers_add = vmm__torch_peers_add,
 };
 
 const vmm_torch_functions *vmm_torch_provider(void)

@@ -279,31 +279,30 @@ void allocator::copy_data(void *to, const void *from, std::size_t bytes) const
     C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice));
 }
 
-/* Whether each of two devices may access the library's memory of the other one. */
-static bool is_mapped(int one, int other)
+/* Whether a device can access the library's memory of another one. */
+static bool is_mapped(int device, int owner)
 {
-    return one < device_count() && other < device_count() &&
-           (library->peers_get(one) >> other & 1) != 0 &&
-           (library->peers_get(other) >> one & 1) != 0;
+    return device < device_count() && owner < device_count() &&
+           (library->peers_get(owner) >> device & 1) != 0;
 }
 
-/* CUDA's access, which PyTorch asks for, does not include the library's memory. */
+/* A copy runs on the device that has the source: it must be able to write to the other one. CUDA's own access, which
+ * PyTorch asks for, does not include the library's memory. */
 cudaError_t allocator::memcpyAsync(void *to, int to_device, const void *from, int from_device,
                                    size_t bytes, cudaStream_t stream, bool has_peer_access)
 {
-    if (to_device == from_device || (has_peer_access && is_mapped(to_device, from_device)))
+    if (to_device == from_device || (has_peer_access && is_mapped(from_device, to_device)))
         return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
     return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
 }
 
-/* CUDA's own peer access covers memory of cudaMalloc(), which other libraries use. The cache's memory has been mapped
- * for the devices of the settings. */
+/* PyTorch calls this before it lets a device access the memory of another one. CUDA's own peer access covers memory of
+ * cudaMalloc(), which other libraries use. */
 void allocator::enablePeerAccess(DeviceIndex device, DeviceIndex owner)
 {
-    bool is_device = device >= 0 && device < device_count();
-    TORCH_CHECK(is_device && (library->peers_get(owner) >> device & 1) != 0, "vmmcache: device ",
-                static_cast<int>(device), " may not access memory of device ",
-                static_cast<int>(owner), ": name both in vmmcache.install(peers=...)");
+    TORCH_CHECK(device >= 0 && device < device_count(), "vmmcache: enablePeerAccess: no device ",
+                static_cast<int>(device));
+    check("enablePeerAccess", library->peers_add(owner, uint64_t{ 1 } << device));
     c10::cuda::CUDAGuard guard(device);
     cudaError_t error = cudaDeviceEnablePeerAccess(owner, 0);
     if (error == cudaErrorPeerAccessAlreadyEnabled)

@@ -40,6 +40,7 @@ static void install(const vmm_torch_functions *functions)
     static allocator *installed = new allocator;
     caching::allocator.store(installed);
     c10::SetAllocator(c10::DeviceType::CUDA, installed, priority);
+    library->peers_defer(); /* PyTorch asks: see enablePeerAccess() */
 }
 
 } // namespace vmm_shim

@@ -84,6 +84,19 @@ static int pressure_forward(void *, vmm_pool *, size_t bytes)
     return on_pressure ? on_pressure(bytes) : 0;
 }
 
+/* A list of devices gives access at once, and to no others. So do all devices, without the allocator class. */
+static void peers_check(vmm_config config)
+{
+    config.peer_devices = 3;
+    assert_ok(opened.configure(&config));
+    assert_int_equal(functions->peers_get(0), 3);
+    assert_status(functions->peers_add(0, 1 << 2), VMM_ERR_INVALID_ARGUMENT);
+    assert_true(has(functions->last_error(), "device 2 may not access memory of device 0"));
+    config.peer_devices = UINT64_MAX;
+    assert_ok(opened.configure(&config));
+    assert_int_equal(functions->peers_get(0), UINT64_MAX);
+}
+
 static int shim_install(void **)
 {
     opened = hooks_open(VMM_TORCH_LIBRARY);
@@ -94,12 +107,12 @@ static int shim_install(void **)
     config.device_bytes = device_bytes;
     config.log = log_store;
     config.pressure = pressure_forward;
-    config.peer_devices = 3;
-    assert_ok(opened.configure(&config));
     vmm_torch_functions old = *functions;
     old.version++;
     assert_true(has(vmm_shim_install(&old), "of another version"));
+    peers_check(config);
     assert_null(vmm_shim_install(functions));
+    assert_int_equal(functions->peers_get(0), 0); /* those that PyTorch asks for */
     assert_false(shim().initialized());
     shim().init(shim_devices);
     return 0;

@@ -205,35 +205,42 @@ TEST(copies_take_the_way_that_works)
     int from = 1, to = 0;
     shim().copy_data(&to, &from, 4);
     assert_string_equal(fake().copy.function, "cudaMemcpy");
-    struct {
-        int to, from;
-        bool has_access;
-        const char *function;
-    } cases[] = { { 0, 0, false, "cudaMemcpyAsync" },
-                  { 0, 1, true, "cudaMemcpyAsync" },
-                  { 0, 1, false, "cudaMemcpyPeerAsync" },
-                  { 0, 5, true, "cudaMemcpyPeerAsync" }, /* CUDA has access, the library has not */
-                  { 5, 0, true, "cudaMemcpyPeerAsync" } };
-    for (const auto &each : cases) {
-        assert_int_equal(
-            shim().memcpyAsync(&to, each.to, &from, each.from, 4, nullptr, each.has_access), 0);
-        assert_string_equal(fake().copy.function, each.function);
-    }
+    assert_int_equal(shim().memcpyAsync(&to, 0, &from, 0, 4, nullptr, false), 0);
+    assert_string_equal(fake().copy.function, "cudaMemcpyAsync");
 }
 
-TEST(peers_are_those_of_the_settings)
+static const char *copy_between(int from, int to, bool has_access = true)
 {
-    shim().enablePeerAccess(0, 1);
-    assert_int_equal(fake().peer, 1);
-    fake().peer_error = cudaErrorPeerAccessAlreadyEnabled;
+    int number = 1;
+    assert_int_equal(shim().memcpyAsync(&number, to, &number, from, 4, nullptr, has_access), 0);
+    return fake().copy.function;
+}
+
+/* What CUDA may access, the library's memory is not part of. A copy runs on the device that it reads. */
+TEST(devices_get_access_when_pytorch_asks)
+{
+    void *block = shim().raw_alloc(MIB);
+    assert_string_equal(copy_between(1, 0), "cudaMemcpyPeerAsync");
     shim().enablePeerAccess(1, 0);
     assert_int_equal(fake().peer, 0);
+    assert_int_equal(provider().peers_get(0), 1 << 1);
+    assert_int_equal(provider().peers_get(1), 0);
+    assert_string_equal(copy_between(1, 0), "cudaMemcpyAsync");
+    assert_string_equal(copy_between(1, 0, false), "cudaMemcpyPeerAsync");
+    assert_string_equal(copy_between(0, 1), "cudaMemcpyPeerAsync");
+    fake().peer_error = cudaErrorPeerAccessAlreadyEnabled;
+    shim().enablePeerAccess(0, 1);
     fake().peer_error = cudaSuccess;
+    assert_string_equal(copy_between(0, 1), "cudaMemcpyAsync");
+    assert_string_equal(copy_between(5, 0), "cudaMemcpyPeerAsync");
+    assert_string_equal(copy_between(0, 5), "cudaMemcpyPeerAsync");
     constexpr c10::DeviceIndex wrong[] = { 5, -1, 64 };
-    for (c10::DeviceIndex device : wrong)
-        assert_true(
-            has(thrown<c10::Error>([device] { shim().enablePeerAccess(device, 0); }), "peers="));
+    for (c10::DeviceIndex device : wrong) {
+        (void)thrown<c10::Error>([device] { shim().enablePeerAccess(device, 0); });
+        (void)thrown<c10::Error>([device] { shim().enablePeerAccess(0, device); });
+    }
     assert_int_equal(fake().device, 0);
+    shim().raw_delete(block);
 }
 
 /* In this process: tests/torch/test_torch_share.c has two. */

@@ -50,7 +50,8 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     (VMM_LIMIT and so on), else it is the library's default. An argument overrides its variable, which is then
     removed from os.environ, so that child processes do not have it either.
 
-    peers: devices that may use each other's memory: 'auto' (all that can), a list of ordinals, or None.
+    peers: devices that may use each other's memory: a list of ordinals, None, or 'auto': with the class those that
+    PyTorch asks for, when it does; with the plug-in all that can.
     pressure: a function that takes a number of bytes, frees some if it can, and returns whether it did. The
     library calls it before a request fails.
 
