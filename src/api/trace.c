@@ -81,6 +81,7 @@ static void recording_begin(vmm_cache *cache)
         if (pool->handle != NULL)
             vmm__record_pool(cache, pool->handle);
     }
+    vmm__vm_record(&cache->vm, recorder);
     vmm__walk_locked(cache, item_record, cache);
     vmm__cache_lanes_unlock(cache, NULL);
     vmm__fair_unlock(&cache->grow_lock);
@@ -92,6 +93,7 @@ static void recording_end(vmm_cache *cache)
     vmm__cache_lanes_lock(cache, NULL);
     vmm__slow_path_set(cache, SLOW_PATH_RECORDED, false);
     atomic_store_explicit(&cache->directory.recorder, NULL, memory_order_release);
+    vmm__vm_record(&cache->vm, NULL);
     vmm__cache_lanes_unlock(cache, NULL);
     vmm__fair_unlock(&cache->grow_lock);
 }

@@ -9,8 +9,8 @@
  * Owns: the ring, the writer and its thread; a list of all recorders, so that exit() writes what they hold. Invariants:
  *  1. events are written only from open to close; those that come later are dropped;
  *  2. the recorder lives until the cache ends, so a thread that has found it may still push.
- * May be called by: lane, cache, api, preload. Locks: `lock`, a leaf, guards the writer; so push may be called with any
- * lock but a leaf. The lock of the list is taken before it.
+ * May be called by: vm, lane, cache, api, preload. Locks: `lock`, a leaf, guards the writer; so push may be called with
+ * any lock but a leaf. The lock of the list is taken before it.
  */
 #ifndef VMM_TRACE_RECORDER_H
 #define VMM_TRACE_RECORDER_H

@@ -24,9 +24,12 @@ enum trace_kind {
     TRACE_DONE, /* such a block became free */
     TRACE_MAP,
     TRACE_UNMAP,
-    TRACE_USE,  /* of a block, by another stream */
-    TRACE_NAME, /* of a block */
-    TRACE_POOL, /* the name of a pool */
+    TRACE_HOME,  /* a chunk was mapped */
+    TRACE_PLACE, /* it was mapped at further addresses, in a view */
+    TRACE_GONE,  /* one of these mappings ended */
+    TRACE_USE,   /* of a block, by another stream */
+    TRACE_NAME,  /* of a block */
+    TRACE_POOL,  /* the name of a pool */
     TRACE_NOTE
 };
 
@@ -35,9 +38,9 @@ struct trace_event {
     uint64_t address;
     uint64_t bytes;
     uint64_t time_us;
-    uint64_t stream;
-    uint64_t pool;  /* its handle; 0: none */
-    void *attached; /* ALLOC: struct stack; NAME, POOL, NOTE: struct trace_text; NULL: none */
+    uint64_t stream; /* HOME, PLACE: the number of the chunk */
+    uint64_t pool;   /* its handle; 0: none */
+    void *attached;  /* ALLOC: struct stack; NAME, POOL, NOTE: struct trace_text; NULL: none */
 };
 
 struct ring_slot {

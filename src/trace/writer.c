@@ -331,6 +331,17 @@ static void range_write(struct writer *writer, const struct trace_event *event)
     LINE_PUT(writer, "#@ map", event->address, event->bytes, stream, pool);
 }
 
+/* These are no operations: they take effect with the next one. */
+static void mapping_write(struct writer *writer, const struct trace_event *event)
+{
+    if (event->kind == TRACE_HOME)
+        LINE_PUT(writer, "#@ home", event->stream, event->address, event->bytes);
+    else if (event->kind == TRACE_PLACE)
+        LINE_PUT(writer, "#@ place", event->stream, event->address);
+    else
+        LINE_PUT(writer, "#@ gone", event->address);
+}
+
 void vmm__writer_take(struct writer *writer, const struct trace_event *event)
 {
     switch (event->kind) {
@@ -341,6 +352,11 @@ void vmm__writer_take(struct writer *writer, const struct trace_event *event)
     case TRACE_MAP:
     case TRACE_UNMAP:
         range_write(writer, event);
+        break;
+    case TRACE_HOME:
+    case TRACE_PLACE:
+    case TRACE_GONE:
+        mapping_write(writer, event);
         break;
     case TRACE_POOL:
     case TRACE_NOTE:

@@ -23,10 +23,50 @@ void vmm__chunk_drop(struct vm *vm, struct chunk *chunk)
     vm->unused = vmm__chunk_id(vm, chunk);
 }
 
-void vmm__chunk_page_at(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id)
+/* ---- The page map ---------------------------------------------------------------------------- */
+
+/* Imported memory is not recorded: another cache has it. */
+void vmm__mapping_record(const struct vm *vm, const struct chunk *chunk, uint64_t granule,
+                         enum trace_kind kind)
+{
+    bool is_imported = chunk->account != NULL && chunk->account->is_imported;
+    if (vm->recorder == NULL || is_imported)
+        return;
+    uint64_t inner = vmm__arena_address(&vm->arena, granule);
+    struct trace_event event = { .kind = kind,
+                                 .address = chunk->segment == NULL ? inner : chunk->segment->outer,
+                                 .bytes = vmm__chunk_bytes(vm, chunk),
+                                 .stream = vmm__chunk_id(vm, chunk) };
+    vmm__recorder_push(vm->recorder, event);
+}
+
+static void mappings_record(const struct vm *vm, const struct chunk *chunk)
+{
+    if (!chunk->is_mapped || chunk->is_alias)
+        return;
+    vmm__mapping_record(vm, chunk, chunk->first, TRACE_HOME);
+    for (uint64_t at = chunk->place; at != NO_GRANULE; at = vm->next_places[at])
+        vmm__mapping_record(vm, chunk, at, TRACE_PLACE);
+}
+
+void vmm__vm_record(struct vm *vm, struct recorder *recorder)
+{
+    vm->recorder = recorder;
+    for (uint32_t id = 1; id < vm->record_high && recorder != NULL; id++)
+        mappings_record(vm, &vm->records[id]);
+}
+
+static void pages_set(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id,
+                      enum trace_kind kind)
 {
     for (uint64_t i = 0; i < chunk->granules; i++)
         vm->pages[granule + i] = id;
+    vmm__mapping_record(vm, chunk, granule, id == 0 || chunk->is_alias ? TRACE_GONE : kind);
+}
+
+void vmm__chunk_page_at(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id)
+{
+    pages_set(vm, chunk, granule, id, TRACE_PLACE);
 }
 
 static void home_start_set(struct vm *vm, uint64_t granule, bool is_set)
@@ -38,7 +78,7 @@ static void home_start_set(struct vm *vm, uint64_t granule, bool is_set)
 
 void vmm__chunk_page_home(struct vm *vm, const struct chunk *chunk, uint32_t id)
 {
-    vmm__chunk_page_at(vm, chunk, chunk->first, id);
+    pages_set(vm, chunk, chunk->first, id, TRACE_HOME);
     for (uint64_t i = 0; i < chunk->granules; i++)
         home_start_set(vm, chunk->first + i, i == 0);
 }

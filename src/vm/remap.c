@@ -216,6 +216,8 @@ static void part_settle(struct vm *vm, const struct memory_part *part, uint32_t 
 static void parts_settle(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
                          uint32_t homes, uint32_t count, uint32_t alias_id)
 {
+    for (uint64_t at = chunk->first; at != NO_GRANULE; at = mapping_after(vm, chunk, at))
+        vmm__mapping_record(vm, chunk, at, TRACE_GONE);
     for (uint32_t i = 0; i < homes; i++) {
         uint32_t next_id = vm->records[alias_id].next;
         part_settle(vm, &parts[i], alias_id);

@@ -36,6 +36,7 @@
 
 #include "base/mutex.h"
 #include "base/stat.h"
+#include "trace/recorder.h"
 #include "vm/arena.h"
 #include "vm/timeline.h"
 #include "vmmcache/vmmcache.h"
@@ -162,6 +163,7 @@ struct vm {
     uint32_t limbo_tail;
     uint32_t remap_pending; /* see invariant 5 */
     struct sourced_segments segments;
+    struct recorder *recorder; /* of mappings; NULL: none */
 };
 
 /* The resources that a cache may use. */
@@ -178,6 +180,9 @@ vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limi
  * driver refuses, continues after an error, and returns the first error that remains. On a lost
  * device, releases what the driver still accepts. */
 vmm_status vmm__vm_fini(struct vm *vm);
+
+/* Records each mapping that is made or ends from now on, and first those that there are. NULL: no longer. */
+void vmm__vm_record(struct vm *vm, struct recorder *recorder);
 
 void vmm__account_add(struct vm *vm, struct account *account);
 
@@ -446,7 +451,11 @@ void vmm__aliases_drop(struct vm *vm, uint32_t id);
 struct chunk *vmm__alias_make(struct vm *vm, uint32_t id, const struct chunk *chunk,
                               uint64_t granule);
 
-/* Set the page map to `id` for a mapping of a chunk, and for its home; 0: none. */
+/* Records a mapping of a chunk that was made (HOME, PLACE) or ends (GONE). */
+void vmm__mapping_record(const struct vm *vm, const struct chunk *chunk, uint64_t granule,
+                         enum trace_kind kind);
+
+/* Set the page map to `id` for a mapping of a chunk, and for its home; 0: none. Both record the change. */
 void vmm__chunk_page_at(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id);
 void vmm__chunk_page_home(struct vm *vm, const struct chunk *chunk, uint32_t id);
 
