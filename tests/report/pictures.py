@@ -22,6 +22,7 @@ GRAPHICS = os.path.join(HERE, "expected")
 # (name, element, pixels at its left that have text)
 ELEMENTS = (("chart", ".plot .u-over", 0), ("strip", ".strip .u-over", 0), ("map", ".map .scroller", 118),
             ("shares", ".words .bar", 0))
+CHUNKS = (("chunks", ".map .scroller", 118),)
 WIDTH, HEIGHT = 1280, 1100
 SCALE = 2  # pictures are compared at half their size, so that the edges of lines and letters count little
 NOTABLE = 48  # of 255: by how much a colour must differ to count
@@ -61,6 +62,17 @@ def write_page(folder, snapshot=None, name="training"):
     return page
 
 
+def write_chunks(folder):
+    """The page of a trace with chunks and a view."""
+    path = os.path.join(folder, "chunks.trace")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(scenes.chunks()) + "\n")
+    page = os.path.join(folder, "chunks.html")
+    if report.main([path, "-o", page]) != 0:
+        raise RuntimeError("no page was written")
+    return page
+
+
 def _open(chromium, page, dark):
     chromium.resize(WIDTH, HEIGHT, dark)
     chromium.open(page)
@@ -79,13 +91,13 @@ def take_windows(chromium, page):
     return found
 
 
-def take_graphics(chromium, page):
+def take_graphics(chromium, page, elements=ELEMENTS):
     """{name: PNG}"""
     found = {}
     for theme in ("light", "dark"):
         _open(chromium, page, theme == "dark")
         chromium.mouse("mouseMoved", 0, 0)
-        for name, selector, text in ELEMENTS:
+        for name, selector, text in elements:
             left, top, width, height = chromium.box(selector)
             chromium.settle()
             found[f"{name}-{theme}"] = chromium.screenshot((left + text, top, width - text, height))
@@ -103,7 +115,8 @@ def difference(chromium, one, other):
 def main():
     with tempfile.TemporaryDirectory() as folder, browser.Browser() as chromium:
         page = write_page(folder)
-        for place, pictures in ((WINDOWS, take_windows(chromium, page)), (GRAPHICS, take_graphics(chromium, page))):
+        for place, pictures in ((WINDOWS, take_windows(chromium, page)), (GRAPHICS, take_graphics(chromium, page)),
+                                (GRAPHICS, take_graphics(chromium, write_chunks(folder), CHUNKS))):
             os.makedirs(place, exist_ok=True)
             for name, png in pictures.items():
                 with open(os.path.join(place, name + ".png"), "wb") as file:

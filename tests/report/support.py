@@ -12,9 +12,11 @@ MIB = 1 << 20
 # A trace with each kind of note.
 NOTES = "\n".join((
     "#@ frame 1 0 main (a.py:1)", "#@ frame 2 1 step (a.py:9)", "#@ stream 5 copies", "#@ pool 4 graphs",
-    "#@ chunk 2097152", "#@ next time=1000", "#@ map 4194304 2097152 5",
+    "#@ chunk 2097152", "#@ home 3 4194304 2097152",
+    "#@ place 3 8388608", "#@ next time=1000", "#@ map 4194304 2097152 5",
     "#@ next time=1500 frame=2 address=4194304 pool=4", "+ 1 4096 5", "#@ name 1 a batch",
-    "#@ wait 1", "#@ next time=1700", "- 1", "#@ note step 2 begins", "#@ unmap 4194304 2097152", "#@ hue 7"))
+    "#@ wait 1", "#@ next time=1700", "- 1", "#@ note step 2 begins", "#@ gone 8388608",
+    "#@ unmap 4194304 2097152", "#@ hue 7"))
 
 
 class FileTest(unittest.TestCase):

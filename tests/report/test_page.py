@@ -344,6 +344,66 @@ class PartsTest(PageTest):
         self.assertLessEqual({"chart", "map", "stacks", "blocks", "NAV", "DIV"}, seen)
 
 
+class ChunksTest(PageTest):
+    """The trace has rows of 4 MiB: eight at home, then three of the view."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.page = pictures.write_chunks(cls.folder)
+
+    def setUp(self):
+        super().setUp()
+        self.open(self.page)
+        self.chromium.click("button[aria-label='Go to the end']")
+
+    def tip(self, row, part):
+        """What the map tells of the row, at a part of its width."""
+        left, top, width, _ = self.chromium.box(".map canvas")
+        self.chromium.mouse("mouseMoved", left + 118 + (width - 119) * part, top + row * 22 + 8)
+        self.chromium.settle()
+        return self.text(".tip")
+
+    def test_a_block_tells_its_chunk_and_how_much_of_it_is_used(self):
+        self.assertIn("4 MiB a row", self.text(".map output"))
+        self.assertRegex(self.tip(1, 0.5), "^10 MiBNameweights.*Chunk16 MiB, 16 MiB in blocks, from 0x7f2000000000, "
+                                           "mapped at 1 place in views$")
+        self.assertRegex(self.tip(7, 0.5), "^8 MiBNamebatch.*Chunk8 MiB, 8 MiB in blocks, from 0x7f2001800000$")
+
+    def test_free_memory_tells_its_chunk(self):
+        self.assertRegex(self.tip(5, 0.75), "^2 MiB freeAddress0x7f2001600000.*Chunk8 MiB, 6 MiB in blocks, from "
+                                            "0x7f2001000000, mapped at 1 place in views$")
+
+    def test_a_block_in_a_view_is_told_there_and_where_its_memory_is_at_home(self):
+        at_home = self.tip(3, 0.5)
+        self.assertEqual(at_home, self.tip(9, 0.5))
+        self.assertEqual(at_home, self.tip(4, 0.5))
+        self.assertRegex(at_home, "^12 MiBNameactivations.*Address0x7f2040a00000View6 MiB at home at 0x7f2000a00000, "
+                                  "6 MiB at home at 0x7f2001000000Chunks2, of 24 MiB, 22 MiB in blocks, "
+                                  "mapped at 2 places in views$")
+        self.assertIn("Blocks in views are underlined", self.text(".map .hint"))
+
+    def test_the_selected_block_is_marked_where_its_memory_is(self):
+        self.tip(3, 0.5)
+        before = self.chromium.screenshot()
+        left, top, width, _ = self.chromium.box(".map canvas")
+        self.chromium.click_at(left + width / 2, top + 3 * 22 + 8)
+        self.assertIn("activations", self.text(".blocks tr[aria-selected=true]"))
+        self.assertGreater(pictures.difference(self.chromium, before, self.chromium.screenshot()), 0)
+
+    def test_before_the_view_there_is_none(self):
+        self.go(3)
+        self.assertIn("Ticks mark where chunks begin and end.", self.text(".map .hint"))
+        self.assertNotIn("views", self.text(".map .hint"))
+        self.assertIn("8 MiB lie in 1 chunk without a block: a trim returns them.", self.text(".words"))
+
+    def test_what_is_pinned_is_counted_in_chunks(self):
+        self.assertIn("No chunk is without a block: a trim returns nothing.", self.text(".words"))
+        self.assertIn("2 MiB of free memory lie beside blocks and cannot be returned.", self.text(".words"))
+        self.assertIn("2 MiB pinned in 1 chunk by 1 block of 12 MiB from activations", self.text(".pins"))
+        self.assertIn("32 MiB are reserved: 30 MiB live", self.text(".words"))
+
+
 class WhatIfTest(PageTest):
     def test_other_policies_and_limits(self):
         fragtest, trace = os.environ["VMM_FRAGTEST"], os.path.join(TRACES, "gnn.trace.gz")
@@ -372,6 +432,10 @@ class PictureTest(PageTest):
 
     def test_the_graphics_look_as_expected(self):
         self.compare(pictures.take_graphics(self.chromium, self.training), pictures.GRAPHICS, MOST_DIFFERENCE)
+
+    def test_chunks_and_views_look_as_expected(self):
+        taken = pictures.take_graphics(self.chromium, pictures.write_chunks(self.folder), pictures.CHUNKS)
+        self.compare(taken, pictures.GRAPHICS, MOST_DIFFERENCE)
 
     def test_the_page_looks_as_in_the_document(self):
         self.compare(pictures.take_windows(self.chromium, self.training), pictures.WINDOWS, MOST_DIFFERENCE_WITH_TEXT)

@@ -15,7 +15,7 @@ from unittest import mock
 import scenes
 from support import MIB, NOTES, FileTest
 from vmmcache import report, report_pack
-from vmmcache.report_recording import ReportError, Spans
+from vmmcache.report_recording import Mappings, ReportError, Spans
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
@@ -72,6 +72,9 @@ class TraceTest(FileTest):
         self.assertEqual([found.labels.texts[label] for label in found.label], ["a batch"])
         self.assertEqual((list(found.spans.start), list(found.spans.life)), ([1], [4]))
         self.assertEqual(found.notes, [(4, "step 2 begins")])
+        mappings = found.mappings
+        self.assertEqual(sorted(zip(mappings.address, mappings.bytes, mappings.chunk, mappings.start, mappings.life)),
+                         [(4194304, 2097152, 3, 0, 0), (8388608, 0, 3, 0, 4)])
 
     def test_notes_of_blocks_with_the_largest_ids(self):
         most = (1 << 64) - 1
@@ -166,6 +169,27 @@ class SpansTest(unittest.TestCase):
         spans.unmap(2, 80, 100, 0, 0)
         self.assertEqual(self.mapped(spans, 0), [(80, 100), (150, 180)])
         self.assertEqual(self.mapped(spans, 2), [])
+
+
+class MappingsTest(unittest.TestCase):
+    def rows(self, mappings):
+        mappings.finish()
+        return sorted(zip(mappings.start, mappings.life, mappings.chunk, mappings.address, mappings.bytes))
+
+    def test_a_mapping_that_ends_in_the_state_of_its_begin_is_in_none(self):
+        mappings = Mappings()
+        mappings.begin(1, 7, 100, 50)
+        mappings.end(1, 100)
+        mappings.begin(1, 8, 100, 20)
+        mappings.end(3, 100)
+        self.assertEqual(self.rows(mappings), [(1, 2, 8, 100, 20)])
+
+    def test_a_mapping_ends_where_another_begins(self):
+        mappings = Mappings()
+        mappings.begin(1, 7, 100, 50)
+        mappings.begin(2, 9, 100, 0)
+        mappings.end(2, 400)  # nothing is there
+        self.assertEqual(self.rows(mappings), [(1, 1, 7, 100, 50), (2, 0, 9, 100, 0)])
 
 
 class RefusalTest(FileTest):

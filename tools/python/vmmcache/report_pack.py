@@ -20,6 +20,7 @@ from .report_recording import COLUMNS, Recording, is_failure
 FORMAT = 1
 TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "report_page.html")
 SPAN_COLUMNS = ("start", "life", "address", "bytes", "stream", "pool")
+MAPPING_COLUMNS = ("start", "life", "chunk", "address", "bytes")
 _TITLE, _HEAD, _DATA = "@@TITLE@@", "@@HEAD@@", "@@DATA@@"
 
 
@@ -63,6 +64,8 @@ def _all(recording: Recording):
         yield name, getattr(recording, name), name == "start"
     for name in SPAN_COLUMNS:
         yield "span_" + name, getattr(recording.spans, name), False
+    for name in MAPPING_COLUMNS:
+        yield "mapping_" + name, getattr(recording.mappings, name), False
     yield "times", recording.times, True
 
 

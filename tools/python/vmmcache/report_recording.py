@@ -42,7 +42,7 @@ class Recording:
         self.bytes, self.address = array("Q"), array("Q")
         self.stream, self.pool = array("I"), array("I")
         self.frame, self.label = array("I"), array("I")
-        self.spans = Spans()
+        self.spans, self.mappings = Spans(), Mappings()
         self.frames = Frames()
         self.streams, self.pools = Names(), Names()
         self.labels = Names([""])
@@ -99,7 +99,8 @@ class Recording:
         self.life[block] = self.operations - self.start[block]
 
     def finish(self) -> None:
-        """Sorts blocks by their start, and makes times of all states increase."""
+        """Ends the mappings, sorts blocks by their start, and makes times of all states increase."""
+        self.mappings.finish()
         self._pad(len(self.start))
         if not self._is_sorted:
             order = sorted(range(len(self.start)), key=self.start.__getitem__)
@@ -249,3 +250,34 @@ class Spans:
             self.map(start, address, low - address, stream, pool)
         if high < end:
             self.map(start, high, end - high, stream, pool)
+
+
+class Mappings:
+    """Where chunks are mapped: at their home, and at further places in views, which have 0 bytes here."""
+
+    def __init__(self):
+        self.start, self.life = array("I"), array("I")
+        self.chunk, self.address, self.bytes = array("Q"), array("Q"), array("Q")
+        self._now = {}  # address: (start, chunk, bytes) of what is mapped
+
+    def begin(self, state: int, chunk: int, address: int, size: int) -> None:
+        self.end(state, address)
+        self._now[address] = state, chunk, size
+
+    def end(self, state: int, address: int) -> None:
+        start = self._now.get(address, (state,))[0]
+        if start < state:
+            self._add(address, *self._now[address], state - start)
+        self._now.pop(address, None)
+
+    def finish(self) -> None:
+        for address, mapping in self._now.items():
+            self._add(address, *mapping, 0)
+        self._now.clear()
+
+    def _add(self, address: int, start: int, chunk: int, size: int, life: int) -> None:
+        self.start.append(start)
+        self.life.append(life)
+        self.chunk.append(chunk)
+        self.address.append(address)
+        self.bytes.append(size)

@@ -219,6 +219,15 @@ class _Reader:
         self.next = {}
         return self.recording.note_change(time)
 
+    def _note_home(self, chunk, address, size):
+        self.recording.mappings.begin(self.recording.operations, _number(chunk), _number(address), _size(size))
+
+    def _note_place(self, chunk, address):
+        self.recording.mappings.begin(self.recording.operations, _number(chunk), _number(address), 0)
+
+    def _note_gone(self, address):
+        self.recording.mappings.end(self.recording.operations, _number(address))
+
     def _note_wait(self, name):
         block = self.live[_id(name)]
         self._operation()

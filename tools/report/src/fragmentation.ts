@@ -23,18 +23,16 @@ export interface Fragmentation {
     pins: Pin[]; // largest first
 }
 
-/** The least that can be returned: a part of the size that chunks are multiples of, or a whole range. A recording does
- *  not say where chunks begin. */
+/** The least that can be returned: a chunk; where the recording does not say where they begin, a part of the size that
+ *  chunks are multiples of, or a whole range. */
 interface Unit {
-    address: number;
     bytes: number;
     used: number;
     blocks: number[];
 }
 
 export function findFragmentation(moment: Moment): Fragmentation {
-    const units = unitsOf(moment);
-    fill(units, moment);
+    const units = moment.chunks?.all ?? filledParts(moment);
     const chunk = moment.recording.head.chunk_bytes;
     const free = units.filter(unit => !unit.blocks.length);
     const idle = free.filter(unit => unit.bytes >= chunk);
@@ -55,9 +53,19 @@ export function findFragmentation(moment: Moment): Fragmentation {
     };
 }
 
-function unitsOf({ ranges, recording }: Moment): Unit[] {
+interface Part extends Unit {
+    address: number;
+}
+
+function filledParts(moment: Moment): Part[] {
+    const parts = partsOf(moment);
+    fill(parts, moment);
+    return parts;
+}
+
+function partsOf({ ranges, recording }: Moment): Part[] {
     const chunk = recording.head.chunk_bytes;
-    const unit = (address: number, bytes: number): Unit => ({ address, bytes, used: 0, blocks: [] });
+    const unit = (address: number, bytes: number): Part => ({ address, bytes, used: 0, blocks: [] });
     if (!chunk) return ranges.map(({ address, bytes }) => unit(address, bytes));
     return joinRanges(ranges).flatMap(({ address, bytes }) => {
         const end = address + bytes;
@@ -69,7 +77,7 @@ function unitsOf({ ranges, recording }: Moment): Unit[] {
     });
 }
 
-function fill(units: Unit[], { blocks, recording }: Moment): void {
+function fill(units: Part[], { blocks, recording }: Moment): void {
     const { address, bytes } = recording.blocks;
     let first = 0;
     for (const block of blocks) {

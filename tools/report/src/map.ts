@@ -6,7 +6,7 @@ import { addressText, bytesText } from "./format";
 import type { Moment } from "./moment";
 import { type KindColours, type Shades, type Shading, SHADINGS, shade } from "./shades";
 import type { Store } from "./store";
-import { blockBefore, layTape, rangeAt, type Tape, type TapeRange } from "./tape";
+import { blockBefore, layTape, pieceAt, rangeAt, type Tape, type TapeRange } from "./tape";
 import { colour, onThemeChange } from "./theme";
 import { hideTip, showTip } from "./tip";
 
@@ -17,6 +17,9 @@ const ROWS = 16; // at the first scale
 const LEAST_CHUNK = 10; // pixels
 const MOST_ZOOM = 12; // powers of two
 const MOST_HEIGHT = 440;
+const PALE = 0.35; // opacity
+const VIEWS =
+    " Blocks in views are underlined; their memory is pale at its home, where it is not counted a second time.";
 const FONT = "11px ui-monospace, monospace";
 
 export class MemoryMap {
@@ -158,6 +161,7 @@ export class MemoryMap {
             this.drawBlock(pen, i, low, high);
             if (isThin) drawn = end;
         }
+        this.drawPieces(pen, low, high);
         this.drawChunks(pen, low, high);
         this.drawEdges(pen, low, high);
         this.drawAddresses(pen, first, end);
@@ -168,17 +172,42 @@ export class MemoryMap {
         return this.moment.recording.blocks.bytes[this.tape.blocks[i]];
     }
 
+    private addressOf(i: number): number {
+        return this.moment.recording.blocks.address[this.tape.blocks[i]];
+    }
+
+    private colourOf(block: number): string {
+        const isDim = this.moment.filter.isOn && !this.moment.filter.matches(block);
+        return isDim ? colour("--dim") : this.shades.of(block);
+    }
+
     private drawBlock(pen: CanvasRenderingContext2D, i: number, low: number, high: number): void {
         const block = this.tape.blocks[i];
         const start = Math.max(this.tape.at[i], low);
         const end = Math.min(this.tape.at[i] + this.bytesOf(i), high);
         if (end <= start) return;
-        const isDim = this.moment.filter.isOn && !this.moment.filter.matches(block);
-        pen.fillStyle = isDim ? colour("--dim") : this.shades.of(block);
+        pen.fillStyle = this.colourOf(block);
         this.fill(pen, start, end, true);
         if (!this.moment.isWaiting(block)) return;
         pen.fillStyle = hatching(pen);
         this.fill(pen, start, end, true);
+    }
+
+    /** Memory of blocks in views: pale at its home, underlined where the block has it. */
+    private drawPieces(pen: CanvasRenderingContext2D, low: number, high: number): void {
+        for (const { piece, at, block } of this.tape.pieces) {
+            if (block < 0) continue;
+            pen.fillStyle = this.colourOf(this.tape.blocks[block]);
+            pen.globalAlpha = PALE;
+            if (at < high && low < at + piece.bytes)
+                this.fill(pen, Math.max(at, low), Math.min(at + piece.bytes, high), true);
+            pen.globalAlpha = 1;
+            const seen = this.tape.at[block] + piece.seen - this.addressOf(block);
+            if (seen < high && low < seen + piece.bytes)
+                this.forRows(Math.max(seen, low), Math.min(seen + piece.bytes, high), (x, y, width) =>
+                    pen.fillRect(x, y + CELL + 1, Math.max(width - 1, 1), 2),
+                );
+        }
     }
 
     /** Fills a part of the tape, row by row. */
@@ -198,8 +227,19 @@ export class MemoryMap {
         }
     }
 
-    /** Ticks below the rows where a chunk may begin, if they are not too close. */
+    /** Ticks below the rows where chunks begin and end, or may begin, if they are not too close. */
     private drawChunks(pen: CanvasRenderingContext2D, low: number, high: number): void {
+        if (!this.moment.chunks) return this.drawParts(pen, low, high);
+        pen.fillStyle = colour("--text");
+        for (const { at, bytes } of this.tape.chunks) {
+            if ((bytes / this.rowBytes) * this.width < LEAST_CHUNK) continue;
+            for (const place of [at, at + bytes - 1])
+                if (place >= low && place < high)
+                    this.forRows(place, place + 1, (x, y) => pen.fillRect(x, y + CELL, 1, 5));
+        }
+    }
+
+    private drawParts(pen: CanvasRenderingContext2D, low: number, high: number): void {
         const chunk = this.moment.recording.head.chunk_bytes;
         if (!chunk || (chunk / this.rowBytes) * this.width < LEAST_CHUNK) return;
         pen.fillStyle = colour("--muted");
@@ -238,9 +278,12 @@ export class MemoryMap {
         if (i < 0) return;
         pen.strokeStyle = colour("--text");
         pen.lineWidth = 2;
-        this.forRows(Math.max(this.tape.at[i], low), Math.min(this.tape.at[i] + this.bytesOf(i), high), (x, y, width) =>
-            pen.strokeRect(x - 1, y - 1, Math.max(width, 2) + 1, CELL + 2),
-        );
+        const mark = (start: number, end: number) =>
+            this.forRows(Math.max(start, low), Math.min(end, high), (x, y, width) =>
+                pen.strokeRect(x - 1, y - 1, Math.max(width, 2) + 1, CELL + 2),
+            );
+        mark(this.tape.at[i], this.tape.at[i] + this.bytesOf(i));
+        for (const { piece, at, block } of this.tape.pieces) if (block === i) mark(at, at + piece.bytes);
     }
 
     /** The place on the tape below the pointer; -1: none. */
@@ -257,29 +300,29 @@ export class MemoryMap {
         const slack = (1.5 * this.rowBytes) / this.width;
         const i = blockBefore(this.tape, place);
         if (i >= 0 && place < this.tape.at[i] + Math.max(this.bytesOf(i), slack)) return i;
-        return i + 1 < this.tape.blocks.length && this.tape.at[i + 1] - place < slack ? i + 1 : -1;
+        if (i + 1 < this.tape.blocks.length && this.tape.at[i + 1] - place < slack) return i + 1;
+        return pieceAt(this.tape, place)?.block ?? -1;
     }
 
     private point(event: PointerEvent): void {
         const place = this.placeAt(event);
         const i = place < 0 ? -1 : this.hit(place);
         const range = rangeAt(this.tape, place);
-        if (i >= 0)
-            showTip(
-                event.clientX,
-                event.clientY,
-                blockTip(this.moment.recording, this.tape.blocks[i], this.moment.state),
-            );
+        if (i >= 0) showTip(event.clientX, event.clientY, blockTip(this.moment, this.tape.blocks[i]));
         else if (place >= 0 && range) this.pointFree(event, place, range);
         else hideTip();
     }
 
     private pointFree({ clientX, clientY }: PointerEvent, place: number, range: TapeRange): void {
         const before = blockBefore(this.tape, place);
-        const low = Math.max(before < 0 ? 0 : this.tape.at[before] + this.bytesOf(before), range.at);
-        const high = Math.min(this.tape.at[before + 1] ?? Infinity, range.at + range.bytes);
+        let low = Math.max(before < 0 ? 0 : this.tape.at[before] + this.bytesOf(before), range.at);
+        let high = Math.min(this.tape.at[before + 1] ?? Infinity, range.at + range.bytes);
+        for (const { piece, at } of this.tape.pieces) {
+            if (at + piece.bytes <= place) low = Math.max(low, at + piece.bytes);
+            else high = Math.min(high, at);
+        }
         const shift = range.address - range.at;
-        showTip(clientX, clientY, freeTip(this.moment.recording, low + shift, high + shift, range));
+        showTip(clientX, clientY, freeTip(this.moment, place + shift, low + shift, high + shift, range));
     }
 
     private choose(event: PointerEvent): void {
@@ -328,21 +371,25 @@ export class MemoryMap {
             showTip(
                 box.left + x,
                 box.top + y + ROW - this.scroller.scrollTop,
-                blockTip(this.moment.recording, this.tape.blocks[i], this.moment.state),
+                blockTip(this.moment, this.tape.blocks[i]),
             ),
         );
     }
 }
 
-function introText({ recording: { hasAddresses, hasReserved, isSampled, head } }: Moment): string {
+function introText({ recording: { hasAddresses, hasReserved, isSampled, head }, chunks }: Moment): string {
     if (isSampled)
         return "Samples have neither blocks nor addresses: each part is what one stream has live in one pool. A recording has them: start the program with VMM_TRACE=FILE.";
     if (!hasAddresses)
         return "This recording has no addresses: blocks lie in the order of their allocation, oldest first.";
     if (!hasReserved)
         return "Blocks at their addresses, with the 2 MiB around each. The recording does not say what was reserved.";
-    const chunks = head.chunk_bytes ? ` Ticks mark parts of ${bytesText(head.chunk_bytes)}.` : "";
-    return `Reserved memory in the order of addresses. Empty parts are free; hatched blocks are freed, and their work is under way.${chunks}`;
+    const ticks = chunks
+        ? " Ticks mark where chunks begin and end." + (chunks.pieces.length ? VIEWS : "")
+        : head.chunk_bytes
+          ? ` Ticks mark parts of ${bytesText(head.chunk_bytes)}.`
+          : "";
+    return `Reserved memory in the order of addresses. Empty parts are free; hatched blocks are freed, and their work is under way.${ticks}`;
 }
 
 function hatching(pen: CanvasRenderingContext2D): CanvasPattern {

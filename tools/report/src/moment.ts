@@ -1,5 +1,6 @@
 // Memory in one state: its blocks and reserved ranges, in the order of their addresses.
 
+import { Chunks } from "./chunks";
 import type { Filter } from "./filter";
 import type { Recording } from "./recording";
 
@@ -17,6 +18,7 @@ export class Moment {
     readonly liveBytes: number;
     readonly waitingBytes: number;
     readonly reservedBytes: number;
+    private found: Chunks | undefined;
 
     constructor(
         readonly recording: Recording,
@@ -32,6 +34,12 @@ export class Moment {
         this.waitingBytes = this.blocks.filter(block => this.isWaiting(block)).reduce(sum, 0);
         this.liveBytes = this.blocks.reduce(sum, 0) - this.waitingBytes;
         this.reservedBytes = this.ranges.reduce((total, range) => total + range.bytes, 0);
+    }
+
+    /** What the recording knows of chunks; null: nothing. */
+    get chunks(): Chunks | null {
+        if (!this.recording.hasChunks) return null;
+        return (this.found ??= new Chunks(this.recording, this.state, this.blocks, this.ranges));
     }
 
     isWaiting(block: number): boolean {

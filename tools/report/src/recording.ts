@@ -25,6 +25,16 @@ export interface Spans {
     pool: Column;
 }
 
+/** Where chunks are mapped. */
+export interface Mappings {
+    count: number;
+    start: Column;
+    end: Column;
+    chunk: Column; // its number
+    address: Column;
+    bytes: Column; // of the chunk, at its home; 0: a further place, in a view
+}
+
 export class Recording {
     readonly last: number; // state
     readonly sites: number[]; // of each frame: the first with its text, regardless of the caller
@@ -32,6 +42,7 @@ export class Recording {
     readonly hasStacks: boolean;
     readonly hasWaiting: boolean;
     readonly hasReserved: boolean;
+    readonly hasChunks: boolean;
     readonly hasTimes: boolean;
     readonly isSampled: boolean;
 
@@ -39,6 +50,7 @@ export class Recording {
         readonly head: Head,
         readonly blocks: Blocks,
         readonly spans: Spans,
+        readonly mappings: Mappings,
         private readonly times: Column,
     ) {
         this.last = head.operations;
@@ -48,6 +60,7 @@ export class Recording {
         this.hasStacks = head.frames.texts.length > 1;
         this.hasWaiting = blocks.until !== blocks.end;
         this.hasReserved = spans.count > 0;
+        this.hasChunks = mappings.count > 0;
         this.hasTimes = times.length > 0;
         this.isSampled = head.kind === "samples";
     }
@@ -79,7 +92,16 @@ export class Recording {
             stream: take("span_stream"),
             pool: take("span_pool"),
         };
-        return new Recording(head, blocks, spans, take("times"));
+        const mappingStart = take("mapping_start");
+        const mappings = {
+            count: mappingStart.length,
+            start: mappingStart,
+            end: endsOf(mappingStart, take("mapping_life"), head.operations),
+            chunk: take("mapping_chunk"),
+            address: take("mapping_address"),
+            bytes: take("mapping_bytes"),
+        };
+        return new Recording(head, blocks, spans, mappings, take("times"));
     }
 
     /** What leads to the next state. */

@@ -1,7 +1,9 @@
 // Places memory on a tape: reserved ranges one after the other, blocks at their places in them. Without addresses,
-// blocks lie one after the other in the order of their allocation.
+// blocks lie one after the other in the order of their allocation. Memory of blocks in views lies at its home, too.
 
-import { joinRanges, type Moment } from "./moment";
+import type { Chunks, Piece } from "./chunks";
+import { joinRanges, type Moment, type Range } from "./moment";
+import { countUpTo } from "./recording";
 
 const GUESS_BYTES = 2 << 20; // blocks with addresses but no ranges: what lies around them in so many bytes
 
@@ -13,8 +15,17 @@ export interface TapeRange {
     pool: number;
 }
 
+/** Memory at its home that a block in a view has. */
+export interface TapePiece {
+    piece: Piece;
+    at: number;
+    block: number; // its index on the tape; -1: none at this moment
+}
+
 export interface Tape {
     ranges: TapeRange[];
+    chunks: { at: number; bytes: number }[]; // what of each mapping of a chunk is on the tape
+    pieces: TapePiece[];
     blocks: number[]; // in the order of the tape
     at: Float64Array; // where each begins
     bytes: number;
@@ -32,7 +43,7 @@ function layOrder({ blocks, recording }: Moment): Tape {
         at[i] = end;
         end += bytes[block];
     });
-    return { ranges: [], blocks, at, bytes: end };
+    return { ranges: [], chunks: [], pieces: [], blocks, at, bytes: end };
 }
 
 function layAddresses(moment: Moment): Tape {
@@ -42,7 +53,7 @@ function layAddresses(moment: Moment): Tape {
             blocks: { address },
         },
     } = moment;
-    const ranges = placeRanges(moment.ranges.length ? joinRanges(moment.ranges) : guessRanges(moment));
+    const ranges = placeRanges(moment.ranges.length ? joinRanges(withPieces(moment)) : guessRanges(moment));
     const at = new Float64Array(blocks.length);
     let range = 0;
     blocks.forEach((block, i) => {
@@ -50,7 +61,47 @@ function layAddresses(moment: Moment): Tape {
         at[i] = ranges[range].at + address[block] - ranges[range].address;
     });
     const last = ranges[ranges.length - 1];
-    return { ranges, blocks, at, bytes: last ? last.at + last.bytes : 0 };
+    const tape: Tape = { ranges, chunks: [], pieces: [], blocks, at, bytes: last ? last.at + last.bytes : 0 };
+    if (moment.chunks) {
+        tape.chunks = layChunks(moment.chunks, ranges);
+        tape.pieces = layPieces(moment, tape);
+    }
+    return tape;
+}
+
+/** Reserved memory, and that of blocks in views at its home. */
+function withPieces({ ranges, chunks }: Moment): Range[] {
+    if (!chunks?.pieces.length) return ranges;
+    const of = new Map(ranges.map(range => [range.address, range]));
+    const pieces = chunks.pieces.map(({ address, bytes, range }) => ({ ...of.get(range)!, address, bytes }));
+    return [...ranges, ...pieces].sort((a, b) => a.address - b.address);
+}
+
+function layChunks({ spots }: Chunks, ranges: TapeRange[]): Tape["chunks"] {
+    const found: Tape["chunks"] = [];
+    let range = 0;
+    for (const { chunk, address } of spots) {
+        while (range < ranges.length && ranges[range].address + ranges[range].bytes <= address) range++;
+        for (let i = range; i < ranges.length && ranges[i].address < address + chunk.bytes; i++) {
+            const low = Math.max(address, ranges[i].address);
+            const high = Math.min(address + chunk.bytes, ranges[i].address + ranges[i].bytes);
+            found.push({ at: ranges[i].at + low - ranges[i].address, bytes: high - low });
+        }
+    }
+    return found;
+}
+
+function layPieces({ chunks, recording }: Moment, { ranges, blocks }: Tape): TapePiece[] {
+    const { address, bytes } = recording.blocks;
+    const starts = Float64Array.from(blocks, block => address[block]);
+    let range = 0;
+    return chunks!.pieces.map(piece => {
+        while (ranges[range].address + ranges[range].bytes <= piece.address) range++;
+        const found = countUpTo(starts, piece.seen) - 1;
+        const isThere = found >= 0 && piece.seen < starts[found] + bytes[blocks[found]];
+        const at = ranges[range].at + piece.address - ranges[range].address;
+        return { piece, at, block: isThere ? found : -1 };
+    });
 }
 
 function placeRanges(ranges: Omit<TapeRange, "at">[]): TapeRange[] {
@@ -81,14 +132,12 @@ function guessRanges({
 
 /** The index of the last block that begins at or before a place; -1: none. */
 export function blockBefore(tape: Tape, place: number): number {
-    let low = 0;
-    let high = tape.at.length;
-    while (low < high) {
-        const middle = (low + high) >>> 1;
-        if (tape.at[middle] <= place) low = middle + 1;
-        else high = middle;
-    }
-    return low - 1;
+    return countUpTo(tape.at, place) - 1;
+}
+
+/** The piece at a place. */
+export function pieceAt(tape: Tape, place: number): TapePiece | undefined {
+    return tape.pieces.find(({ piece, at }) => at <= place && place < at + piece.bytes);
 }
 
 /** The range at a place. */

@@ -77,9 +77,9 @@ function planItem(plan: Plan): HTMLElement {
 
 function told(found: Fragmentation, moment: Moment): HTMLElement[] {
     const free = found.idleBytes + found.pinnedBytes + found.elsewhereBytes;
-    const chunkBytes = moment.recording.head.chunk_bytes;
-    const unit = chunkBytes ? "chunk" : "segment";
-    const part = chunkBytes ? `part of ${bytesText(chunkBytes)}` : "segment";
+    const unit = moment.recording.head.chunk_bytes ? "chunk" : "segment";
+    const chunkBytes = moment.chunks ? 0 : moment.recording.head.chunk_bytes; // where chunks begin is unknown
+    const part = chunkBytes ? `part of ${bytesText(chunkBytes)}` : unit;
     const sentences = [
         `${bytesText(found.reservedBytes)} are reserved: ${bytesText(found.liveBytes)} live (${percentText(found.liveBytes, found.reservedBytes)})` +
             (found.waitingBytes ? `, ${bytesText(found.waitingBytes)} freed with work under way` : "") +
