@@ -36,6 +36,8 @@ needs() {
     dpkg-deb -f "$work"/packages/"$1"_*.deb Depends
 }
 needs libvmmcache0.2 | grep -q libc6 || fail "libvmmcache0.2 does not depend on libc6"
+[ "$(dpkg-deb -f "$work"/packages/libvmmcache0.2_*.deb Recommends)" = zlib1g ] ||
+    fail "libvmmcache0.2 does not recommend zlib1g, which recordings with .gz open"
 needs libvmmcache-dev | grep -q "libvmmcache0.2 (= " || fail "libvmmcache-dev does not depend on its library"
 needs vmmcache-tools | grep -q zlib1g || fail "vmmcache-tools does not depend on zlib1g"
 if grep -rIlF -e "$build" "$work/root"; then
