@@ -216,6 +216,19 @@ CACHE_TEST(annotated_cache_does_not_compact)
     assert_non_null(strstr(vmm_last_error(), "nvtx"));
 }
 
+/* Without debug mode, and without a name of its own, a block has that of its pool. */
+static void pool_name_check(vmm_cache *cache)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool;
+    void *block;
+    options.name = "weights";
+    assert_ok(vmm_pool_create(cache, &options, &pool));
+    assert_ok(vmm_alloc_from(pool, 1000, NULL, &block));
+    check_name(block, "pool weights, stream 0x0");
+    assert_ok(vmm_free(cache, block));
+}
+
 TEST(environment_enables_annotations)
 {
     vmm_config config = config_create();
@@ -224,6 +237,7 @@ TEST(environment_enables_annotations)
     uint64_t heaps = heard().heaps;
     assert_ok(vmm_create(&config, &cache));
     assert_int_equal(heard().heaps, heaps + 1);
+    pool_name_check(cache);
     assert_ok(vmm_destroy(cache));
     (void)setenv("VMM_NVTX", "yes", 1);
     assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
