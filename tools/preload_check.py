@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 """Runs CUDA programs with and without libvmmcache_preload on a GPU, and compares what they print.
 
-usage: preload_check.py LIBRARY [CHECK...]
+usage: preload_check.py [--rounds N] LIBRARY [CHECK...]
 
-LIBRARY is libvmmcache_preload.so. Each check runs a program twice in processes of its own and prints a line: PASS, FAIL
-and why, or SKIP and why. The exit status is 1 if a check fails, and 77 without a GPU or nvcc; with VMM_REQUIRE_GPU=1
-that is a failure. The programs are tools/preload/program.cu, with the static and the shared runtime, driver.c, and the
-functions script_... below for CuPy, Numba, PyTorch and ONNX Runtime. The checks adapter_... do without the library's
-preloading: they use the adapters of docs/adapters.md. They need libvmmcache_torch.so and libvmmcache.a beside LIBRARY,
-as in a build tree.
+LIBRARY is libvmmcache_preload.so. Each check runs a program twice in processes of its own and prints a line: PASS,
+FAIL and why, or SKIP and why. A table then says for each program how long it ran and how much GPU memory was in use,
+above what was before, plain and preloaded. With --rounds each program runs N times both ways, and the table has the
+shortest time and the largest peak: the first run of a program also fills caches of CUDA, CuPy or Numba. The exit
+status is 1 if a check fails, and 77 without a GPU; with VMM_REQUIRE_GPU=1 that is a failure. The programs are
+tools/preload/program.cu, with the static and the shared runtime, driver.c, and the functions script_... below for
+CuPy, Numba, PyTorch and ONNX Runtime. The checks adapter_... do without the library's preloading: they use the
+adapters of docs/adapters.md. They need libvmmcache_torch.so and libvmmcache.a beside LIBRARY, as in a build tree.
 """
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+
+import preload_measure
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHECK_SECONDS = 300
@@ -241,12 +245,17 @@ PARTS = ("blocks", "threads", "queries", "pitch", "free_waits", "streams", "mixe
 class Runner:
     """Compiles the programs, and runs commands with and without the library."""
 
-    def __init__(self, library, folder):
+    def __init__(self, library, folder, rounds=1, meter=None):
         self.library = os.path.abspath(library)
         self.folder = folder
+        self.rounds, self.meter = rounds, meter
+        self.check = ""  # the one that runs
+        self.results = preload_measure.Results()
         self.built = {}
 
     def compile(self, name, source, *options):
+        if shutil.which("nvcc") is None:
+            raise Skip("there is no nvcc")
         if name not in self.built:
             path = os.path.join(self.folder, name)
             command = ["nvcc", "-std=c++17", "-O2", "-arch=native", *options, "-o", path,
@@ -261,6 +270,8 @@ class Runner:
         return self.compile("program_" + runtime, "program.cu", "-cudart", runtime)
 
     def driver(self):
+        if shutil.which("nvcc") is None:
+            raise Skip("there is no nvcc")
         if "driver" not in self.built:
             root = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("nvcc"))))
             stubs = [path for path in (os.path.join(root, lib, "stubs") for lib in ("lib64", "lib",
@@ -284,8 +295,16 @@ class Runner:
             done.stdout += "signal %d\n%s" % (-done.returncode, done.stderr[-500:])
         return done
 
+    def measure(self, command, preloaded, **settings):
+        """run(), with a place in the table."""
+        with preload_measure.Measured(self.meter) as measured:
+            done = self.run(command, preloaded, **settings)
+        if done.returncode == 0:
+            self.results.add(self.check, preloaded, measured)
+        return done
+
     def plain(self, command):
-        done = self.run(command, False)
+        done = self.measure(command, False)
         if done.returncode != 0:
             raise Skip("fails without the library, too: %s" % (done.stdout + done.stderr).strip()[-200:])
         return done.stdout
@@ -295,7 +314,7 @@ class Runner:
         log = os.path.join(self.folder, "log")
         if os.path.exists(log):
             os.remove(log)
-        done = self.run(command, True, VMM_LOG=log, **settings)
+        done = self.measure(command, True, VMM_LOG=log, **settings)
         if done.returncode != 0:
             raise Fail("status %d: %s" % (done.returncode, (done.stdout + done.stderr).strip()[-400:]))
         if "libvmmcache_preload:" in done.stderr:
@@ -313,6 +332,9 @@ class Runner:
             raise Fail("printed %r, without the library %r" % (ours[-300:], plain[-300:]))
         if expects_cache and not log:
             raise Fail("the cache served nothing")
+        for _ in range(self.rounds - 1):
+            self.plain(command)
+            self.served(command, **settings)
         return "%d lines of log" % len(log)
 
 
@@ -441,15 +463,12 @@ def run_script(name):
 
 def unusable():
     """What is missing on this machine; empty: nothing."""
-    if shutil.which("nvcc") is None:
-        return "there is no nvcc"
-    if not os.path.exists("/dev/nvidiactl"):
-        return "there is no GPU"
-    return ""
+    return "" if os.path.exists("/dev/nvidiactl") else "there is no GPU"
 
 
 def run_check(runner, name, function):
     """Prints the line of a check; whether it did not fail."""
+    runner.check = name
     try:
         line, is_right = "PASS  %-22s %s" % (name, function(runner) or ""), True
     except Skip as reason:
@@ -460,7 +479,7 @@ def run_check(runner, name, function):
     return is_right
 
 
-def main(library, names):
+def main(library, names, rounds):
     missing = unusable()
     if missing:
         print("SKIP  " + missing)
@@ -470,16 +489,27 @@ def main(library, names):
     if unknown or not os.path.isfile(library):
         sys.exit("no such check or library: %s; there are %s" % (unknown or library, " ".join(known)))
     with tempfile.TemporaryDirectory() as folder:
-        runner = Runner(library, folder)
+        runner = Runner(library, folder, rounds, preload_measure.open_meter())
         results = [run_check(runner, name, known[name]) for name in names or known]
-    print("%d of %d checks did not fail" % (sum(results), len(results)))
+        print("", *runner.results.lines(), sep="\n")
+    if runner.meter is None:
+        print("neither NVML nor nvidia-smi says how much memory is in use")
+    print("\n%d of %d checks did not fail" % (sum(results), len(results)))
     sys.exit(0 if all(results) else 1)
+
+
+def arguments_read(arguments):
+    """(library, names of checks, rounds)"""
+    rounds = "1"
+    if arguments[:1] == ["--rounds"]:
+        rounds, arguments = "".join(arguments[1:2]), arguments[2:]
+    if not arguments or arguments[0].startswith("-") or not rounds.isdigit() or rounds == "0":
+        sys.exit(__doc__)
+    return arguments[0], arguments[1:], int(rounds)
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] == "--script":
         run_script(sys.argv[2])
-    elif len(sys.argv) < 2:
-        sys.exit(__doc__)
     else:
-        main(sys.argv[1], sys.argv[2:])
+        main(*arguments_read(sys.argv[1:]))
