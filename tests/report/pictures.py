@@ -91,6 +91,15 @@ def take_windows(chromium, page):
     return found
 
 
+def take_map(chromium, page):
+    """{name: PNG}"""
+    _open(chromium, page, False)
+    chromium.click("button[aria-label='Go to the end']")
+    box = chromium.box("#map")
+    chromium.settle()
+    return {"chunks": chromium.screenshot(box)}
+
+
 def take_graphics(chromium, page, elements=ELEMENTS):
     """{name: PNG}"""
     found = {}
@@ -115,8 +124,10 @@ def difference(chromium, one, other):
 def main():
     with tempfile.TemporaryDirectory() as folder, browser.Browser() as chromium:
         page = write_page(folder)
+        chunks = write_chunks(folder)
         for place, pictures in ((WINDOWS, take_windows(chromium, page)), (GRAPHICS, take_graphics(chromium, page)),
-                                (GRAPHICS, take_graphics(chromium, write_chunks(folder), CHUNKS))):
+                                (WINDOWS, take_map(chromium, chunks)),
+                                (GRAPHICS, take_graphics(chromium, chunks, CHUNKS))):
             os.makedirs(place, exist_ok=True)
             for name, png in pictures.items():
                 with open(os.path.join(place, name + ".png"), "wb") as file:

@@ -148,13 +148,14 @@ VIEW = BASE + (1 << 30)
 
 def chunks():
     """Lines of a trace: chunks of 16, 8 and 8 MiB, and a block that has the end of the first and most of the second."""
-    lines = ["#@ chunk %d" % CHUNK]
+    lines = ["#@ chunk %d" % CHUNK, "#@ frame 1 0 build_model (train.py:9)", "#@ frame 2 0 load_batch (train.py:49)",
+             "#@ frame 3 0 forward (train.py:41)"]
     for number, at, size in ((1, 0, 16 * MIB), (2, 16 * MIB, 8 * MIB), (3, 24 * MIB, 8 * MIB)):
         lines += ["#@ home %d %d %d" % (number, BASE + at, size), "#@ map %d %d 0" % (BASE + at, size)]
-    lines += ["#@ next address=%d" % BASE, "+ 1 %d 0" % (10 * MIB), "#@ name 1 weights",
-              "#@ next address=%d" % (BASE + 24 * MIB), "+ 2 %d 0" % (8 * MIB), "#@ name 2 batch",
+    lines += ["#@ next address=%d frame=1" % BASE, "+ 1 %d 0" % (10 * MIB), "#@ name 1 weights",
+              "#@ next address=%d frame=2" % (BASE + 24 * MIB), "+ 2 %d 0" % (8 * MIB), "#@ name 2 batch",
               "#@ place 1 %d" % VIEW, "#@ place 2 %d" % (VIEW + 16 * MIB),
               "#@ unmap %d %d" % (BASE + 10 * MIB, 6 * MIB), "#@ unmap %d %d" % (BASE + 16 * MIB, 6 * MIB),
               "#@ map %d %d 0" % (VIEW + 10 * MIB, 12 * MIB),
-              "#@ next address=%d" % (VIEW + 10 * MIB), "+ 3 %d 0" % (12 * MIB), "#@ name 3 activations"]
+              "#@ next address=%d frame=3" % (VIEW + 10 * MIB), "+ 3 %d 0" % (12 * MIB), "#@ name 3 activations"]
     return lines
