@@ -171,7 +171,8 @@ VMM_API int vmm_has_driver(vmm_driver_kind driver);
 typedef void (*vmm_log_fn)(void *context, const char *line);
 
 /* A setting that is on or off. ON is 1, so that `config.zero = 1` works. OFF differs from DEFAULT:
- * it overrides the environment. */
+ * it overrides the environment. These values are not those of vmm_compaction and vmm_debug_mode,
+ * whose 1 is OFF. */
 typedef enum vmm_switch {
     VMM_DEFAULT = 0, /* the value of the environment variable, else off */
     VMM_ON = 1,
@@ -202,8 +203,8 @@ typedef enum vmm_reuse {
  * off by default. A program enables it for every request and trim with VMM_COMPACTION_ON, or runs
  * it once with vmm_compact(). Do neither where waiting for the whole context can deadlock: for
  * example if a kernel waits for the host, or for another process that waits for this thread. If
- * something identifies a block by its physical memory (an export, a registration with a network
- * card), call vmm_pin() on the block first.
+ * something identifies a block by its physical memory, such as a registration with a network card,
+ * call vmm_pin() on the block first. vmm_share_export() needs no pin.
  *
  * With VMM_COMPACTION_ON, vmm_alloc() compacts before it returns ERR_DEVICE_OOM, and vmm_trim()
  * compacts if releasing idle memory is not enough. The program guarantees that no thread submits
@@ -427,9 +428,9 @@ VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 
 /*
  * Does:     prevents compaction from moving a live block's bytes to other physical memory. Use it
- *           if something other than this device's work identifies the memory physically: an export,
- *           a registration with a network card, a captured graph that runs while other threads
- *           allocate. Pinning a pinned block again has no effect. vmm_unpin() and vmm_free() end
+ *           if something other than this device's work identifies the memory physically: a
+ *           registration with a network card, an export that is not one of vmm_share_export(), a
+ *           captured graph that runs while other threads allocate. Pinning a pinned block again has no effect. vmm_unpin() and vmm_free() end
  *           the pin.
  * Returns:  VMM_OK.
  * Threads:  any, while the block is live.

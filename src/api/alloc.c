@@ -283,7 +283,7 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
     struct debug_call call = { .cache = cache, .function = "vmm_trim", .caller = CALLER };
     vmm_status found = vmm__debug_flush(&call);
     vmm__import_release(cache);
-    uint64_t released_bytes;
+    uint64_t released_bytes = 0;
     status = vmm__trim(cache, keep_bytes, &released_bytes);
     uint64_t returned_bytes = vmm__source_return(cache, NULL);
     released_bytes += status == VMM_OK ? returned_bytes : 0;
@@ -300,8 +300,8 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 vmm_status vmm_compact(vmm_cache *cache, uint32_t budget_ms, uint64_t *moved_bytes,
                        uint64_t *released_bytes)
 {
-    uint64_t moved;
-    uint64_t released;
+    uint64_t moved = 0;
+    uint64_t released = 0;
     vmm_status status = vmm__cache_admit_work(cache, "vmm_compact");
     if (status != VMM_OK)
         return status;
