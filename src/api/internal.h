@@ -77,11 +77,19 @@ void vmm__walk(struct vmm_cache *cache, const struct pool *only, vmm_visitor vis
 
 struct debug_call;
 
+/* Allocates as the call asks. */
+vmm_status vmm__api_alloc(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                          void **out);
+
+/* The same, faster, for a call that asks for nothing but a pool. */
+vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                               void **out);
+
 /* vmm__api_alloc() when nothing is recorded. */
 vmm_status vmm__api_alloc_unrecorded(const struct debug_call *call, size_t bytes, vmm_stream stream,
                                      void **out);
 
-/* The same, recorded. */
+/* vmm__api_alloc() while the call is recorded. */
 vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct debug_call *call,
                                size_t bytes, vmm_stream stream, void **out);
 
@@ -104,13 +112,5 @@ vmm_status vmm__trace_environment(struct vmm_cache *cache);
 
 /* Ends the recording of a cache that is being destroyed. */
 void vmm__trace_end(struct vmm_cache *cache);
-
-/* Allocates as the call asks. */
-vmm_status vmm__api_alloc(const struct debug_call *call, size_t bytes, vmm_stream stream,
-                          void **out);
-
-/* The same, faster, for a call that asks for nothing but a pool. */
-vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_stream stream,
-                               void **out);
 
 #endif

@@ -84,7 +84,7 @@ void vmm__biased_lock_slow(struct biased_lock *lock)
         atomic_store_explicit(&lock->bias_owner, vmm__thread_slot_mine(), memory_order_release);
 }
 
-void vmm__biased_unlock_fast(struct biased_lock *lock)
+void vmm__biased_unlock_mutex(struct biased_lock *lock)
 {
     (void)pthread_mutex_unlock(&lock->mutex);
 }

@@ -73,7 +73,7 @@ static inline bool vmm__biased_lock_fast(struct biased_lock *lock)
 void vmm__biased_lock_slow(struct biased_lock *lock);
 
 /* For vmm__biased_unlock(): releases a lock that was not taken by lock_fast(). */
-void vmm__biased_unlock_fast(struct biased_lock *lock);
+void vmm__biased_unlock_mutex(struct biased_lock *lock);
 
 /* Whether the caller, who holds the lock, used lock_fast(). */
 static inline bool vmm__biased_is_fast(const struct biased_lock *lock)
@@ -87,7 +87,7 @@ static inline void vmm__biased_unlock(struct biased_lock *lock)
     struct thread_slot *thread_slot = lock->inside;
     VMM_LOCK_RELEASE(lock);
     if (thread_slot == NULL) {
-        vmm__biased_unlock_fast(lock);
+        vmm__biased_unlock_mutex(lock);
         return;
     }
     lock->inside = NULL;

@@ -28,11 +28,11 @@ void vmm__host_free(void *memory, size_t bytes);
 void *vmm__host_table_alloc(size_t bytes);
 void vmm__host_table_free(void *table, size_t bytes);
 
-/* Gives a table up that cannot be freed: it stays mapped, and vmm__host_outstanding() no longer counts it. */
-void vmm__host_table_abandon(size_t bytes);
-
 /* The same for memory that will be used completely: asks for huge pages. NULL also if the machine cannot hold it. */
 void *vmm__host_huge_alloc(size_t bytes);
+
+/* Gives a table up that cannot be freed: it stays mapped, and vmm__host_outstanding() no longer counts it. */
+void vmm__host_table_abandon(size_t bytes);
 
 /* For tests: makes the `number`th allocation from now on fail, counted from 1 over all kinds and threads; 0 turns this
  * off. Returns how many allocations were counted since the previous call. */

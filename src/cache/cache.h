@@ -261,7 +261,7 @@ struct demand {
     bool searches_all_lanes; /* memory has run out: searches the lanes of all streams */
 };
 
-/* The same for the lanes that a request searches for idle memory. */
+/* Lock the lanes that a request searches for idle memory, beside its own, and unlock them. */
 void vmm__cache_lanes_lock_refilling(struct vmm_cache *cache, const struct demand *demand);
 void vmm__cache_lanes_unlock_refilling(struct vmm_cache *cache, const struct heap *heap);
 

@@ -98,7 +98,7 @@ struct heap {
      * it. */
     uint64_t *home_end;
     uint64_t own_home_end;
-    /* Free runs of those places: see lane/views.h; NULL: it never had any. */
+    /* Free runs in views: see lane/views.h; NULL: it never had places. */
     struct size_index *runs;
     bool is_drained; /* in the directory's list; the grow lock guards both fields */
     struct heap *next_drained;

@@ -55,6 +55,7 @@ struct last_scan {
     bool is_idle; /* the lane allocated nothing between the last two scans */
 };
 
+struct block_ref;
 struct lane_list;
 
 struct lane {
@@ -229,7 +230,6 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
 
 /* Finds a live block or object, which from then on is not listed. False if it is not live, or was freed without the
  * lock. */
-struct block_ref;
 bool vmm__lane_find_live_locked(struct lane *lane, const struct heap *heap, uint64_t address,
                                 struct block_ref *ref);
 

@@ -24,7 +24,7 @@ struct pools {
     struct mutex list_lock; /* held when the list changes: a reader needs this lock only */
 };
 
-/* Opens and closes the default pool of a cache. ERR_HOST_OOM. */
+/* Opens the default pool of a cache. ERR_HOST_OOM. */
 vmm_status vmm__pools_init(struct vmm_cache *cache);
 
 /* Frees all pools; their lanes are closed. */
