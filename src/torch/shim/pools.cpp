@@ -1,12 +1,12 @@
 /*
  * Pools of graphs and of torch.cuda.MemPool, and the states of a pool that graph trees save and restore.
  *
- * Owns: the routes, and the sources of pools with an allocator of their own. A pool has one route in the library; a
- * route has one filter for each begin that was not ended.
- * Locks: `begins` is held by begin, end and release, and guards the table of routes; a route's own lock, a leaf, guards
- * its filters. `sources_lock` guards the table of sources, and is held while a pool is made anew. The library calls
- * route_accepts() with its locks held, and the functions of a source without any. An allocator of Python may take the
- * GIL, so no lock is held while the library may call one: not for a pool that has memory.
+ * Owns: the routes, and the sources of pools with an allocator of their own. A pool has one route in the library, from
+ * its first begin to the end of its last one.
+ * Locks: `begins` is held by begin, end and release, and guards the table of routes; `begun_lock`, a leaf, guards the
+ * begins that were not ended. `sources_lock` guards the table of sources, and is held while a pool is made anew. The
+ * library calls route_accepts() with its locks held, and the functions of a source without any. An allocator of Python
+ * may take the GIL, so no lock is held while the library may call one: not for a pool that has memory.
  */
 #include "torch/shim/allocator.h"
 
@@ -24,20 +24,26 @@ namespace vmm_shim
 
 /* ---- Routes --------------------------------------------------------------------------------- */
 
-struct begun_route {
-    std::thread::id thread;
-    stream_filter filter;
+/* What the library calls. Of the routes that accept a stream it takes the one with the highest number. */
+struct route {
+    int device;
+    uint64_t number;
 };
 
-struct route {
-    std::mutex lock;
-    std::vector<begun_route> begun;
+/* One use of a route, from begin to end. */
+struct begun_route {
+    const route *of;
+    std::thread::id thread;
+    stream_filter filter;
 };
 
 using route_key = std::pair<int, MempoolId_t>;
 
 static std::mutex begins;
 static auto &routes = *new std::map<route_key, std::unique_ptr<route>>;
+
+static std::mutex begun_lock;
+static auto &begun = *new std::vector<begun_route>; /* the latest is the last */
 
 /* A filter that throws accepts nothing. */
 static bool filter_accepts(const stream_filter &filter, cudaStream_t stream) noexcept
@@ -49,42 +55,75 @@ static bool filter_accepts(const stream_filter &filter, cudaStream_t stream) noe
     }
 }
 
+/* The latest begin that accepts the stream counts. If its route has a lower number, because the pool was begun before
+ * this one, too, the library gets to it only if this route refuses. */
 static int route_accepts(void *context, vmm_stream stream)
 {
-    auto *of = static_cast<route *>(context);
-    std::lock_guard<std::mutex> guard(of->lock);
-    for (const begun_route &each : of->begun)
-        if (filter_accepts(each.filter, stream))
-            return 1;
+    const auto *asked = static_cast<const route *>(context);
+    std::lock_guard<std::mutex> guard(begun_lock);
+    for (auto each = begun.rbegin(); each != begun.rend(); ++each)
+        if (each->of->device == asked->device && each->of->number <= asked->number &&
+            filter_accepts(each->filter, stream))
+            return each->of == asked ? 1 : 0;
     return 0;
+}
+
+static void begun_add(const route *of, stream_filter filter)
+{
+    std::lock_guard<std::mutex> guard(begun_lock);
+    begun.push_back({ of, std::this_thread::get_id(), std::move(filter) });
+}
+
+static void begun_purge(const route *of)
+{
+    std::lock_guard<std::mutex> guard(begun_lock);
+    begun.erase(std::remove_if(begun.begin(), begun.end(),
+                               [of](const begun_route &each) { return each.of == of; }),
+                begun.end());
+}
+
+/* Drops the last begin of the calling thread, else the last one. Returns whether one is left. */
+static bool begun_drop(const route *of)
+{
+    std::lock_guard<std::mutex> guard(begun_lock);
+    auto last = begun.end();
+    size_t count = 0;
+    for (auto each = begun.begin(); each != begun.end(); ++each) {
+        bool is_own = each->thread == std::this_thread::get_id();
+        if (each->of != of)
+            continue;
+        count++;
+        if (last == begun.end() || is_own || last->thread != std::this_thread::get_id())
+            last = each;
+    }
+    begun.erase(last);
+    return count > 1;
+}
+
+/* For a route that the library no longer calls. */
+static void route_forget_locked(const route_key &key)
+{
+    auto found = routes.find(key);
+    if (found == routes.end())
+        return;
+    begun_purge(found->second.get());
+    routes.erase(found);
 }
 
 static void route_begin_locked(int device, MempoolId_t id, stream_filter filter)
 {
+    static uint64_t routes_made = 0;
     std::unique_ptr<route> &of = routes[{ device, id }];
-    if (of != nullptr) {
-        std::lock_guard<std::mutex> guard(of->lock);
-        of->begun.push_back({ std::this_thread::get_id(), std::move(filter) });
-        return;
-    }
-    of = std::make_unique<route>();
-    of->begun.push_back({ std::this_thread::get_id(), std::move(filter) });
-    vmm_status status = library->pool_route(device, id_of(id), route_accepts, of.get());
+    bool is_new = of == nullptr;
+    if (is_new)
+        of = std::make_unique<route>(route{ device, ++routes_made });
+    begun_add(of.get(), std::move(filter));
+    vmm_status status =
+        is_new ? library->pool_route(device, id_of(id), route_accepts, of.get()) : VMM_OK;
     if (status != VMM_OK) {
-        routes.erase({ device, id });
+        route_forget_locked({ device, id });
         failure_throw("beginAllocateToPool", status);
     }
-}
-
-/* Drops the last filter that the calling thread added, else the last one. Returns whether one is left. */
-static bool route_drop(route *of)
-{
-    std::lock_guard<std::mutex> guard(of->lock);
-    auto own = std::find_if(of->begun.rbegin(), of->begun.rend(), [](const begun_route &each) {
-        return each.thread == std::this_thread::get_id();
-    });
-    of->begun.erase(own == of->begun.rend() ? std::prev(of->begun.end()) : std::prev(own.base()));
-    return !of->begun.empty();
 }
 
 void allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, stream_filter filter)
@@ -105,7 +144,7 @@ void allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
     auto found = routes.find({ device, id });
     TORCH_CHECK(found != routes.end(), "vmmcache: endAllocateToPool: nothing allocates to pool (",
                 id.first, ", ", id.second, ")");
-    if (route_drop(found->second.get()))
+    if (begun_drop(found->second.get()))
         return;
     vmm_status status = library->pool_unroute(device, id_of(id));
     routes.erase(found); /* the library no longer calls the filter */
@@ -193,7 +232,7 @@ static void route_purge(DeviceIndex device, const MempoolId_t &id)
 {
     std::lock_guard<std::mutex> guard(begins);
     if (library->pool_uses(device, id_of(id)) == 0)
-        routes.erase({ device, id });
+        route_forget_locked({ device, id });
 }
 
 /* PyTorch calls this in destructors. */

@@ -139,6 +139,58 @@ TEST(a_capture_may_lie_in_the_use_of_its_pool)
     shim().releasePool(0, graph);
 }
 
+static MempoolId_t pool_now(cudaStream_t stream)
+{
+    void *block = shim().raw_alloc_with_stream(MIB, stream);
+    MempoolId_t id = pool_of(block);
+    shim().raw_delete(block);
+    return id;
+}
+
+/* The latest begin whose filter accepts the stream counts, also if its pool was begun before. */
+TEST(uses_of_pools_nest)
+{
+    cudaStream_t stream = stream_of(0x40), other = stream_of(0x50);
+    capturing(graph, stream);
+    capturing(other_graph, stream);
+    assert_true(pool_now(stream) == other_graph);
+    thread_begin();
+    assert_true(pool_now(stream) == graph && pool_now(other) == graph);
+    capturing(other_graph, other);
+    assert_true(pool_now(stream) == graph && pool_now(other) == other_graph);
+    shim().endAllocateToPool(0, other_graph);
+    assert_true(pool_now(stream) == graph && pool_now(other) == graph);
+    shim().endAllocateToPool(0, graph);
+    assert_true(pool_now(stream) == other_graph && pool_now(other) == MempoolId_t(0, 0));
+    shim().endAllocateToPool(0, other_graph);
+    assert_true(pool_now(stream) == graph);
+    shim().endAllocateToPool(0, graph);
+    assert_true(pool_now(stream) == MempoolId_t(0, 0));
+    for (int uses = 0; uses < 2; uses++) {
+        shim().releasePool(0, graph);
+        shim().releasePool(0, other_graph);
+    }
+    assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+    assert_int_equal(shim().getPoolUseCount(0, other_graph), 0);
+    shim().emptyCache({ 0, 0 });
+}
+
+/* A capture that failed was not ended. */
+TEST(a_pool_that_ends_takes_all_its_begins_with_it)
+{
+    cudaStream_t stream = stream_of(0x40);
+    capturing(graph, stream);
+    capturing(other_graph, stream);
+    capturing(graph, stream);
+    shim().releasePool(0, graph);
+    shim().releasePool(0, graph);
+    assert_true(pool_now(stream) == other_graph);
+    shim().endAllocateToPool(0, other_graph);
+    shim().releasePool(0, other_graph);
+    assert_true(pool_now(stream) == MempoolId_t(0, 0));
+    shim().emptyCache({ 0, 0 });
+}
+
 TEST(misuse_of_a_pool_is_reported)
 {
     assert_true(has(thrown<c10::Error>([] { shim().endAllocateToPool(0, graph); }),
