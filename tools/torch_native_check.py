@@ -688,6 +688,19 @@ def check_ipc_off():
     raise AssertionError("a tensor was shared")
 
 
+def check_fraction_of_settings():
+    """honours PYTORCH_ALLOC_CONF=per_process_memory_fraction (2.10 and later)"""
+    os.environ["PYTORCH_ALLOC_CONF"] = "per_process_memory_fraction:0.25"
+    torch, _ = start()
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10):
+        raise Skip("PyTorch %s does not know it" % torch.__version__)
+    torch.zeros(1, device="cuda")
+    fraction = torch.cuda.get_per_process_memory_fraction()
+    expect(abs(fraction - 0.25) < 1e-6, "the fraction is %r" % fraction)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    expect(torch.cuda.get_per_process_memory_fraction() == 1.0, "the fraction stays")
+
+
 def peers_of(device):
     """The devices that can access the memory of one."""
     import ctypes

@@ -173,6 +173,11 @@ typedef struct vmm_torch_functions {
     /* Gives devices access to the memory of one, as vmm_peers_add() does. Creates the cache. ERR_INVALID_ARGUMENT:
      * vmm_config.peer_devices does not name one of them. */
     vmm_status (*peers_add)(int device, uint64_t devices);
+
+    /* ---- Limits, continued ---- */
+
+    /* The fraction, from 0 to 1, that devices have until fraction_set(). A device that has a cache keeps its own. */
+    void (*fraction_begin)(double fraction);
 } vmm_torch_functions;
 
 /* Returns the table. It lives as long as the process. */

@@ -186,7 +186,6 @@ void vmm_torch_reset(void)
     }
 }
 
-/* A fraction of 1 means the limit of the settings, which no fraction exceeds, or none. */
 vmm_status vmm__torch_fraction_set(int ordinal, double fraction)
 {
     if (!(fraction >= 0.0 && fraction <= 1.0))
@@ -196,15 +195,7 @@ vmm_status vmm__torch_fraction_set(int ordinal, double fraction)
     vmm_status status = vmm__torch_open(ordinal, &device);
     if (status != VMM_OK)
         return status;
-    vmm_cache *cache = vmm__torch_cache_of(device);
-    uint64_t bytes = 0;
-    if (fraction < 1.0)
-        status = vmm__torch_fraction_bytes(cache, fraction, &bytes);
-    if (status != VMM_OK)
-        return status;
-    if (device->limit_bytes != 0 && (bytes == 0 || bytes > device->limit_bytes))
-        bytes = device->limit_bytes;
-    return vmm_limit_set(cache, bytes);
+    return vmm__torch_fraction_limit(vmm__torch_cache_of(device), device->limit_bytes, fraction);
 }
 
 void vmm_torch_memory_fraction(double fraction, int device)

@@ -25,9 +25,10 @@ _Atomic unsigned vmm__torch_mode;
 
 static struct mutex opening = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static union settings settings = { .config = VMM_CONFIG_INIT };
-static double limit_share;       /* of the device; 0: the settings have the limit */
-static bool has_caches;          /* a cache exists, or is being created: settings are fixed */
-static _Atomic int device_count; /* from vmm_torch_init(); 0: unknown */
+static double limit_share;          /* of the device; 0: the settings have the limit */
+static double first_fraction = 1.0; /* see vmm__torch_fraction_begin() */
+static bool has_caches;             /* a cache exists, or is being created: settings are fixed */
+static _Atomic int device_count;    /* from vmm_torch_init(); 0: unknown */
 static _Atomic(change_watch_fn) change_watch;  /* NULL: none */
 static _Atomic bool wants_sharing;             /* see vmm__torch_sharing_want() */
 static _Atomic bool defers_peers;              /* see vmm__torch_peers_defer() */
@@ -230,7 +231,7 @@ static const char *environment_find(const char *name)
     return value == NULL || *value == '\0' ? NULL : value;
 }
 
-vmm_status vmm__torch_fraction_bytes(vmm_cache *cache, double share, uint64_t *bytes)
+static vmm_status share_bytes(vmm_cache *cache, double share, uint64_t *bytes)
 {
     uint64_t free_bytes;
     uint64_t total_bytes;
@@ -240,7 +241,26 @@ vmm_status vmm__torch_fraction_bytes(vmm_cache *cache, double share, uint64_t *b
     return status;
 }
 
-/* Limits a new cache to the share that vmm_torch_limit_share() has set, and returns the limit in effect. */
+vmm_status vmm__torch_fraction_limit(vmm_cache *cache, uint64_t limit_bytes, double fraction)
+{
+    uint64_t bytes = 0;
+    vmm_status status = fraction < 1.0 ? share_bytes(cache, fraction, &bytes) : VMM_OK;
+    if (status != VMM_OK)
+        return status;
+    if (limit_bytes != 0 && (bytes == 0 || bytes > limit_bytes))
+        bytes = limit_bytes;
+    return vmm_limit_set(cache, bytes);
+}
+
+void vmm__torch_fraction_begin(double fraction)
+{
+    vmm__mutex_lock(&opening);
+    first_fraction = fraction;
+    vmm__mutex_unlock(&opening);
+}
+
+/* Limits a new cache to the share that vmm_torch_limit_share() has set, and to the first fraction. Returns the limit
+ * without the latter. */
 static vmm_status limit_begin_locked(vmm_cache *cache, uint64_t *limit_bytes)
 {
     VMM_ASSERT_HELD(&opening);
@@ -248,15 +268,18 @@ static vmm_status limit_begin_locked(vmm_cache *cache, uint64_t *limit_bytes)
     vmm_stats stats = VMM_STATS_INIT;
     vmm_status status = VMM_OK;
     if (limit_share != 0.0) {
-        status = vmm__torch_fraction_bytes(cache, limit_share, &bytes);
+        status = share_bytes(cache, limit_share, &bytes);
         if (status == VMM_OK)
             status = vmm_limit_set(cache, bytes);
     }
     if (status == VMM_OK)
         status = vmm_stats_get(cache, &stats);
-    if (status == VMM_OK)
-        *limit_bytes = stats.limit_bytes;
-    return status;
+    if (status != VMM_OK)
+        return status;
+    *limit_bytes = stats.limit_bytes;
+    return first_fraction < 1.0
+               ? vmm__torch_fraction_limit(cache, stats.limit_bytes, first_fraction)
+               : VMM_OK;
 }
 
 void vmm__torch_sharing_want(void)

@@ -15,8 +15,12 @@
 /* Returns a device's record, and creates its cache if there is none. Errors: as vmm_create(). */
 vmm_status vmm__torch_open(int ordinal, struct torch_device **out);
 
-/* Returns a share of a device's memory, at least one byte. */
-vmm_status vmm__torch_fraction_bytes(vmm_cache *cache, double share, uint64_t *bytes);
+/* Sets the limit of a cache to a fraction of the device's memory, at least one byte. A fraction of 1 means the limit of
+ * the settings, which no fraction exceeds; 0: none. */
+vmm_status vmm__torch_fraction_limit(vmm_cache *cache, uint64_t limit_bytes, double fraction);
+
+/* The fraction that caches begin with from now on. */
+void vmm__torch_fraction_begin(double fraction);
 
 /* From now on, settings that name all devices (UINT64_MAX) give a new cache none: vmm__torch_peers_add() does, when
  * PyTorch asks. */

@@ -220,6 +220,7 @@ static const vmm_torch_functions functions = {
     .stack_find = stack_find,
     .peers_defer = vmm__torch_peers_defer,
     .peers_add = vmm__torch_peers_add,
+    .fraction_begin = vmm__torch_fraction_begin,
 };
 
 const vmm_torch_functions *vmm_torch_provider(void)

@@ -6,6 +6,7 @@
 #include "torch/shim/allocator.h"
 
 #include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
@@ -366,9 +367,22 @@ int device_count()
     return count_of_devices.load();
 }
 
+/* PYTORCH_ALLOC_CONF=per_process_memory_fraction, since 2.10. */
+template <class Config>
+static auto fraction_read(int) -> decltype(Config::per_process_memory_fraction())
+{
+    return Config::per_process_memory_fraction();
+}
+
+template <class> static double fraction_read(long)
+{
+    return 1.0;
+}
+
 void allocator::init(int count)
 {
     library->init(count);
+    library->fraction_begin(fraction_read<caching::CUDAAllocatorConfig>(0));
     count_of_devices.store(count);
 }
 

@@ -1,6 +1,7 @@
 /* The fake PyTorch: see fake_c10.hpp. */
 #include "torch/shim/fake_c10.hpp"
 
+#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <cstdlib>
@@ -240,3 +241,10 @@ C10_EXPORT uint64_t fake_tracked_bytes()
     return tracked_bytes;
 }
 }
+
+#if VMM_TEST_TORCH >= 210
+double c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig::per_process_memory_fraction()
+{
+    return fake().memory_fraction;
+}
+#endif

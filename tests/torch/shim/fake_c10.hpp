@@ -35,6 +35,7 @@ struct fake_c10 {
     cudaError_t peer_error;
     c10::Allocator *registered;
     uint8_t priority;
+    double memory_fraction = 1.0; /* of PYTORCH_ALLOC_CONF */
 };
 
 C10_EXPORT fake_c10 &fake();

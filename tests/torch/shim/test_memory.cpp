@@ -313,6 +313,22 @@ TEST(limits_are_fractions)
 #endif
 }
 
+#if VMM_TEST_TORCH >= 210
+/* PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.25, for a device that nothing has used yet. */
+TEST(pytorchs_settings_may_have_a_fraction)
+{
+    fake().memory_fraction = 0.25;
+    shim().init(shim_devices + 1);
+    assert_int_equal(shim().getMemoryInfo(shim_devices).second, device_bytes);
+    assert_true(shim().getMemoryFraction(shim_devices) == 0.25);
+    shim().setMemoryFraction(1.0, shim_devices);
+    assert_true(shim().getMemoryFraction(shim_devices) == 1.0);
+    fake().memory_fraction = 1.0;
+    shim().init(shim_devices);
+    assert_true(shim().getMemoryFraction(0) == 1.0);
+}
+#endif
+
 TEST(an_empty_cache_has_no_memory)
 {
     shim().raw_delete(shim().raw_alloc(32 * MIB));
