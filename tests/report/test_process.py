@@ -72,6 +72,26 @@ class RecordedTest(ProcessTest):
         self.do("free")  # it goes on recording
         self.until(lambda: live_bytes(report_process.read(pid)), 0)
 
+    def test_chunks_and_the_view_of_a_block_are_shown(self):
+        pid = self.start(VMM_TRACE="view.trace")
+        part = f"alloc 0 {40 * MIB} 1"
+        self.do(part, part, part, "free", "free", part, part, "free", "free", f"alloc 0 {80 * MIB} 1")
+        self.until(lambda: len(report_process.read(pid).start), 6)
+        mappings = report_process.read(pid).mappings
+        self.assertEqual(sum(mappings.bytes), 120 * MIB)
+        self.assertEqual(sum(not size for size in mappings.bytes), 40)
+        self.assertEqual(self.run_report(pid), (0, ""))
+        with browser.Browser() as chromium:
+            chromium.resize(1280, 1000)
+            chromium.open(self.path("page.html"))
+            chromium.click("button[aria-label='Go to the end']")
+            left, top, width, height = chromium.box(".map canvas")
+            chromium.mouse("mouseMoved", left + width / 2, top + height - 40)
+            chromium.settle()
+            tip = chromium.run("document.querySelector('.tip').textContent")
+        self.assertRegex(tip, "^80 MiB.*View2 MiB at home at .*, 36 more"
+                              "Chunks40, of 80 MiB, 80 MiB in blocks, mapped at 40 places in views$")
+
     def test_a_trace_that_has_just_begun_is_waited_for(self):
         pid = self.start(VMM_TRACE="new.trace")
         self.do(f"alloc 0 {MIB} 1")
