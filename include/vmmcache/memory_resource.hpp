@@ -4,7 +4,7 @@
  *
  *   vmm::cache cache;
  *   vmm::device_resource resource(cache.get());
- *   rmm::mr::set_current_device_resource_ref(resource);          // RMM with cuda::mr
+ *   rmm::mr::set_current_device_resource(resource);              // RMM from 26.06 on
  *
  *   vmm::rmm_resource classic(cache.get());                       // RMM before 26.06
  *   rmm::mr::set_current_device_resource(&classic);
@@ -37,7 +37,13 @@
 #define VMM_HAS_CUDA_MR 1
 #endif
 
-#if __has_include(<rmm/mr/device/device_memory_resource.hpp>)
+/* The second place is that of RMM before 25.12. */
+#if __has_include(<rmm/mr/device_memory_resource.hpp>)
+#include <rmm/error.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#define VMM_HAS_RMM 1
+#elif __has_include(<rmm/mr/device/device_memory_resource.hpp>)
+#include <rmm/error.hpp>
 #include <rmm/mr/device/device_memory_resource.hpp>
 #define VMM_HAS_RMM 1
 #endif

@@ -1,7 +1,7 @@
 /*
  * vmm::device_resource, rmm_resource and tensorrt_allocator on the driver that is named, with the least of RMM and
- * TensorRT that they use (fake/). Where CCCL is installed, test_resource_cccl is the same program with CCCL's streams
- * and concepts.
+ * TensorRT that they use (rmm_26/, fake/); test_resource_rmm_24 has RMM's headers where they were before 25.12.
+ * Where CCCL is installed, test_resource_cccl is the same program with CCCL's streams and concepts.
  */
 #include "cxx/hpp_support.hpp"
 

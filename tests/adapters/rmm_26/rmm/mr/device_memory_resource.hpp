@@ -1,36 +1,13 @@
-/* RMM before 26.06, as far as rmm_resource uses it. */
+/* RMM 25.12 to 26.04, as far as rmm_resource uses it. */
 #ifndef FAKE_RMM_HPP
 #define FAKE_RMM_HPP
 
 #include <cstddef>
-#include <new>
-#include <string>
 
 struct CUstream_st;
 
 namespace rmm
 {
-
-class bad_alloc : public std::bad_alloc
-{
-  public:
-    explicit bad_alloc(const char *what) : what_(what)
-    {
-    }
-    const char *what() const noexcept override
-    {
-        return what_.c_str();
-    }
-
-  private:
-    std::string what_;
-};
-
-class out_of_memory : public bad_alloc
-{
-  public:
-    using bad_alloc::bad_alloc;
-};
 
 class cuda_stream_view
 {

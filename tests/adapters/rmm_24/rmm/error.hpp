@@ -1,0 +1,2 @@
+/* The same as in later versions. */
+#include "../../rmm_26/rmm/error.hpp"
