@@ -368,7 +368,8 @@ class ChunksTest(PageTest):
         self.assertIn("4 MiB a row", self.text(".map output"))
         self.assertRegex(self.tip(1, 0.5), "^10 MiBNameweights.*Chunk16 MiB, 16 MiB in blocks, from 0x7f2000000000, "
                                            "mapped at 1 place in viewsbuild_model")
-        self.assertRegex(self.tip(7, 0.5), "^8 MiBNamebatch.*Chunk8 MiB, 8 MiB in blocks, from 0x7f2001800000load_batch")
+        self.assertRegex(self.tip(7, 0.5), "^8 MiBNamebatch.*Chunk8 MiB, 8 MiB in blocks, from 0x7f2001800000"
+                                           "load_batch")
 
     def test_free_memory_tells_its_chunk(self):
         self.assertRegex(self.tip(5, 0.75), "^2 MiB freeAddress0x7f2001600000.*Chunk8 MiB, 6 MiB in blocks, from "
