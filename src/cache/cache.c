@@ -177,6 +177,19 @@ void vmm__cache_lane_lock_slow(struct vmm_cache *cache, struct lane *lane)
     contention_note_locked(cache, lane);
 }
 
+void vmm__cache_locks_drop(struct vmm_cache *cache, struct lane *held)
+{
+    vmm__lane_unlock(held);
+    vmm__fair_unlock(&cache->grow_lock);
+}
+
+void vmm__cache_locks_take(struct vmm_cache *cache, struct lane *held)
+{
+    vmm__cache_lane_activate(cache, held); /* the function may have made another lane active */
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__lane_lock(held);
+}
+
 void vmm__cache_counters_flush(struct vmm_cache *cache, const struct lane *held)
 {
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {

@@ -245,6 +245,11 @@ static inline bool vmm__cache_lane_lock_fast(struct vmm_cache *cache, struct lan
 
 void vmm__cache_lane_lock_slow(struct vmm_cache *cache, struct lane *lane);
 
+/* Drop the grow lock and the lock of a lane while the program's function runs, and take them again: everything may have
+ * changed. */
+void vmm__cache_locks_drop(struct vmm_cache *cache, struct lane *held);
+void vmm__cache_locks_take(struct vmm_cache *cache, struct lane *held);
+
 /* Flushes the counters of every lane; the caller has locked `held` (NULL: none). */
 void vmm__cache_counters_flush(struct vmm_cache *cache, const struct lane *held);
 

@@ -6,20 +6,6 @@
 #include "cache/pool/pools.h"
 #include "cache/reclaim/trim.h"
 
-static void locks_drop(struct vmm_cache *cache, struct lane *held)
-{
-    vmm__lane_unlock(held);
-    vmm__fair_unlock(&cache->grow_lock);
-}
-
-/* The source may have made another lane active. */
-static void locks_take(struct vmm_cache *cache, struct lane *held)
-{
-    vmm__cache_lane_activate(cache, held);
-    vmm__fair_lock(&cache->grow_lock);
-    vmm__lane_lock(held);
-}
-
 /* ---- Segments back ------------------------------------------------------------------------- */
 
 static void segment_return(const struct vmm_cache *cache, struct sourced_segment *segment)
@@ -71,9 +57,9 @@ void vmm__source_poll(struct vmm_cache *cache)
 
 void vmm__source_return_locked(struct vmm_cache *cache, struct lane *held)
 {
-    locks_drop(cache, held);
+    vmm__cache_locks_drop(cache, held);
     (void)vmm__source_return(cache, NULL);
-    locks_take(cache, held);
+    vmm__cache_locks_take(cache, held);
 }
 
 void vmm__source_end(struct vmm_cache *cache)
@@ -120,11 +106,11 @@ static uint64_t source_call(struct vmm_cache *cache, struct lane *lane, uint64_t
 {
     vmm_segment_source source = lane->pool->source;
     struct callback callback;
-    locks_drop(cache, lane);
+    vmm__cache_locks_drop(cache, lane);
     vmm__callback_begin(&callback, cache, false);
     void *memory = source.alloc(source.context, bytes, lane->stream);
     vmm__callback_end(&callback);
-    locks_take(cache, lane);
+    vmm__cache_locks_take(cache, lane);
     return (uint64_t)(uintptr_t)memory;
 }
 
@@ -173,9 +159,9 @@ static void memory_return(struct vmm_cache *cache, struct lane *lane,
 {
     struct error_line line;
     vmm__error_save(&line);
-    locks_drop(cache, lane);
+    vmm__cache_locks_drop(cache, lane);
     segment_return(cache, memory);
-    locks_take(cache, lane);
+    vmm__cache_locks_take(cache, lane);
     vmm__error_restore(&line);
 }
 
