@@ -21,6 +21,9 @@ extern "C" {
 /* Raised whenever a member changes its meaning. A later version of the library may add members at the end. */
 #define VMM_TORCH_PROVIDER_VERSION 1
 
+/* Room for the text of failure_write(). */
+#define VMM_TORCH_FAILURE_BYTES 1536
+
 /* Frees memory that the program holds in caches of its own, and returns whether it did. A request calls it before it
  * fails, like vmm_config.pressure and before that. */
 typedef int (*vmm_torch_reclaim_fn)(void);
@@ -178,6 +181,13 @@ typedef struct vmm_torch_functions {
 
     /* The fraction, from 0 to 1, that devices have until fraction_set(). A device that has a cache keeps its own. */
     void (*fraction_begin)(double fraction);
+
+    /* ---- Memory, continued ---- */
+
+    /* Writes the text of PyTorch's error for a request that failed: in PyTorch's words what it wanted and, if memory
+     * has run out, how much the device has; then last_error(). VMM_TORCH_FAILURE_BYTES are enough. */
+    void (*failure_write)(int device, size_t bytes, vmm_status status, char *text,
+                          size_t text_bytes);
 } vmm_torch_functions;
 
 /* Returns the table. It lives as long as the process. */

@@ -11,7 +11,6 @@
 extern "C" {
 #include "base/error.h"
 #include "base/hostmem.h"
-#include "base/size.h"
 }
 
 #include <cxxabi.h>
@@ -112,11 +111,8 @@ bool torch_error_resolve(torch_error *error)
 
 [[noreturn]] void failure_throw(size_t bytes, int device, vmm_status status)
 {
-    char size[32];
-    std::string message = vmm__is_oom(status) ? "vmmcache: CUDA out of memory. Tried to allocate "
-                                              : "vmmcache: cannot allocate ";
-    message += vmm__size_write(size, sizeof size, bytes);
-    message += ". GPU " + std::to_string(device) + ": " + vmm_last_error();
+    char message[VMM_TORCH_FAILURE_BYTES];
+    vmm__torch_failure_write(device, bytes, status, message, sizeof message);
     if (!vmm__is_oom(status))
         throw std::runtime_error(message);
     torch_error error;

@@ -7,7 +7,7 @@
 #ifndef VMM_TORCH_ABI_H
 #define VMM_TORCH_ABI_H
 
-#include "vmmcache/torch.h"
+#include "vmmcache/torch_provider.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,6 +15,10 @@ extern "C" {
 
 /* vmm_torch_try_alloc() that returns a status. */
 vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **out);
+
+/* See failure_write() in torch_provider.h. */
+void vmm__torch_failure_write(int ordinal, size_t bytes, vmm_status status, char *text,
+                              size_t text_bytes);
 
 /* begin: vmm__torch_pool_use() and _route() (pools.h), or neither. */
 vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter filter,

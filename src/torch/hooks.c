@@ -6,7 +6,9 @@
  * own.
  */
 #include "torch/hooks.h"
+#include "base/arith.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "torch/record.h"
 #include "torch/shared_blocks.h"
 
@@ -65,6 +67,52 @@ static void oom_tell(const struct torch_device *device, vmm_status status, uint6
     }
     is_reporting = false;
     vmm__error_restore(&line);
+}
+
+/* What PyTorch's own error says of the memory, in its words, because programs search for them. Writes a colon if the
+ * device does not report it. */
+static void memory_write(int ordinal, char *text, size_t text_bytes)
+{
+    char sizes[5][32];
+    vmm_stats stats = VMM_STATS_INIT;
+    uint64_t free_bytes = 0;
+    uint64_t total_bytes = 0;
+    const struct torch_device *device = vmm__torch_find(ordinal);
+    vmm_cache *cache = device == NULL ? NULL : vmm__torch_cache_of(device);
+    if (cache == NULL || vmm_device_memory(cache, &free_bytes, &total_bytes) != VMM_OK ||
+        vmm_stats_get(cache, &stats) != VMM_OK) {
+        (void)snprintf(text, text_bytes, ":");
+        return;
+    }
+    uint64_t allocated = stats.allocated_bytes.current;
+    uint64_t reserved = vmm__max(stats.reserved_bytes.current, allocated);
+    const uint64_t values[] = { total_bytes, free_bytes, stats.limit_bytes, allocated,
+                                reserved - allocated };
+    for (int i = 0; i < 5; i++)
+        (void)vmm__size_write(sizes[i], sizeof sizes[i], values[i]);
+    (void)snprintf(
+        text, text_bytes,
+        " has a total capacity of %s of "
+        "which %s is free. %s%sOf the allocated memory "
+        "%s is allocated by PyTorch, and %s is reserved by PyTorch but unallocated. In detail:",
+        sizes[0], sizes[1], stats.limit_bytes == 0 ? "" : sizes[2],
+        stats.limit_bytes == 0 ? "" : " allowed; ", sizes[3], sizes[4]);
+}
+
+void vmm__torch_failure_write(int ordinal, size_t bytes, vmm_status status, char *text,
+                              size_t text_bytes)
+{
+    char size[32];
+    char memory[320] = ":";
+    struct error_line line;
+    vmm__error_save(&line);
+    if (vmm__is_oom(status))
+        memory_write(ordinal, memory, sizeof memory);
+    vmm__error_restore(&line);
+    (void)snprintf(text, text_bytes, "vmmcache: %s %s. GPU %d%s %s",
+                   vmm__is_oom(status) ? "CUDA out of memory. Tried to allocate"
+                                       : "cannot allocate",
+                   vmm__size_write(size, sizeof size, bytes), ordinal, memory, line.text);
 }
 
 /* ---- Allocating and freeing ------------------------------------------------------------------- */

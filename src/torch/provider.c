@@ -221,6 +221,7 @@ static const vmm_torch_functions functions = {
     .peers_defer = vmm__torch_peers_defer,
     .peers_add = vmm__torch_peers_add,
     .fraction_begin = vmm__torch_fraction_begin,
+    .failure_write = vmm__torch_failure_write,
 };
 
 const vmm_torch_functions *vmm_torch_provider(void)

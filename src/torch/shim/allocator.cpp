@@ -15,7 +15,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
@@ -61,33 +60,17 @@ static c10::Device cuda_device(int device)
     return c10::Device(c10::DeviceType::CUDA, static_cast<DeviceIndex>(device));
 }
 
-/* "512 MiB" or "4.0 GiB", as the messages of the library. */
-static std::string size_text(size_t bytes)
-{
-    static const char *const units[] = { " B", " KiB", " MiB", " GiB", " TiB" };
-    double number = static_cast<double>(bytes);
-    size_t unit = 0;
-    for (; number >= 1024 && unit + 1 < std::size(units); unit++)
-        number /= 1024;
-    if (unit == 0 || number >= 100)
-        return std::to_string(static_cast<size_t>(number + 0.5)) + units[unit];
-    size_t tenths = static_cast<size_t>(number * 10 + 0.5);
-    return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + units[unit];
-}
-
 [[noreturn]] static void allocation_fail(size_t bytes, int device, vmm_status status)
 {
-    std::string reason = library->last_error();
+    char text[VMM_TORCH_FAILURE_BYTES];
+    library->failure_write(device, bytes, status, text, sizeof text);
     if (is_oom(status) && c10::memoryProfilingEnabled()) {
         usage now = usage_read(device);
         c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), now.allocated_bytes,
                                          now.reserved_bytes, cuda_device(device));
     }
-    std::string size = size_text(bytes);
-    TORCH_CHECK_WITH(OutOfMemoryError, !is_oom(status),
-                     "vmmcache: CUDA out of memory. Tried to allocate ", size, ". GPU ", device,
-                     ": ", reason);
-    TORCH_CHECK(false, "vmmcache: cannot allocate ", size, ". GPU ", device, ": ", reason);
+    TORCH_CHECK_WITH(OutOfMemoryError, !is_oom(status), text);
+    TORCH_CHECK(false, text);
 }
 
 /* ---- Allocating and freeing ----------------------------------------------------------------- */

@@ -131,7 +131,10 @@ TEST(out_of_memory_is_pytorchs_error)
     std::string text =
         thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(2 * device_bytes); });
     fake().profiler.is_enabled = false;
-    assert_true(has(text, "CUDA out of memory. Tried to allocate 512 MiB. GPU 0"));
+    assert_true(has(text, "vmmcache: CUDA out of memory. Tried to allocate 512 MiB. GPU 0 has a "
+                          "total capacity of 256 MiB of "
+                          "which "));
+    assert_true(has(text, provider().last_error()));
     assert_int_equal(fake().profiler.oom_bytes, 2 * device_bytes);
     assert_int_equal(observed.size(), 4);
     assert_int_equal(observed[1], 2 * device_bytes);
