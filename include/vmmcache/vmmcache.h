@@ -430,8 +430,8 @@ VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
  * Does:     prevents compaction from moving a live block's bytes to other physical memory. Use it
  *           if something other than this device's work identifies the memory physically: a
  *           registration with a network card, an export that is not one of vmm_share_export(), a
- *           captured graph that runs while other threads allocate. Pinning a pinned block again has no effect. vmm_unpin() and vmm_free() end
- *           the pin.
+ *           captured graph that runs while other threads allocate. Pinning a pinned block again has
+ *           no effect. vmm_unpin() and vmm_free() end the pin.
  * Returns:  VMM_OK.
  * Threads:  any, while the block is live.
  * On failure: ERR_UNKNOWN_POINTER, ERR_INVALID_ARGUMENT (NULL cache).

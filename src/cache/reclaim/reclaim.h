@@ -30,8 +30,8 @@
 
 #include "cache/request.h"
 
-/* Runs steps, from request->step on, until one may have freed memory (VMM_OK: try the refill again), one fails (its error), or all are done
- * (VMM__NOTHING). Returns no other internal outcome. */
+/* Runs steps, from request->step on, until one may have freed memory (VMM_OK: try the refill again), one fails (its
+ * error), or all are done (VMM__NOTHING). Returns no other internal outcome. */
 vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request);
 
 /* Writes the error line of a request that ran out of memory or addresses, and returns `status`. */
