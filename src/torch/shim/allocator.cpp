@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <set>
@@ -302,8 +303,43 @@ constexpr size_t handle_bytes_most = 4096;
 static std::mutex imports_lock;
 static auto &imports = *new std::map<std::string, std::weak_ptr<void>>; /* by handle */
 
+/* Memory of a pool's own allocator is not the library's: CUDA can share it, if it is of cudaMalloc(). Its handles come
+ * behind this mark. */
+static const auto &cuda_mark = *new std::string("vmmcache: cudaIpcMemHandle_t ");
+
+static caching::ShareableHandle segment_share(void *segment, const void *ptr)
+{
+    cudaIpcMemHandle_t handle;
+    C10_CUDA_CHECK(cudaIpcGetMemHandle(&handle, segment));
+    return { static_cast<const char *>(ptr) - static_cast<const char *>(segment),
+             cuda_mark + std::string(handle.reserved, sizeof handle.reserved) };
+}
+
+static bool is_of_cuda(const std::string &handle)
+{
+    return handle.size() == cuda_mark.size() + sizeof(cudaIpcMemHandle_t) &&
+           handle.compare(0, cuda_mark.size(), cuda_mark) == 0;
+}
+
+static std::shared_ptr<void> segment_open(const std::string &text)
+{
+    cudaIpcMemHandle_t handle;
+    std::memcpy(&handle, text.data() + cuda_mark.size(), sizeof handle);
+    void *ptr = nullptr;
+    C10_CUDA_CHECK(cudaIpcOpenMemHandle(&ptr, handle, cudaIpcMemLazyEnablePeerAccess));
+    return { ptr, [device = c10::cuda::current_device()](void *segment) {
+                try {
+                    c10::cuda::CUDAGuard guard(device);
+                    (void)cudaIpcCloseMemHandle(segment);
+                } catch (...) { /* the device is lost */
+                }
+            } };
+}
+
 caching::ShareableHandle allocator::shareIpcHandle(void *ptr)
 {
+    if (void *segment = segment_find(ptr))
+        return segment_share(segment, ptr);
     char handle[handle_bytes_most];
     size_t bytes = sizeof handle;
     uint64_t offset = 0;
@@ -325,6 +361,14 @@ static void import_close(void *ptr)
         library->log_failure("close shared memory", status);
 }
 
+static std::shared_ptr<void> block_open(const std::string &handle)
+{
+    void *ptr = nullptr;
+    check("getIpcDevPtr",
+          library->share_open(handle.data(), handle.size(), c10::cuda::current_device(), &ptr));
+    return { ptr, import_close };
+}
+
 std::shared_ptr<void> allocator::getIpcDevPtr(std::string handle)
 {
     std::lock_guard<std::mutex> guard(imports_lock);
@@ -333,10 +377,7 @@ std::shared_ptr<void> allocator::getIpcDevPtr(std::string handle)
     if (known != imports.end())
         if (std::shared_ptr<void> memory = known->second.lock())
             return memory;
-    void *ptr = nullptr;
-    check("getIpcDevPtr",
-          library->share_open(handle.data(), handle.size(), c10::cuda::current_device(), &ptr));
-    std::shared_ptr<void> opened(ptr, import_close);
+    std::shared_ptr<void> opened = is_of_cuda(handle) ? segment_open(handle) : block_open(handle);
     imports[handle] = opened;
     return opened;
 }

@@ -134,6 +134,9 @@ int device_count();
 /* Frees the sources of pools that are gone. */
 void sources_purge();
 
+/* The segment of an allocator of a pool's own that contains an address; nullptr: none does. */
+void *segment_find(const void *ptr);
+
 /* The standard deleter. Never throws: a failure is in the library's log. */
 void block_delete(void *ptr);
 

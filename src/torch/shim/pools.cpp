@@ -4,9 +4,10 @@
  * Owns: the routes, and the sources of pools with an allocator of their own. A pool has one route in the library, from
  * its first begin to the end of its last one.
  * Locks: `begins` is held by begin, end and release, and guards the table of routes; `begun_lock`, a leaf, guards the
- * begins that were not ended. `sources_lock` guards the table of sources, and is held while a pool is made anew. The
- * library calls route_accepts() with its locks held, and the functions of a source without any. An allocator of Python
- * may take the GIL, so no lock is held while the library may call one: not for a pool that has memory.
+ * begins that were not ended. `given_lock`, a leaf, guards the segments of sources. `sources_lock` guards the table of
+ * sources, and is held while a pool is made anew. The library calls route_accepts() with its locks held, and the
+ * functions of a source without any. An allocator of Python may take the GIL, so no lock is held while the library may
+ * call one: not for a pool that has memory.
  */
 #include "torch/shim/allocator.h"
 
@@ -166,6 +167,32 @@ static constexpr size_t segment_bytes = 20 << 20;
 static std::mutex sources_lock;
 static auto &sources = *new std::map<route_key, std::unique_ptr<pool_source>>;
 
+static std::mutex given_lock;
+static auto &given = *new std::map<char *, size_t>; /* those that sources have given */
+
+void *segment_find(const void *ptr)
+{
+    std::lock_guard<std::mutex> guard(given_lock);
+    auto *address = static_cast<char *>(const_cast<void *>(ptr));
+    auto next = given.upper_bound(address);
+    bool is_before = next != given.begin();
+    auto found = is_before ? std::prev(next) : given.end();
+    return is_before && static_cast<size_t>(address - found->first) < found->second ? found->first
+                                                                                    : nullptr;
+}
+
+static void given_note(void *segment, size_t bytes)
+{
+    std::lock_guard<std::mutex> guard(given_lock);
+    given[static_cast<char *>(segment)] = bytes;
+}
+
+static void given_forget(void *segment)
+{
+    std::lock_guard<std::mutex> guard(given_lock);
+    given.erase(static_cast<char *>(segment));
+}
+
 /* Segments are made and freed in relaxed mode, as PyTorch's own allocator does: otherwise CUDA refuses cudaMalloc()
  * while a graph is captured. */
 static void *segment_take(void *context, size_t bytes, vmm_stream stream)
@@ -174,7 +201,10 @@ static void *segment_take(void *context, size_t bytes, vmm_stream stream)
     try {
         c10::cuda::CUDAGuard guard(source->device);
         c10::cuda::CUDAStreamCaptureModeGuard mode(cudaStreamCaptureModeRelaxed);
-        return source->segments->raw_alloc_with_stream(bytes, stream);
+        void *segment = source->segments->raw_alloc_with_stream(bytes, stream);
+        if (segment != nullptr)
+            given_note(segment, bytes);
+        return segment;
     } catch (...) {
         return nullptr;
     }
@@ -183,6 +213,7 @@ static void *segment_take(void *context, size_t bytes, vmm_stream stream)
 static void segment_give(void *context, void *segment, size_t)
 {
     const auto *source = static_cast<const pool_source *>(context);
+    given_forget(segment);
     try {
         c10::cuda::CUDAGuard guard(source->device);
         c10::cuda::CUDAStreamCaptureModeGuard mode(cudaStreamCaptureModeRelaxed);

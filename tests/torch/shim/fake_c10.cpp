@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <cstdlib>
+#include <cstring>
 
 fake_c10 &fake()
 {
@@ -25,6 +26,27 @@ cudaError_t cudaFree(void *ptr)
 {
     std::free(ptr);
     fake().blocks--;
+    return cudaSuccess;
+}
+
+/* In this process: a handle is the address. */
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr)
+{
+    *handle = {};
+    std::memcpy(handle->reserved, &ptr, sizeof ptr);
+    return fake().ipc_error;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned)
+{
+    std::memcpy(out, handle.reserved, sizeof *out);
+    fake().ipc_opened++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *)
+{
+    fake().ipc_opened--;
     return cudaSuccess;
 }
 

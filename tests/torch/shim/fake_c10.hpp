@@ -31,7 +31,9 @@ struct fake_c10 {
     fake_copy copy;
     int blocks; /* of cudaMalloc() */
     fake_gpu_trace trace;
-    int peer; /* the last device that CUDA was asked to give access to; -1: none */
+    int ipc_opened;        /* handles of CUDA that are open */
+    cudaError_t ipc_error; /* of CUDA, for memory that it cannot share */
+    int peer;              /* the last device that CUDA was asked to give access to; -1: none */
     cudaError_t peer_error;
     c10::Allocator *registered;
     uint8_t priority;

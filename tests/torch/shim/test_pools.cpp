@@ -415,6 +415,37 @@ TEST(a_pool_has_its_segments_from_an_allocator_of_its_own)
 #endif
 }
 
+/* By CUDA's own handles, as with PyTorch's own allocator. */
+TEST(memory_of_another_allocator_is_shared)
+{
+    foreign_counts counts;
+    auto own = std::make_shared<foreign::allocator>(&counts);
+    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
+    char *first = static_cast<char *>(pool_alloc(3 * MIB));
+    char *second = static_cast<char *>(pool_alloc(4 * MIB));
+    caching::ShareableHandle one = shim().shareIpcHandle(first);
+    caching::ShareableHandle other = shim().shareIpcHandle(second + 1024);
+    assert_true(one.handle == other.handle); /* of the segment */
+    std::shared_ptr<void> opened = shim().getIpcDevPtr(one.handle);
+    assert_ptr_equal(static_cast<char *>(opened.get()) + one.offset, first);
+    assert_ptr_equal(static_cast<char *>(opened.get()) + other.offset, second + 1024);
+    assert_ptr_equal(shim().getIpcDevPtr(other.handle).get(), opened.get());
+    assert_int_equal(fake().ipc_opened, 1);
+    opened.reset();
+    assert_int_equal(fake().ipc_opened, 0);
+    fake().ipc_error = cudaErrorPeerAccessAlreadyEnabled; /* any */
+    (void)thrown<c10::Error>([&] { (void)shim().shareIpcHandle(first); });
+    fake().ipc_error = cudaSuccess;
+    std::string cut = one.handle.substr(0, one.handle.size() - 1);
+    assert_true(
+        has(thrown<c10::Error>([&] { (void)shim().getIpcDevPtr(cut); }), "not one of vmmcache"));
+    shim().raw_delete(first);
+    shim().raw_delete(second);
+    shim().releasePool(0, graph);
+    assert_int_equal(counts.frees, 1);
+    assert_int_equal(fake().device, 0);
+}
+
 TEST(a_pool_keeps_its_allocator_when_options_are_set)
 {
     foreign_counts counts;

@@ -34,12 +34,19 @@
 struct CUstream_st;
 using cudaStream_t = CUstream_st *;
 enum cudaError_t { cudaSuccess = 0, cudaErrorPeerAccessAlreadyEnabled = 704 };
+struct cudaIpcMemHandle_t {
+    char reserved[64];
+};
+constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 1;
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice = 3 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeRelaxed = 2 };
 
 extern "C" {
 C10_EXPORT cudaError_t cudaMalloc(void **out, size_t bytes);
 C10_EXPORT cudaError_t cudaFree(void *ptr);
+C10_EXPORT cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr);
+C10_EXPORT cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned flags);
+C10_EXPORT cudaError_t cudaIpcCloseMemHandle(void *ptr);
 C10_EXPORT cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
 C10_EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
                                        cudaMemcpyKind kind, cudaStream_t stream);
