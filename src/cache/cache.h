@@ -261,7 +261,7 @@ void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held);
 struct demand {
     struct heap *heap;       /* its lane is locked */
     uint64_t bytes;          /* of the block */
-    uint64_t kept_bytes;     /* free, and only for their own pool: the footprint target adds them */
+    uint64_t kept_bytes;     /* free, but not for this request: the footprint target adds them */
     bool passes_busy_lanes;  /* passes over lanes that other threads use */
     bool searches_all_lanes; /* memory has run out: searches the lanes of all streams */
 };

@@ -118,6 +118,26 @@ CACHE_TEST(retained_memory_does_not_cause_compaction)
     graph_release(test, &graph);
 }
 
+/* For its own requests a pool has that memory: it joins the pieces in a view before it creates any. */
+CACHE_TEST(a_pool_uses_what_it_retains_before_new_memory)
+{
+    cache_restart(test, NULL);
+    enum { PIECES = 8 };
+    void *pieces[PIECES];
+    struct graph graph;
+    graph_begin(test, &graph, 1, 1);
+    for (int i = 0; i < PIECES; i++)
+        pieces[i] = graph_alloc(test, &graph, LARGE);
+    for (int i = 0; i < PIECES; i += 2)
+        graph_free(test, &graph, pieces[i]);
+    uint64_t reserved = cache_stats(test).reserved_bytes.current;
+    (void)graph_alloc(test, &graph, PIECES / 2 * LARGE);
+    assert_in_range(cache_stats(test).reserved_bytes.current, reserved, reserved + 2 * MIB);
+    graph_end(test, &graph);
+    graph_empty(test, &graph);
+    graph_release(test, &graph);
+}
+
 CACHE_TEST(an_oom_reports_retained_bytes)
 {
     struct graph graph;

@@ -184,7 +184,7 @@ static vmm_status request_refill(struct vmm_cache *cache, struct request request
     if (vmm__trim_may_have_expired(cache))
         (void)vmm__trim_expired_locked(cache); /* a later call retries */
     cache->refills++;
-    demand->kept_bytes = vmm__pools_kept_bytes(cache);
+    demand->kept_bytes = vmm__pools_kept_bytes(cache, lane);
     demand->passes_busy_lanes =
         atomic_load_explicit(&cache->is_multithreaded, memory_order_relaxed);
     vmm__lane_lock(lane);

@@ -550,13 +550,13 @@ static bool any_keeps(const struct vmm_cache *cache)
     return keeps;
 }
 
-uint64_t vmm__pools_kept_bytes(struct vmm_cache *cache)
+uint64_t vmm__pools_kept_bytes(struct vmm_cache *cache, const struct lane *from)
 {
     uint64_t bytes = 0;
     if (!any_keeps(cache))
         return 0;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (!is_keeping(lane->pool))
+        if (lane == from || !is_keeping(lane->pool))
             continue;
         vmm__lane_lock(lane);
         bytes += lane->large.free_bytes + lane->small.free_bytes;

@@ -56,8 +56,9 @@ vmm_status vmm__pool_lane_locked(struct pool *pool, vmm_stream stream, struct la
  */
 vmm_status vmm__pools_leave_locked(struct vmm_cache *cache);
 
-/* Free bytes that serve only their own pool. The caller holds the grow lock and no lane's. */
-uint64_t vmm__pools_kept_bytes(struct vmm_cache *cache);
+/* Free bytes that serve only their own pool, but not those of the lane `from`, whose requests they do serve. The caller
+ * holds the grow lock and no lane's. */
+uint64_t vmm__pools_kept_bytes(struct vmm_cache *cache, const struct lane *from);
 
 /* The number of uses that vmm_pool_retain() declared. */
 uint64_t vmm__pool_uses(struct pool *pool);
