@@ -95,6 +95,12 @@ class TraceTest(FileTest):
                     for state in range(found.operations + 1)]
         self.assertEqual(reserved, [0, 4096, 8192, 8192, 8192, 8192])
 
+    def test_memory_that_one_operation_reserves_and_returns_is_in_no_state(self):
+        found = self.read("#@ next time=100\n#@ map 4096 8192 0\n#@ unmap 4096 4096\n#@ map 65536 4096 0\n"
+                          "#@ unmap 65536 4096\n#@ map 65536 4096 0\n+ 1 10 0\n- 1\n")
+        self.assertEqual(sorted(zip(found.spans.address, found.spans.bytes, found.spans.start, found.spans.life)),
+                         [(8192, 4096, 1, 0), (65536, 4096, 1, 0)])
+
     def test_the_example_of_the_format_is_read_by_the_report_and_by_fragtest(self):
         with open(os.path.join(ROOT, "docs", "trace-format.md"), encoding="utf-8") as file:
             example = re.search(r"^```\n(#@ .*?)^```$", file.read(), re.DOTALL | re.M).group(1)

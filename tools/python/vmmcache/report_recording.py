@@ -99,8 +99,9 @@ class Recording:
         self.life[block] = self.operations - self.start[block]
 
     def finish(self) -> None:
-        """Ends the mappings, sorts blocks by their start, and makes times of all states increase."""
+        """Ends mappings and spans, sorts blocks by their start, and makes times of all states increase."""
         self.mappings.finish()
+        self.spans.finish()
         self._pad(len(self.start))
         if not self._is_sorted:
             order = sorted(range(len(self.start)), key=self.start.__getitem__)
@@ -183,6 +184,15 @@ class Spans:
         self.address, self.bytes = array("Q"), array("Q")
         self.stream, self.pool = array("I"), array("I")
         self._mapped = []  # (address, number) of the spans that are mapped now, sorted
+        self._unseen = set()  # numbers of the spans that one operation began and ended
+
+    def finish(self) -> None:
+        """Drops the spans that are in no state."""
+        for name in ("start", "life", "address", "bytes", "stream", "pool") if self._unseen else ():
+            column = getattr(self, name)
+            kept = (value for number, value in enumerate(column) if number not in self._unseen)
+            setattr(self, name, array(column.typecode, kept))
+        self._unseen.clear()
 
     def map(self, state: int, address: int, size: int, stream: int, pool: int) -> None:
         number = len(self.start)
@@ -236,6 +246,8 @@ class Spans:
 
     def _end_span(self, state: int, number: int) -> None:
         self.life[number] = max(state - self.start[number], 1)
+        if state == self.start[number]:
+            self._unseen.add(number)
         del self._mapped[bisect_left(self._mapped, (self.address[number], number))]
 
     def _cut(self, state: int, number: int, low: int, high: int) -> None:
