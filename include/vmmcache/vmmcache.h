@@ -478,7 +478,7 @@ VMM_API vmm_status vmm_peers_add(vmm_cache *cache, uint64_t devices);
  * Does:     tells which other devices may access the cache's memory: those of vmm_config.peer_devices that exist and
  *           can, and those of vmm_peers_add().
  * Returns:  VMM_OK; in *devices bit n stands for device n. With the host and sim drivers every device exists and can.
- * Threads:  any.
+ * Threads:  any. The call waits for a vmm_peers_add() that is under way.
  * On failure: ERR_INVALID_ARGUMENT (NULL).
  */
 VMM_API vmm_status vmm_peers_get(vmm_cache *cache, uint64_t *devices);

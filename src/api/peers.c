@@ -19,6 +19,9 @@ vmm_status vmm_peers_get(vmm_cache *cache, uint64_t *devices)
         return status;
     if (devices == NULL)
         return vmm__cache_missing("vmm_peers_get", "devices");
+    /* Until vmm_peers_add() ends, it may fail. */
+    vmm__fair_lock(&cache->grow_lock);
     *devices = vmm__driver_peers(cache->driver);
+    vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
 }

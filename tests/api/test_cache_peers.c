@@ -314,4 +314,36 @@ CACHE_TEST(others_map_memory_meanwhile)
     peers_forget(test);
 }
 
+/* Calls vmm_peers_get() until it names a device, which is a failure. */
+static void *peers_watch(void *context)
+{
+    struct churn *churn = context;
+    while (!atomic_load(churn->stops) && !churn->has_failed) {
+        uint64_t devices = UINT64_MAX;
+        churn->has_failed = vmm_peers_get(churn->test->cache, &devices) != VMM_OK || devices != 0;
+    }
+    return NULL;
+}
+
+CACHE_TEST(an_add_that_fails_is_seen_by_no_thread)
+{
+    enum { BLOCKS = 4 };
+    void *blocks[BLOCKS];
+    atomic_bool stops = false;
+    struct churn watch = { .test = test, .stops = &stops };
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    peers_forget(test);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        blocks[i] = block_alloc(test, 24 * MIB, 1);
+    assert_int_equal(pthread_create(&watch.thread, NULL, peers_watch, &watch), 0);
+    for (unsigned i = 0; i < 3000; i++)
+        assert_true(peers_add_fails(test, 1, BLOCKS, VMM_ERR_DRIVER));
+    atomic_store(&stops, true);
+    assert_int_equal(pthread_join(watch.thread, NULL), 0);
+    assert_false(watch.has_failed);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        block_free(test, blocks[i]);
+}
+
 CACHE_MAIN()
