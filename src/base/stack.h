@@ -22,7 +22,8 @@ void vmm__stack_take(struct stack *stack, const void *caller);
 /* The same, in memory that the caller frees with vmm__host_free(); NULL: there is none. */
 struct stack *vmm__stack_new(const void *caller);
 
-/* Writes "function+0x1f (library+0x1234)", or less if the program has no symbols. */
+/* Writes "function+0x1f (library+0x1234)", or less if the program has no symbols. A function of C++ has its name in the
+ * source, without parameters, if the process has loaded a C++ runtime. */
 void vmm__stack_name(const void *frame, char *text, size_t text_bytes);
 
 #endif
