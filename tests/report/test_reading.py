@@ -81,6 +81,14 @@ class TraceTest(FileTest):
         found = self.read(f"+ {most} 1 0\n#@ name {most} last\n#@ wait {most}\n- {most}\n")
         self.assertEqual((list(found.held), found.labels.texts), ([1], ["", "last"]))
 
+    def test_frames_of_the_librarys_hooks_are_left_out(self):
+        found = self.read("#@ frame 1 0 main+0x4 (app+0x10)\n#@ frame 2 1 shim-2.11.0_cu130-99.so+0xdc9d\n"
+                          "#@ frame 3 2 vmm_torch_alloc+0x8 (libvmmcache_torch.so.0.2+0x73ab8)\n"
+                          "#@ frame 4 1 f+0x1 (libvmmcache_torch_user.so+0x3)\n"
+                          "#@ next frame=3\n+ 1 10 0\n#@ next frame=4\n+ 2 10 0\n")
+        self.assertEqual(([found.frames.texts[frame] for frame in found.frame]),
+                         ["main+0x4 (app+0x10)", "f+0x1 (libvmmcache_torch_user.so+0x3)"])
+
     def test_details_of_a_few_blocks_stay_theirs(self):
         found = self.read("+ 1 10 0\n#@ frame 1 0 f\n#@ next frame=1\n+ 2 10 0\n+ 3 10 0\n#@ name 3 x\n+ 4 10 0\n")
         self.assertEqual((list(found.frame), list(found.label)), ([0, 1, 0, 0], [0, 0, 1, 0]))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 
 from .report_recording import MOST_STREAM, Recording, ReportError
 
@@ -11,6 +12,8 @@ PIECE_BYTES = 1 << 20
 MOST_BYTES, MOST_LIVE_BYTES = 1 << 46, 1 << 60
 MOST_ID = (1 << 64) - 1
 MOST_NUMBER = 1 << 63  # of a note
+# Frames of the hooks between a program and the library, which are the innermost ones of each of its stacks.
+HOOKS = re.compile(r"(.* \()?(libvmmcache_(torch|preload)\.so[.\d]*|shim-[-\w.]+\.so)\+0x[0-9a-f]+\)?$")
 
 
 def unpacked(file):
@@ -191,7 +194,8 @@ class _Reader:
     def _note_frame(self, number, parent, *text):
         if not _number(number):
             raise ValueError
-        self.frames[_number(number)] = self.recording.frames.child(self.frames[_number(parent)], " ".join(text))
+        known, text = self.frames[_number(parent)], " ".join(text)
+        self.frames[_number(number)] = known if HOOKS.match(text) else self.recording.frames.child(known, text)
 
     def _note_stream(self, number, *text):
         self.recording.streams.rename(_number(number), " ".join(text))
