@@ -467,10 +467,11 @@ VMM_API vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes);
  * Costs:    25 us in the driver for each mapping that exists.
  * Threads:  any. Requests of other threads that need the driver wait for it. Work on the memory goes on, also during a
  *           capture.
- * On failure: ERR_UNSUPPORTED (a device cannot access this device's memory, or does not exist: no memory was touched;
- *           the line names it; with vmm_config.nvtx none can), ERR_DRIVER (also if imported memory is of a device that
- *           one of them cannot access), ERR_DEVICE_OOM, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache). The
- *           devices with access are the same as before; do not rely on what others can access.
+ * On failure: ERR_UNSUPPORTED (a device cannot access this device's memory, or does not exist: the line names it, and
+ *           no memory was touched; with vmm_config.nvtx no other device can, whichever it is), ERR_DRIVER (also if
+ *           imported memory is of a device that one of them cannot access), ERR_DEVICE_OOM, ERR_LOST, ERR_HOST_OOM,
+ *           ERR_INVALID_ARGUMENT (NULL cache). The devices with access are the same as before; do not rely on what
+ *           others can access.
  */
 VMM_API vmm_status vmm_peers_add(vmm_cache *cache, uint64_t devices);
 
