@@ -462,6 +462,16 @@ class cache
     {
         throw_on_error(vmm_limit_set(get(), limit_bytes));
     }
+    void add_peers(std::uint64_t devices)
+    {
+        throw_on_error(vmm_peers_add(get(), devices));
+    }
+    std::uint64_t peers() const
+    {
+        std::uint64_t devices = 0;
+        throw_on_error(vmm_peers_get(get(), &devices));
+        return devices;
+    }
 
     /* To be called before the program destroys a stream that this cache has seen. */
     void end_stream(vmm_stream stream)

@@ -197,6 +197,14 @@ void out_of_memory_is_an_exception_or_an_empty_block()
     EXPECT(!cache.try_allocate(LIMIT));
 }
 
+void devices_get_access()
+{
+    vmm::cache cache(limited());
+    EXPECT(cache.peers() == 0);
+    cache.add_peers(6);
+    EXPECT(cache.peers() == 6);
+}
+
 // ---- std::pmr -------------------------------------------------------------------------------
 
 void the_resource_allocates_for_its_stream()
@@ -257,6 +265,7 @@ int main(int argc, char **argv)
     a_closed_cache_refuses_calls();
     memory_goes_back();
     out_of_memory_is_an_exception_or_an_empty_block();
+    devices_get_access();
     the_resource_allocates_for_its_stream();
     resources_are_equal_for_one_cache_and_stream();
     containers_work_on_the_host_driver();
