@@ -745,7 +745,7 @@ typedef struct vmm_pool_options {
                                the cache or the size of the device */
     vmm_pool_kind kind;
     vmm_on_sleep on_sleep;
-    uint64_t user_id[2]; /* reported in vmm_item and vmm_change; not the same as in another pool;
+    vmm_pool_id user_id; /* reported in vmm_item and vmm_change; not the same as in another pool;
                             zeros: none */
     int shareable; /* vmm_share_reach: its blocks can be exported, and share no memory with others */
     int no_split;  /* its blocks share no chunk: see above */

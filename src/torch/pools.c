@@ -52,8 +52,7 @@ static vmm_status pool_create(int ordinal, vmm_pool_id id,
     options.no_split = (settings->flags & TORCH_POOL_NO_SPLIT) != 0;
     options.source = settings->source;
     options.kind = options.use_on_oom ? VMM_POOL_GENERAL : VMM_POOL_GRAPH;
-    options.user_id[0] = id.first;
-    options.user_id[1] = id.second;
+    options.user_id = id;
     vmm_status status = vmm_pool_create(vmm_torch_cache(ordinal), &options, &pool);
     if (status == VMM_OK)
         status = vmm__torch_region_note(ordinal, pool, id, settings);

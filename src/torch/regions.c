@@ -165,7 +165,7 @@ static vmm_status pool_create(vmm_cache *cache, vmm_torch_pool *pool)
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     options.name = pool->tag;
     options.on_sleep = pool->discards ? VMM_ON_SLEEP_DISCARD : VMM_ON_SLEEP_KEEP;
-    options.user_id[0] = options.user_id[1] = number; /* ids of PyTorch have one zero */
+    options.user_id = (vmm_pool_id){ number, number }; /* ids of PyTorch have one zero */
     pool->id = (vmm_pool_id){ number, number };
     return vmm_pool_create(cache, &options, &pool->pool);
 }

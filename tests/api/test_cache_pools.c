@@ -149,8 +149,7 @@ CACHE_TEST(user_ids_are_unique)
     vmm_pool *pool = pool_make(test, .user_id = { 1, 2 });
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm_pool *out = pool;
-    options.user_id[0] = 1;
-    options.user_id[1] = 2;
+    options.user_id = (vmm_pool_id){ 1, 2 };
     assert_ptr_equal(vmm_pool_find(test->cache, (vmm_pool_id){ 1, 2 }), pool);
     assert_null(vmm_pool_find(test->cache, (vmm_pool_id){ 2, 1 }));
     assert_null(vmm_pool_find(test->cache, (vmm_pool_id){ 0, 0 }));

@@ -66,7 +66,7 @@ static const char *pool_live(struct worker *worker, void **slots, uint64_t *seed
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm_pool *pool;
-    options.user_id[0] = worker->number + 1;
+    options.user_id.first = worker->number + 1;
     if (vmm_pool_create(worker->test->cache, &options, &pool) != VMM_OK)
         return "a pool could not be created";
     if (vmm_pool_find(worker->test->cache, (vmm_pool_id){ worker->number + 1, 0 }) != pool)

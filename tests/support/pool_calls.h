@@ -16,8 +16,7 @@ static inline vmm_status graph_pool_use(vmm_cache *cache, vmm_pool_id id, vmm_po
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     options.kind = VMM_POOL_GRAPH;
-    options.user_id[0] = id.first;
-    options.user_id[1] = id.second;
+    options.user_id = id;
     *out = vmm_pool_find(cache, id);
     return *out != NULL ? vmm_pool_retain(*out) : vmm_pool_create(cache, &options, out);
 }

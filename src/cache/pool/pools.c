@@ -119,7 +119,7 @@ static vmm_status promise_check(const struct vmm_cache *cache, uint64_t bytes)
 
 static void options_take(struct pool *pool, const vmm_pool_options *options, uint64_t number)
 {
-    pool->id = (vmm_pool_id){ options->user_id[0], options->user_id[1] };
+    pool->id = options->user_id;
     if (options->name != NULL)
         (void)snprintf(pool->name, sizeof pool->name, "%s", options->name);
     else
@@ -141,7 +141,7 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
                                 vmm_pool **out)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
-    vmm_pool_id id = { options->user_id[0], options->user_id[1] };
+    vmm_pool_id id = options->user_id;
     if (!ids_equal(id, (vmm_pool_id){ 0, 0 }) && id_find(cache, id) != NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_pool_create: another pool has the user id (%llu, %llu)",
