@@ -171,8 +171,7 @@ VMM_API int vmm_has_driver(vmm_driver_kind driver);
 typedef void (*vmm_log_fn)(void *context, const char *line);
 
 /* A setting that is on or off. ON is 1, so that `config.zero = 1` works. OFF differs from DEFAULT:
- * it overrides the environment. These values are not those of vmm_compaction and vmm_debug_mode,
- * whose 1 is OFF. */
+ * it overrides the environment. */
 typedef enum vmm_switch {
     VMM_DEFAULT = 0, /* the value of the environment variable, else off */
     VMM_ON = 1,
@@ -195,26 +194,22 @@ typedef enum vmm_reuse {
 } vmm_reuse;
 
 /*
- * Compaction copies live bytes to other physical memory and maps that at their old addresses. It
- * releases memory that a few live bytes pin. It first waits for all work of the device's context.
+ * Compaction (vmm_config.compaction) copies live bytes to other physical memory and maps that at
+ * their old addresses. It releases memory that a few live bytes pin. It first waits for all work of
+ * the device's context.
  *
  * If another thread submits work on blocks of the cache while a call compacts, live data is
  * silently corrupted, or the work faults. The library cannot detect this. Therefore compaction is
- * off by default. A program enables it for every request and trim with VMM_COMPACTION_ON, or runs
- * it once with vmm_compact(). Do neither where waiting for the whole context can deadlock: for
+ * off by default. A program enables it for every request and trim, or runs it once with
+ * vmm_compact(). Do neither where waiting for the whole context can deadlock: for
  * example if a kernel waits for the host, or for another process that waits for this thread. If
  * something identifies a block by its physical memory, such as a registration with a network card,
  * call vmm_pin() on the block first. vmm_share_export() needs no pin.
  *
- * With VMM_COMPACTION_ON, vmm_alloc() compacts before it returns ERR_DEVICE_OOM, and vmm_trim()
+ * When it is on, vmm_alloc() compacts before it returns ERR_DEVICE_OOM, and vmm_trim()
  * compacts if releasing idle memory is not enough. The program guarantees that no thread submits
  * work on blocks of the cache during these two calls.
  */
-typedef enum vmm_compaction {
-    VMM_COMPACTION_DEFAULT = 0, /* the value of VMM_COMPACTION, else off */
-    VMM_COMPACTION_OFF = 1,     /* only vmm_compact() compacts */
-    VMM_COMPACTION_ON = 2
-} vmm_compaction;
 
 /* Values of limit_bytes and decay_ms that override the environment: no limit, no decay. */
 #define VMM_NO_LIMIT UINT64_MAX
@@ -233,18 +228,18 @@ typedef enum vmm_compaction {
 typedef int (*vmm_pressure_fn)(void *context, vmm_pool *pool, size_t bytes);
 
 /*
- * Modes that find bugs of the program. They cost time and memory: docs/guide.md, "Debug mode". Each
- * mode includes the mode before it.
+ * Modes that find bugs of the program. They cost time and memory: docs/guide.md, "Debug mode". ON
+ * does what RECORD does, and STOP what ON does. ON and OFF are those of vmm_switch.
  *
  * With VMM_DEBUG_ON, vmm_free() waits for the block's work and the cache does not compact. An
  * access beyond the end of a block of more than 1 MiB faults on the device, and so does an access
  * to such a block after its free.
  */
 typedef enum vmm_debug_mode {
-    VMM_DEBUG_DEFAULT = 0, /* the value of VMM_DEBUG, else OFF */
-    VMM_DEBUG_OFF = 1,
-    VMM_DEBUG_RECORD = 2, /* records the stacks that allocated and freed each block, for reports */
-    VMM_DEBUG_ON = 3,     /* also detects writes beyond blocks and into freed blocks */
+    VMM_DEBUG_DEFAULT = VMM_DEFAULT, /* the value of VMM_DEBUG, else OFF */
+    VMM_DEBUG_ON = VMM_ON,           /* detects writes beyond blocks and into freed blocks */
+    VMM_DEBUG_OFF = VMM_OFF,
+    VMM_DEBUG_RECORD = 3, /* records the stacks that allocated and freed each block, for reports */
     VMM_DEBUG_STOP = 4    /* the first misuse also raises SIGTRAP, after its report is in the log */
 } vmm_debug_mode;
 
@@ -289,7 +284,7 @@ typedef struct vmm_config {
                                     default 10. docs/results/footprint.md shows the cost of each;
                                     environment: VMM_FOOTPRINT=N|any */
     vmm_reuse reuse;             /* environment: VMM_REUSE=completed|stream_wait */
-    vmm_compaction compaction;   /* environment: VMM_COMPACTION=off|on */
+    vmm_switch compaction;       /* see above; environment: VMM_COMPACTION=off|on */
     uint32_t decay_ms;           /* the cache releases memory that was idle for this long, at the
                                     latest after twice as long; default: no decay;
                                     environment: VMM_DECAY_MS=N */
@@ -330,7 +325,7 @@ typedef struct vmm_config {
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL,   \
-    NULL, 0, VMM_REUSE_DEFAULT, VMM_COMPACTION_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL, \
+    NULL, 0, VMM_REUSE_DEFAULT, VMM_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL, \
     0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT, VMM_DEFAULT }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }

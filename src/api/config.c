@@ -31,8 +31,8 @@ static const char *const no_words[WORDS_MOST] = { NULL };
 static const char *const switch_words[WORDS_MOST] = { "1", "0" };
 static const char *const driver_words[WORDS_MOST] = { "cuda", "host", "sim" };
 static const char *const reuse_words[WORDS_MOST] = { "completed", "stream_wait" };
-static const char *const compaction_words[WORDS_MOST] = { "off", "on" };
-static const char *const debug_words[WORDS_MOST] = { "off", "record", "on", "stop" };
+static const char *const compaction_words[WORDS_MOST] = { "on", "off" };
+static const char *const debug_words[WORDS_MOST] = { "on", "off", "record", "stop" };
 
 /* A field of an enumeration type with the values 0 to `most`. */
 struct choice {
@@ -56,8 +56,7 @@ static const struct choice choices[] = {
     CHOICE(driver, vmm_driver_kind, VMM_DRIVER_SIM, VMM_DRIVER_DEFAULT, "VMM_DRIVER", driver_words),
     SWITCH(no_caching, "VMM_NO_CACHING", switch_words),
     CHOICE(reuse, vmm_reuse, VMM_REUSE_STREAM_WAIT, VMM_REUSE_COMPLETED, "VMM_REUSE", reuse_words),
-    CHOICE(compaction, vmm_compaction, VMM_COMPACTION_ON, VMM_COMPACTION_OFF, "VMM_COMPACTION",
-           compaction_words),
+    SWITCH(compaction, "VMM_COMPACTION", compaction_words),
     SWITCH(decay_thread, NULL, no_words),
     SWITCH(zero, "VMM_ZERO", switch_words),
     CHOICE(debug, vmm_debug_mode, VMM_DEBUG_STOP, VMM_DEBUG_OFF, "VMM_DEBUG", debug_words),
@@ -112,7 +111,7 @@ vmm_status vmm__config_settle(vmm_config *config)
     defaults_fill(config);
     if (config->decay_thread == VMM_ON && config->decay_ms == 0)
         return field_wrong("decay_thread", VMM_ON, "but decay_ms is 0: there is no decay");
-    if (config->nvtx == VMM_ON && config->compaction != VMM_COMPACTION_OFF)
+    if (config->nvtx == VMM_ON && config->compaction != VMM_OFF)
         return field_wrong("nvtx", VMM_ON,
                            "but compaction is not off: NVTX cannot follow moved bytes");
     if (config->nvtx == VMM_ON && (config->zero == VMM_ON || config->debug != VMM_DEBUG_OFF))

@@ -80,7 +80,7 @@ struct vmm_cache {
     bool has_views; /* a heap may map its chunks at further addresses: see lane/views.h */
     uint32_t footprint_permille; /* of the peak of active bytes: see grow/target.c */
     vmm_reuse reuse;
-    vmm_compaction compaction;
+    vmm_switch compaction;
     vmm_log_fn log;
     void *log_context;
     vmm_pressure_fn pressure; /* NULL: none */

@@ -91,8 +91,7 @@ vmm_status vmm__debug_open(vmm_cache *cache, const vmm_config *config)
     cache->debug_view = &view;
     cache->has_guard_pages = vmm__debug_watches_memory(debug);
     if (vmm__debug_watches_memory(debug))
-        cache->compaction =
-            VMM_COMPACTION_OFF; /* a block whose remap is pending cannot be checked */
+        cache->compaction = VMM_OFF; /* a block whose remap is pending cannot be checked */
     return VMM_OK;
 }
 

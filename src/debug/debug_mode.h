@@ -45,7 +45,7 @@ struct debug {
 
 static inline bool vmm__debug_watches_memory(const struct debug *debug)
 {
-    return debug->mode >= VMM_DEBUG_ON;
+    return debug->mode == VMM_DEBUG_ON || debug->mode == VMM_DEBUG_STOP;
 }
 
 /* Opens debug mode in a cache that has no lanes yet, if the configuration asks for it or for zeros. */

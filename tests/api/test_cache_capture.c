@@ -102,7 +102,7 @@ CACHE_TEST(nothing_breaks_a_capture)
         vmm_config config = VMM_CONFIG_INIT;
         config.limit_bytes = CACHE_LIMIT;
         config.reuse = i % 2 == 0 ? VMM_REUSE_COMPLETED : VMM_REUSE_STREAM_WAIT;
-        config.compaction = (vmm_compaction)(i / 2 % 3);
+        config.compaction = (vmm_switch)(i / 2 % 3);
         config.decay_ms = i / 6;
         config.decay_thread = (vmm_switch)(i / 6);
         capture_survives(test, &config, lags[i % 3]);
@@ -112,7 +112,7 @@ CACHE_TEST(nothing_breaks_a_capture)
 /* The capture begins without graph_pool_begin(). */
 CACHE_TEST(nothing_breaks_an_unannounced_capture)
 {
-    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .compaction = VMM_COMPACTION_ON);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .compaction = VMM_ON);
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     block_free(test, block_alloc(test, LARGE, 2));

@@ -58,7 +58,7 @@ static void pieces_free(struct cache_test *test)
 }
 
 /* A fresh cache, full of holes. */
-static void cache_holed(struct cache_test *test, vmm_compaction compaction)
+static void cache_holed(struct cache_test *test, vmm_switch compaction)
 {
     vmm_config config = VMM_CONFIG_INIT;
     config.footprint_permille = VMM_FOOTPRINT_ANY;
@@ -88,7 +88,7 @@ static bool has_compacted(const struct cache_test *test)
 
 CACHE_TEST(a_request_succeeds_after_compaction)
 {
-    cache_holed(test, VMM_COMPACTION_ON);
+    cache_holed(test, VMM_ON);
     void *needed = block_alloc(test, NEEDED, 2);
     assert_true(has_compacted(test));
     block_fill(test, needed, NEEDED, 4711, 2);
@@ -132,7 +132,7 @@ static void needed_is_refused(struct cache_test *test)
 
 CACHE_TEST(without_compaction_the_call_is_refused)
 {
-    cache_holed(test, VMM_COMPACTION_OFF);
+    cache_holed(test, VMM_OFF);
     needed_is_refused(test);
 }
 
@@ -141,7 +141,7 @@ CACHE_TEST(without_compaction_the_call_is_refused)
 /* The chunks that are made under the limit have one granule, so that only the first ones are compacted. */
 static void go_on(struct cache_test *test, uint64_t seed)
 {
-    cache_holed(test, VMM_COMPACTION_ON);
+    cache_holed(test, VMM_ON);
     for (int round = 0; round < ROUNDS; round++) {
         struct piece *piece = &pieces[random_next(&seed) % PIECES];
         if (piece->block != NULL) {
@@ -178,11 +178,11 @@ CACHE_TEST(the_cache_goes_on_after_compactions)
 CACHE_TEST(a_trim_compacts_live_bytes)
 {
     uint64_t live_bytes = PIECES / 2 * PIECE;
-    cache_holed(test, VMM_COMPACTION_OFF);
+    cache_holed(test, VMM_OFF);
     (void)cache_trim(test, 0);
     assert_true(reserved(test) > live_bytes * 3 / 2);
     pieces_free(test);
-    cache_holed(test, VMM_COMPACTION_ON);
+    cache_holed(test, VMM_ON);
     uint64_t before = reserved(test);
     size_t released = cache_trim(test, 0);
     assert_int_equal(reserved(test), before - released);
@@ -196,7 +196,7 @@ CACHE_TEST(a_trim_compacts_live_bytes)
 /* No more moves than the order asks for. */
 CACHE_TEST(a_trim_that_may_keep_enough_moves_nothing)
 {
-    cache_holed(test, VMM_COMPACTION_ON);
+    cache_holed(test, VMM_ON);
     (void)cache_trim(test, CACHE_LIMIT);
     assert_false(has_compacted(test));
     uint64_t keep = reserved(test) - 4 * test->driver->granule_bytes;
@@ -210,7 +210,7 @@ CACHE_TEST(a_trim_that_may_keep_enough_moves_nothing)
 
 CACHE_TEST(a_trim_that_compacts_waits_for_the_device)
 {
-    cache_holed(test, VMM_COMPACTION_ON);
+    cache_holed(test, VMM_ON);
     uint64_t stalls = cache_stalls(test);
     for (uint32_t i = 1; i < PIECES; i += 2) {
         pieces[i].word += 1000;
@@ -234,7 +234,7 @@ static uint64_t handle_at(struct cache_test *test, const void *address)
 
 CACHE_TEST(pinned_blocks_stay_in_their_memory)
 {
-    cache_holed(test, VMM_COMPACTION_ON);
+    cache_holed(test, VMM_ON);
     uint64_t handles[PIECES][2];
     for (int i = 1; i < PIECES; i += 24) {
         assert_ok(vmm_pin(test->cache, pieces[i].block));
@@ -259,7 +259,7 @@ CACHE_TEST(pinned_blocks_stay_in_their_memory)
 
 CACHE_TEST(compaction_moves_no_pinned_block)
 {
-    cache_holed(test, VMM_COMPACTION_ON);
+    cache_holed(test, VMM_ON);
     for (int i = 1; i < PIECES; i += 2)
         assert_ok(vmm_pin(test->cache, pieces[i].block));
     uint64_t copies = vmm__driver_calls(test->driver, DRIVER_CALL_copy);

@@ -63,8 +63,7 @@ static uint64_t reserved(struct cache_test *test)
 
 CACHE_TEST(compaction_releases_a_checkerboard)
 {
-    static const vmm_compaction kinds[] = { VMM_COMPACTION_DEFAULT, VMM_COMPACTION_OFF,
-                                            VMM_COMPACTION_ON };
+    static const vmm_switch kinds[] = { VMM_DEFAULT, VMM_OFF, VMM_ON };
     for (int i = 0; i < 3; i++) {
         checkerboard_begun(test, CONFIG(.compaction = kinds[i]));
         uint64_t before = reserved(test);

@@ -79,7 +79,7 @@ CACHE_TEST(every_change_is_reported)
         vmm_config config = VMM_CONFIG_INIT;
         config.limit_bytes = i == 1 || i == 4 ? 0 : CACHE_LIMIT;
         config.reuse = i % 2 == 0 ? VMM_REUSE_COMPLETED : VMM_REUSE_STREAM_WAIT;
-        config.compaction = i % 3 == 0 ? VMM_COMPACTION_OFF : VMM_COMPACTION_ON;
+        config.compaction = i % 3 == 0 ? VMM_OFF : VMM_ON;
         config.footprint_permille = config.limit_bytes == 0 ? 50 : i % 4 == 0 ? 1 : 0;
         config.no_caching = i == 7;
         config.decay_ms = i == 8;
@@ -95,7 +95,7 @@ CACHE_TEST(every_change_is_reported)
 /* Steals and crossings are what the random operations above must come across. */
 CACHE_TEST(moves_are_reported)
 {
-    cache_restart_with(test, .limit_bytes = 64 * MIB, .compaction = VMM_COMPACTION_ON);
+    cache_restart_with(test, .limit_bytes = 64 * MIB, .compaction = VMM_ON);
     struct model *model = listen_begin(test);
     void *pieces[32];
     for (unsigned i = 0; i < 32; i++)

@@ -164,8 +164,7 @@ CACHE_TEST(a_compaction_is_recorded)
 {
     enum { PIECES = 32 };
     void *pieces[PIECES];
-    cache_restart_with(test, .footprint_permille = VMM_FOOTPRINT_ANY,
-                       .compaction = VMM_COMPACTION_ON);
+    cache_restart_with(test, .footprint_permille = VMM_FOOTPRINT_ANY, .compaction = VMM_ON);
     large_chunks_make(test, 96 * MIB, 1);
     assert_ok(vmm_limit_set(test->cache, CACHE_LIMIT));
     const char *path = recording_begin(test);

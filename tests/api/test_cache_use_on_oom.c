@@ -110,7 +110,7 @@ CACHE_TEST(a_promise_is_borrowed)
 
 CACHE_TEST(free_bytes_beside_live_blocks_are_borrowed)
 {
-    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .compaction = VMM_COMPACTION_OFF);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .compaction = VMM_OFF);
     vmm_pool *pool = pool_make(test, .name = "lender", .use_on_oom = 1);
     void *blocks[64];
     for (int i = 0; i < 64; i++)
@@ -408,8 +408,7 @@ CACHE_TEST(a_driver_that_fails_lends_nothing)
 CACHE_TEST(other_modes_lend)
 {
     const vmm_config configs[] = { CONFIG(.no_caching = VMM_ON, .limit_bytes = CACHE_LIMIT),
-                                   CONFIG(.compaction = VMM_COMPACTION_ON,
-                                          .limit_bytes = CACHE_LIMIT) };
+                                   CONFIG(.compaction = VMM_ON, .limit_bytes = CACHE_LIMIT) };
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         cache_restart(test, &configs[i]);
         vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);

@@ -32,7 +32,7 @@ CACHE_TEST(a_write_beyond_a_block_of_a_source_is_found)
 
 CACHE_TEST(zeros_are_written_into_segments)
 {
-    for (int debug = VMM_DEBUG_OFF; debug <= VMM_DEBUG_ON; debug++) {
+    for (int debug = VMM_DEBUG_ON; debug <= VMM_DEBUG_RECORD; debug++) {
         debug_restart(test, (vmm_debug_mode)debug, 1);
         struct source *source = source_open(test);
         vmm_pool *pool = pool_make(test, .source = source_of(source, SEGMENT));

@@ -49,7 +49,7 @@ CACHE_TEST(blocks_of_pools_are_zero)
 
 CACHE_TEST(placed_blocks_are_zero)
 {
-    for (int debug = VMM_DEBUG_OFF; debug <= VMM_DEBUG_ON; debug++) {
+    for (int debug = VMM_DEBUG_ON; debug <= VMM_DEBUG_RECORD; debug++) {
         debug_restart(test, (vmm_debug_mode)debug, 1);
         vmm_pool *pool = pool_make(test, .kind = VMM_POOL_GRAPH);
         for (size_t i = 0; i < SIZES; i++) {
@@ -301,7 +301,7 @@ CACHE_TEST(allocation_without_zeros_fails)
         assert_true(driver_choice_kind() != VMM_DRIVER_DEFAULT); /* only sim fails numbered calls */
         return;
     }
-    for (int debug = VMM_DEBUG_OFF; debug <= VMM_DEBUG_ON; debug++) {
+    for (int debug = VMM_DEBUG_ON; debug <= VMM_DEBUG_RECORD; debug++) {
         for (size_t i = 0; i < SIZES; i++) {
             debug_restart(test, (vmm_debug_mode)debug, 1);
             bool has_failed = true;

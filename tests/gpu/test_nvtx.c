@@ -253,7 +253,7 @@ TEST(annotations_exclude_compaction)
     config.nvtx = (vmm_switch)3;
     assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
     config.nvtx = 1;
-    config.compaction = VMM_COMPACTION_ON;
+    config.compaction = VMM_ON;
     assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "nvtx"));
     assert_null(cache);

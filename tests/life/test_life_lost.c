@@ -30,7 +30,7 @@ static int scene_setup(void **state)
     assert_ok(vmm__driver_sim_open(&options, &scene->driver));
     vmm__sim_lag_set(scene->driver, 1000); /* work stays under way for long */
     vmm_config config = VMM_CONFIG_INIT;
-    config.compaction = VMM_COMPACTION_ON;
+    config.compaction = VMM_ON;
     assert_ok(vmm__cache_create_on(&config, scene->driver, &scene->cache));
     *state = scene;
     return 0;

@@ -165,7 +165,7 @@ static const struct negative_case cases[] = {
     WRONG_FIELD(footprint_permille, UINT32_MAX - 1),
     WRONG_FIELD(reuse, 3),
     WRONG_FIELD(reuse, -1),
-    WRONG_FIELD(compaction, 4),
+    WRONG_FIELD(compaction, 3),
     WRONG_FIELD(compaction, -1),
     WRONG_FIELD(decay_thread, 3),
     WRONG_FIELD(decay_thread, -1),

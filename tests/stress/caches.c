@@ -107,7 +107,7 @@ static void config_set(struct stress *stress, const struct operation *operation)
         stress->clock_step_ns = DECAY_HOUR_MS * UINT64_C(50000);
     }
     config->reuse = bits_of(operation, 0, 1) != 0 ? VMM_REUSE_STREAM_WAIT : VMM_REUSE_COMPLETED;
-    config->compaction = bits_of(operation, 1, 2) % 3 != 0 ? VMM_COMPACTION_ON : VMM_COMPACTION_OFF;
+    config->compaction = bits_of(operation, 1, 2) % 3 != 0 ? VMM_ON : VMM_OFF;
     config->no_caching = bits_of(operation, 3, 4) == 15;
     if (bits_of(operation, 7, 2) == 3) {
         config->pressure = stress_pressure;

@@ -23,7 +23,7 @@ void stress_debug_draw(struct stress *stress, unsigned drawn)
     config->debug = debugs[drawn / 8 % 4];
     if (config->debug == VMM_DEBUG_ON && drawn % 2 == 0)
         config->debug = VMM_DEBUG_OFF;
-    config->misuse = config->debug >= VMM_DEBUG_RECORD ? misuse_told : NULL;
+    config->misuse = config->debug != VMM_DEBUG_OFF ? misuse_told : NULL;
     config->misuse_context = stress;
 }
 
@@ -63,7 +63,7 @@ void stress_zeros_verify(struct stress *stress, const struct model_block *block)
 void stress_misuse_noted(struct stress *stress)
 {
     struct stress_misuse *misuse = &stress->misuse;
-    if (stress->config.debug < VMM_DEBUG_RECORD)
+    if (stress->config.debug == VMM_DEBUG_OFF)
         return;
     if (!misuse->is_known && strcmp(misuse->line, vmm_last_error()) != 0)
         stress_trouble(stress, "guard: told of a misuse with another line than the error's");

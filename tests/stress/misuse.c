@@ -178,7 +178,7 @@ void operation_missing(struct stress *stress, const struct operation *operation)
     X(no_caching, (vmm_switch)(100 + value))                                                       \
     X(footprint_permille, 1001 + (uint32_t)value)                                                  \
     X(reuse, (vmm_reuse)(100 + value))                                                             \
-    X(compaction, (vmm_compaction)(100 + value))                                                   \
+    X(compaction, (vmm_switch)(100 + value))                                                       \
     X(decay_thread, (vmm_switch)(100 + value))                                                     \
     X(zero, (vmm_switch)(100 + value))                                                             \
     X(debug, (vmm_debug_mode)(100 + value))                                                        \

@@ -100,8 +100,8 @@ static void stalls_verify(struct stress *stress, const vmm_stats *stats)
     const vmm_config *config = &stress->config;
     bool may_stall = stress->may_stall || stress->was_hurt || stress->live_most == 0 ||
                      stress->model.limit_bytes != 0 || stress->model.ooms != 0 ||
-                     stress->model.was_divided || config->compaction == VMM_COMPACTION_ON ||
-                     config->debug >= VMM_DEBUG_RECORD || config->zero != 0;
+                     stress->model.was_divided || config->compaction == VMM_ON ||
+                     config->debug != VMM_DEBUG_OFF || config->zero != 0;
     if (!may_stall && stats->stalls != 0)
         stress_trouble(stress, "stats: the host waited %" PRIu64 " times with memory in plenty",
                        stats->stalls);

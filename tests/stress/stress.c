@@ -154,8 +154,7 @@ void operation_fault(struct stress *stress, const struct operation *operation)
     if (!stress_is_sim(stress))
         return;
     faults->driver_call = 1 + operation->number % CALL_MOST;
-    faults->for_ever =
-        operation->b % FOR_EVER_ONE_IN == 1 && stress->config.compaction != VMM_COMPACTION_ON;
+    faults->for_ever = operation->b % FOR_EVER_ONE_IN == 1 && stress->config.compaction != VMM_ON;
     faults->status = operation->a % 2 == 0 ? VMM_ERR_DRIVER : VMM_ERR_HOST_OOM;
     if (operation->a % LOST_ONE_IN == LOST_ONE_IN - 1)
         faults->status = VMM_ERR_LOST;

@@ -211,7 +211,7 @@ void stress_debug_draw(struct stress *stress, unsigned drawn);
 /* Whether the cache's chunks have canaries and quarantine, too. */
 static inline bool stress_is_padded(const struct stress *stress)
 {
-    return stress->config.debug >= VMM_DEBUG_ON;
+    return stress->config.debug == VMM_DEBUG_ON;
 }
 
 /* A new block must read as zeros if the cache promises that. */

@@ -46,7 +46,7 @@ static inline int live_setup(void **state)
 {
     live_count = 0;
     int status = scene_setup(state);
-    ((struct scene *)*state)->cache->compaction = VMM_COMPACTION_ON;
+    ((struct scene *)*state)->cache->compaction = VMM_ON;
     return status;
 }
 

@@ -39,7 +39,7 @@ static struct result good_result(const struct trace *trace, struct replay_pass *
                        .evictions = 6, .plans = 7, .planning_ns = 8 },
         },
         .settings = { .footprint_permille = 50, .reuse = VMM_REUSE_STREAM_WAIT,
-                      .compaction = VMM_COMPACTION_OFF },
+                      .compaction = VMM_OFF },
     };
     passes[0] = (struct replay_pass){ .driver_ns = 1250000, .ns_per_op = 321.04 };
     passes[1] = (struct replay_pass){ .driver_ns = 250000, .ns_per_op = 40 };
@@ -137,13 +137,12 @@ static void settings_expect(struct policy_settings settings, const char *part)
 
 TEST(test_settings)
 {
-    settings_expect(
-        (struct policy_settings){ .reuse = VMM_REUSE_COMPLETED, .compaction = VMM_COMPACTION_OFF },
-        "\"settings\":{\"footprint_permille\":null,\"reuse\":\"completed\","
-        "\"compaction\":\"off\"},");
+    settings_expect((struct policy_settings){ .reuse = VMM_REUSE_COMPLETED, .compaction = VMM_OFF },
+                    "\"settings\":{\"footprint_permille\":null,\"reuse\":\"completed\","
+                    "\"compaction\":\"off\"},");
     settings_expect((struct policy_settings){ .footprint_permille = VMM_FOOTPRINT_ANY,
                                               .reuse = VMM_REUSE_COMPLETED,
-                                              .compaction = VMM_COMPACTION_ON },
+                                              .compaction = VMM_ON },
                     "\"settings\":{\"footprint_permille\":\"any\",\"reuse\":\"completed\","
                     "\"compaction\":\"on\"},");
 }

@@ -54,7 +54,7 @@ TEST(test_no_arguments)
     assert_int_equal(parsed.options.jitter, 0);
     assert_int_equal(parsed.options.settings.footprint_permille, 0);
     assert_int_equal(parsed.options.settings.reuse, VMM_REUSE_COMPLETED);
-    assert_int_equal(parsed.options.settings.compaction, VMM_COMPACTION_OFF);
+    assert_int_equal(parsed.options.settings.compaction, VMM_OFF);
     assert_int_equal(options_limit(&parsed.options, 1000), 1050);
 }
 
@@ -80,7 +80,7 @@ TEST(test_all_options)
     assert_int_equal(parsed.options.jitter, 10);
     assert_int_equal(parsed.options.settings.footprint_permille, 50);
     assert_int_equal(parsed.options.settings.reuse, VMM_REUSE_STREAM_WAIT);
-    assert_int_equal(parsed.options.settings.compaction, VMM_COMPACTION_ON);
+    assert_int_equal(parsed.options.settings.compaction, VMM_ON);
     assert_true(parsed.options.least && parsed.options.quiet);
     assert_false(parsed.options.verify);
     assert_string_equal(parsed.options.json, "out.json");
@@ -118,13 +118,12 @@ TEST(test_settings)
         const char *line;
         struct policy_settings settings;
     } cases[] = {
-        { "--footprint 1", { .footprint_permille = 1, .compaction = VMM_COMPACTION_OFF } },
-        { "--footprint 1000", { .footprint_permille = 1000, .compaction = VMM_COMPACTION_OFF } },
-        { "--footprint any",
-          { .footprint_permille = VMM_FOOTPRINT_ANY, .compaction = VMM_COMPACTION_OFF } },
-        { "--reuse stream_wait --reuse completed", { .compaction = VMM_COMPACTION_OFF } },
-        { "--compaction off", { .compaction = VMM_COMPACTION_OFF } },
-        { "--compaction off --compaction on", { .compaction = VMM_COMPACTION_ON } },
+        { "--footprint 1", { .footprint_permille = 1, .compaction = VMM_OFF } },
+        { "--footprint 1000", { .footprint_permille = 1000, .compaction = VMM_OFF } },
+        { "--footprint any", { .footprint_permille = VMM_FOOTPRINT_ANY, .compaction = VMM_OFF } },
+        { "--reuse stream_wait --reuse completed", { .compaction = VMM_OFF } },
+        { "--compaction off", { .compaction = VMM_OFF } },
+        { "--compaction off --compaction on", { .compaction = VMM_ON } },
     };
     struct parsed parsed;
 
@@ -217,8 +216,8 @@ static const struct {
     { "--reuse", "--reuse needs a value" },
     { "--reuse waits", "--reuse takes completed, stream_wait, not \"waits\"" },
     { "--reuse WAIT", "--reuse takes" },
-    { "--compaction 1", "--compaction takes off, on, not \"1\"" },
-    { "--compaction auto", "--compaction takes off, on, not \"auto\"" },
+    { "--compaction 1", "--compaction takes on, off, not \"1\"" },
+    { "--compaction auto", "--compaction takes on, off, not \"auto\"" },
     { "--compaction=of", "--compaction takes" },
     { "--reuse a\nb\033[2J", "--reuse takes completed, stream_wait, not \"a?b?[2J\"" },
     { "--json - --timeline -", "cannot both go to stdout" },

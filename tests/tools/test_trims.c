@@ -279,7 +279,7 @@ SIM_TEST(test_settings_reach_vmmcache)
     } cases[] = {
         { { .footprint_permille = 5000 }, "footprint_permille is 5000" },
         { { .reuse = (vmm_reuse)7 }, "reuse is 7" },
-        { { .compaction = (vmm_compaction)7 }, "compaction is 7" },
+        { { .compaction = (vmm_switch)7 }, "compaction is 7" },
     };
     static vmm_stream streams[1];
     struct policy *policy;

@@ -42,7 +42,7 @@ void scene_settings(const char *kind)
     vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM, .device_bytes = CACHE_DEVICE);
     is_compact = strcmp(kind, "compact") == 0;
     if (is_compact)
-        config.compaction = VMM_COMPACTION_ON;
+        config.compaction = VMM_ON;
     else if (strcmp(kind, "wait") == 0)
         config.reuse = VMM_REUSE_STREAM_WAIT;
     else if (strcmp(kind, "no_caching") == 0) {

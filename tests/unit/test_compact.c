@@ -219,14 +219,14 @@ LIVE_TEST(a_chunk_splits_into_any_number_of_parts)
 
 LIVE_TEST(compaction_runs_only_if_configured)
 {
-    static const vmm_compaction refused[] = { VMM_COMPACTION_DEFAULT, VMM_COMPACTION_OFF };
+    static const vmm_switch refused[] = { VMM_DEFAULT, VMM_OFF };
     chunk_make_live(scene, &scene->lane->large, 10);
     for (int i = 0; i < 2; i++) {
         scene->cache->compaction = refused[i];
         assert_status(scene_compact(scene, GRANULE), VMM__NOTHING);
     }
     assert_int_equal(scene->driver->stalls, 0);
-    scene->cache->compaction = VMM_COMPACTION_ON;
+    scene->cache->compaction = VMM_ON;
     assert_ok(scene_compact(scene, GRANULE));
 }
 

@@ -128,13 +128,13 @@ CONFIG_TEST(environment_disables_caching)
 
 CONFIG_TEST(environment_sets_zero_and_debug)
 {
-    static const char *const words[] = { "off", "record", "on", "stop" };
+    static const char *const words[] = { "on", "off", "record", "stop" };
     vmm_config config;
     for (int i = 0; i < 4; i++) {
         variable_set("VMM_DEBUG", words[i]);
         variable_set("VMM_ZERO", i == 2 ? "1" : "0");
         assert_ok(environment_read(&config));
-        assert_int_equal(config.debug, VMM_DEBUG_OFF + i);
+        assert_int_equal(config.debug, VMM_DEBUG_ON + i);
         assert_int_equal(config.zero, i == 2 ? VMM_ON : VMM_OFF);
     }
     variable_set("VMM_ZERO", "2");
@@ -143,7 +143,7 @@ CONFIG_TEST(environment_sets_zero_and_debug)
     variable_set("VMM_ZERO", "0");
     variable_set("VMM_DEBUG", "1");
     assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("VMM_DEBUG=1: not one of: off, record, on, stop");
+    assert_names("VMM_DEBUG=1: not one of: on, off, record, stop");
 }
 
 #define MPS_LIMIT "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"

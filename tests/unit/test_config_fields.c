@@ -38,7 +38,7 @@ CONFIG_TEST(fields_have_bounds)
     assert_bounds(vmm_driver_kind, driver, VMM_DRIVER_DEFAULT, VMM_DRIVER_SIM);
     assert_bounds(vmm_switch, no_caching, VMM_DEFAULT, VMM_OFF);
     assert_bounds(vmm_reuse, reuse, VMM_REUSE_DEFAULT, VMM_REUSE_STREAM_WAIT);
-    assert_bounds(vmm_compaction, compaction, VMM_COMPACTION_DEFAULT, VMM_COMPACTION_ON);
+    assert_bounds(vmm_switch, compaction, VMM_DEFAULT, VMM_OFF);
     assert_bounds(vmm_switch, decay_thread, VMM_DEFAULT, VMM_OFF);
     assert_bounds(vmm_switch, zero, VMM_DEFAULT, VMM_OFF);
     assert_bounds(vmm_debug_mode, debug, VMM_DEBUG_DEFAULT, VMM_DEBUG_STOP);
@@ -74,15 +74,15 @@ CONFIG_TEST(decay_thread_needs_decay)
 CONFIG_TEST(nvtx_excludes_what_moves_or_writes)
 {
     static const struct {
-        vmm_compaction compaction;
+        vmm_switch compaction;
         vmm_switch zero;
         vmm_debug_mode debug;
         const char *words;
     } cases[] = {
-        { VMM_COMPACTION_OFF, VMM_OFF, VMM_DEBUG_OFF, NULL },
-        { VMM_COMPACTION_ON, VMM_OFF, VMM_DEBUG_OFF, "compaction is not off" },
-        { VMM_COMPACTION_OFF, VMM_ON, VMM_DEBUG_OFF, "zero or debug is on" },
-        { VMM_COMPACTION_OFF, VMM_OFF, VMM_DEBUG_RECORD, "zero or debug is on" },
+        { VMM_OFF, VMM_OFF, VMM_DEBUG_OFF, NULL },
+        { VMM_ON, VMM_OFF, VMM_DEBUG_OFF, "compaction is not off" },
+        { VMM_OFF, VMM_ON, VMM_DEBUG_OFF, "zero or debug is on" },
+        { VMM_OFF, VMM_OFF, VMM_DEBUG_RECORD, "zero or debug is on" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         vmm_config config = VMM_CONFIG_INIT;
@@ -146,9 +146,9 @@ CONFIG_TEST(variables_accept_words)
     assert_ok(environment_read("VMM_REUSE", "stream_wait", &config));
     assert_int_equal(config.reuse, VMM_REUSE_STREAM_WAIT);
     assert_ok(environment_read("VMM_COMPACTION", "off", &config));
-    assert_int_equal(config.compaction, VMM_COMPACTION_OFF);
+    assert_int_equal(config.compaction, VMM_OFF);
     assert_ok(environment_read("VMM_COMPACTION", "on", &config));
-    assert_int_equal(config.compaction, VMM_COMPACTION_ON);
+    assert_int_equal(config.compaction, VMM_ON);
     check_variable_refused("VMM_REUSE", "waits");
     check_variable_refused("VMM_COMPACTION", "ON");
     check_variable_refused("VMM_COMPACTION", "auto");
@@ -163,7 +163,7 @@ CONFIG_TEST(errors_list_the_known_words)
     assert_names("not one of: completed, stream_wait");
     assert_null(strstr(vmm_last_error(), "wait,"));
     check_variable_refused("VMM_COMPACTION", "all");
-    assert_names("not one of: off, on");
+    assert_names("not one of: on, off");
 }
 
 CONFIG_TEST(variables_accept_numbers)
@@ -200,16 +200,15 @@ CONFIG_TEST(fields_override_the_environment)
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         variable_set(settings[i][0], settings[i][1]);
-    vmm_config config =
-        CONFIG(.driver = VMM_DRIVER_HOST, .no_caching = 1, .footprint_permille = 7,
-               .reuse = VMM_REUSE_STREAM_WAIT, .compaction = VMM_COMPACTION_ON, .decay_ms = 9);
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_HOST, .no_caching = 1, .footprint_permille = 7,
+                               .reuse = VMM_REUSE_STREAM_WAIT, .compaction = VMM_ON, .decay_ms = 9);
     vmm_config given = config;
     assert_ok(vmm__config_environment(&config));
     assert_memory_equal(&config, &given, sizeof config);
-    config.compaction = VMM_COMPACTION_OFF;
+    config.compaction = VMM_OFF;
     variable_set("VMM_COMPACTION", "on");
     assert_ok(vmm__config_environment(&config));
-    assert_int_equal(config.compaction, VMM_COMPACTION_OFF);
+    assert_int_equal(config.compaction, VMM_OFF);
     given = config;
     variable_set("VMM_FOOTPRINT", "nonsense");
     assert_ok(vmm__config_environment(&config));
@@ -229,7 +228,7 @@ static vmm_config quiet_config(void)
     config.driver = VMM_DRIVER_SIM;
     config.no_caching = VMM_OFF;
     config.reuse = VMM_REUSE_COMPLETED;
-    config.compaction = VMM_COMPACTION_OFF;
+    config.compaction = VMM_OFF;
     config.zero = VMM_OFF;
     config.debug = VMM_DEBUG_OFF;
     config.nvtx = VMM_OFF;
@@ -255,7 +254,7 @@ CONFIG_TEST(explicit_off_overrides_the_environment)
     assert_ok(vmm_create(&config, &cache));
     assert_false(cache->no_caching);
     assert_int_equal(cache->reuse, VMM_REUSE_COMPLETED);
-    assert_int_equal(cache->compaction, VMM_COMPACTION_OFF);
+    assert_int_equal(cache->compaction, VMM_OFF);
     assert_null(cache->debug);
     assert_null(cache->nvtx);
     assert_false(cache->vm.is_exportable);

@@ -147,11 +147,11 @@ POLICY_TEST(compaction_is_suggested_where_it_would_suffice)
     for (uint64_t i = 0; i < 4; i++)
         (void)block_make_live(heap, extent(scene, heap, 10 * i, 1, 1), GRANULE / 2);
     scene->cache->vm.limit_bytes = 4 * GRANULE;
-    scene->cache->compaction = VMM_COMPACTION_OFF;
+    scene->cache->compaction = VMM_OFF;
     assert_says(report(scene, 2),
                 "; vmm_compact(), or compaction, which is off, might free pinned memory");
     assert_silent(report(scene, 3), "compaction");
-    scene->cache->compaction = VMM_COMPACTION_ON;
+    scene->cache->compaction = VMM_ON;
     assert_silent(report(scene, 2), "compaction");
 }
 
@@ -181,7 +181,7 @@ POLICY_TEST(the_longest_line_fits)
     scene->driver->total_bytes = 4 * TIB;
     memory->limit_bytes = 2 * TIB;
     memory->limbo_bytes = TIB;
-    scene->cache->compaction = VMM_COMPACTION_OFF;
+    scene->cache->compaction = VMM_OFF;
     scene->lane->stream = (vmm_stream)UINTPTR_MAX;
     uint64_t handle = handle_create(scene->driver, 4 * TIB - GRANULE);
     const char *line = report(scene, 1);
@@ -230,7 +230,7 @@ POLICY_TEST(the_longest_line_of_a_pool_fits)
     struct lane *lane = scene->lane;
     lanes[0]->stream = (vmm_stream)UINTPTR_MAX;
     scene->lane = lanes[0];
-    scene->cache->compaction = VMM_COMPACTION_OFF;
+    scene->cache->compaction = VMM_OFF;
     const char *line = report(scene, 1);
     scene->lane = lane;
     lanes[0]->stream = STREAM(1);

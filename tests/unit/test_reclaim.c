@@ -531,7 +531,7 @@ POLICY_TEST(a_pool_at_its_limit_moves_no_block_of_another)
     struct tenant tenant = tenant_make(scene, 2 * GRANULE);
     void *block;
     void *out;
-    scene->cache->compaction = VMM_COMPACTION_ON;
+    scene->cache->compaction = VMM_ON;
     chunk_pin(scene, &scene->lane->large, 20);
     assert_ok(vmm_alloc_from(tenant.handle, 2 * GRANULE, STREAM(1), &block));
     assert_status(vmm_alloc_from(tenant.handle, GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
@@ -544,7 +544,7 @@ POLICY_TEST(a_pool_at_its_limit_moves_its_own_blocks)
 {
     struct tenant tenant = tenant_make(scene, 5 * GRANULE);
     void *out;
-    scene->cache->compaction = VMM_COMPACTION_ON;
+    scene->cache->compaction = VMM_ON;
     chunk_pin(scene, &scene->lane->large, 20);
     chunk_pin(scene, &tenant.lane->large, 30);
     assert_ok(vmm_alloc_from(tenant.handle, 4 * GRANULE, STREAM(1), &out));
@@ -559,7 +559,7 @@ POLICY_TEST(a_pool_without_gain_is_not_compacted_again)
 {
     struct tenant tenant = tenant_make(scene, 5 * GRANULE);
     void *out;
-    scene->cache->compaction = VMM_COMPACTION_ON;
+    scene->cache->compaction = VMM_ON;
     chunk_pin(scene, &scene->lane->large, 20);
     chunk_pin(scene, &tenant.lane->large, 30);
     assert_ok(lane_pin(&tenant.lane->large, scene_address(scene, 31), true));

@@ -23,7 +23,7 @@ struct compaction {
 
 bool vmm__compact_may(const struct vmm_cache *cache)
 {
-    return cache->compaction == VMM_COMPACTION_ON && !cache->no_caching &&
+    return cache->compaction == VMM_ON && !cache->no_caching &&
            cache->routes.captures == 0; /* waiting for the device would break the capture */
 }
 

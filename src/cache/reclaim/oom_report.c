@@ -241,7 +241,7 @@ static void compaction_add(struct line *line, const struct vmm_cache *cache,
 {
     if (free_memory->pinned_bytes < missing_bytes)
         return;
-    if (cache->compaction != VMM_COMPACTION_ON)
+    if (cache->compaction != VMM_ON)
         line_add(line, "; vmm_compact(), or compaction, which is off, might free pinned memory");
     else if (vmm__capture_is_under_way(cache))
         line_add(line, "; compaction, which waits for a capture to end, might free pinned memory");

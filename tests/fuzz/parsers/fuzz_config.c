@@ -22,7 +22,7 @@ static void config_check(const vmm_config *config)
     must((unsigned)config->no_caching <= VMM_OFF && (unsigned)config->zero <= VMM_OFF);
     must(config->footprint_permille <= 1000 || config->footprint_permille == VMM_FOOTPRINT_ANY);
     must((unsigned)config->reuse <= VMM_REUSE_STREAM_WAIT);
-    must((unsigned)config->compaction <= VMM_COMPACTION_ON);
+    must((unsigned)config->compaction <= VMM_OFF);
     must((unsigned)config->debug <= VMM_DEBUG_STOP && (unsigned)config->nvtx <= VMM_OFF);
     must((unsigned)config->decay_thread <= VMM_OFF);
 }

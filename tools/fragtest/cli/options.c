@@ -238,9 +238,9 @@ static bool reuse_take(struct parser *parser, const char *value)
 static bool compaction_take(struct parser *parser, const char *value)
 {
     unsigned compaction = 0;
-    bool ok = word_take(parser, "--compaction", policy_compaction_words + VMM_COMPACTION_OFF, value,
-                        &compaction);
-    parser->options->settings.compaction = (vmm_compaction)(VMM_COMPACTION_OFF + compaction);
+    bool ok =
+        word_take(parser, "--compaction", policy_compaction_words + VMM_ON, value, &compaction);
+    parser->options->settings.compaction = (vmm_switch)(VMM_ON + compaction);
     return ok;
 }
 
@@ -306,7 +306,7 @@ static const struct {
         "finished (default), or waits for that work." },
       reuse_take },
     { { "--compaction", "off|on",
-        "For vmmcache: whether it may move live blocks; see vmm_compaction in vmmcache.h (default "
+        "For vmmcache: whether it may move live blocks; see vmm_config in vmmcache.h (default "
         "off, as the library's)." },
       compaction_take },
     { { "--trims", "N",
@@ -415,7 +415,7 @@ enum options_outcome options_parse(int argc, char **argv, struct options *option
 
     *options = (struct options){ .driver = VMM_DRIVER_DEFAULT, .passes = 1 };
     options->settings.reuse = VMM_REUSE_COMPLETED;
-    options->settings.compaction = VMM_COMPACTION_OFF;
+    options->settings.compaction = VMM_OFF;
     memset(options->policies, true, sizeof(options->policies));
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)

@@ -8,9 +8,9 @@ const char *const policy_reuse_words[POLICY_REUSE_WORDS] = {
 };
 
 const char *const policy_compaction_words[POLICY_COMPACTION_WORDS] = {
-    [VMM_COMPACTION_DEFAULT] = "default",
-    [VMM_COMPACTION_OFF] = "off",
-    [VMM_COMPACTION_ON] = "on",
+    [VMM_DEFAULT] = "default",
+    [VMM_ON] = "on",
+    [VMM_OFF] = "off",
 };
 
 const struct policy_ops *policy_at(unsigned index)

@@ -20,7 +20,7 @@ struct policy;
 struct policy_settings {
     uint32_t footprint_permille;
     vmm_reuse reuse;
-    vmm_compaction compaction;
+    vmm_switch compaction;
 };
 
 /* How the settings are written; the indices are the values. */

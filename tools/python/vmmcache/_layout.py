@@ -23,7 +23,7 @@ OOM_FN = ctypes.CFUNCTYPE(None, ctypes.c_int, u64, u64, u64)
 
 ON, OFF = 1, 2  # vmm_switch
 REUSE = {"completed": 1, "stream_wait": 2}
-COMPACTION = {"off": 1, "on": 2}
+COMPACTION = {"on": ON, "off": OFF}
 FOOTPRINT_ANY = 0xFFFFFFFF
 
 FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
