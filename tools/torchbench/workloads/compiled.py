@@ -3,7 +3,7 @@ import torch
 import torch._functorch.config
 import torch._inductor.config
 
-from workloads.transformer import WIDTH, Net
+from workloads.transformer import WIDTH, network
 
 BATCH, LENGTH = 16, 1024
 
@@ -18,7 +18,7 @@ class Compiled:
         torch._inductor.config.triton.cudagraph_trees = self.TREES
         if hasattr(torch._functorch.config, "donated_buffer"):
             torch._functorch.config.donated_buffer = self.TREES  # True is PyTorch's default, and breaks plain graphs
-        self.model = Net().to(device="cuda", dtype=torch.bfloat16).train()
+        self.model = network()
         self.compiled = torch.compile(self.model, **self.OPTIONS)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
 

@@ -8,10 +8,8 @@ import torch.distributed
 import torch.multiprocessing
 
 import allocators
-from workloads.sizes import log_uniform
-from workloads.transformer import WIDTH, Net
+from workloads.transformer import Learner, network
 
-BATCH, STEPS = 8, 200
 SECONDS = 60  # the longest wait for another rank's end
 
 
@@ -26,7 +24,7 @@ def shard(model, rank):
     return fully_shard(model)
 
 
-class Rank:
+class Rank(Learner):
     """One rank's model."""
 
     def __init__(self, wrap, rank, ranks, store):
@@ -34,18 +32,8 @@ class Rank:
         torch.distributed.init_process_group("nccl", init_method="file://" + store, rank=rank, world_size=ranks,
                                              device_id=torch.device("cuda", rank))
         torch.manual_seed(1)
-        self.model = wrap(Net().to(device="cuda", dtype=torch.bfloat16).train(), rank)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.lengths = log_uniform(STEPS, 256, 4096)
+        super().__init__(wrap(network(), rank))
         torch.manual_seed(100 + rank)
-
-    def step(self, number):
-        x = torch.randn(BATCH, self.lengths[number], WIDTH, device="cuda", dtype=torch.bfloat16)
-        loss = self.model(x, x.roll(1, 1))
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return loss.detach()
 
 
 def rank_run(allocator, numbers, *arguments):

@@ -5,6 +5,7 @@ import torch.multiprocessing
 
 import allocators
 from workloads.sizes import log_uniform
+from workloads.training import Trained
 
 BATCH, STEPS, AHEAD = 8, 200, 3
 SECONDS = 60  # the longest wait for an image
@@ -34,8 +35,7 @@ def network():
     return torch.nn.Sequential(*parts).cuda()
 
 
-class Received:
-    WARM = 10
+class Received(Trained):
     HAS_GRAPHS = False
 
     def __init__(self):
@@ -50,14 +50,13 @@ class Received:
         for number in range(AHEAD):
             self.wanted.put(number)
 
+    def loss(self, images):
+        return (self.model(images) - images.mean()).square().mean()
+
     def step(self, number):
         images = self.made.get(timeout=SECONDS)
         self.wanted.put(number + AHEAD)
-        loss = (self.model(images) - images.mean()).square().mean()
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return loss.detach()
+        return self.train(images)
 
     def close(self):
         self.wanted.put(None)

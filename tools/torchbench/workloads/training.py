@@ -5,7 +5,7 @@ Imported by: workloads.
 
 
 class Trained:
-    """A subclass defines self.model, self.optimizer, and loss(size)."""
+    """A subclass defines self.model, self.optimizer, loss(size), and self.sizes or step(number)."""
 
     WARM = 10
 

@@ -1,11 +1,15 @@
-"""A small transformer.
+"""A small transformer, and its training on sequences of mixed lengths.
 
 Imported by: workloads.
 """
 import torch
 import torch.nn.functional as F
 
+from workloads.sizes import log_uniform
+from workloads.training import Trained
+
 WIDTH, HEADS, LAYERS = 1024, 16, 4
+BATCH, STEPS = 8, 200
 
 
 class Layer(torch.nn.Module):
@@ -36,3 +40,20 @@ class Net(torch.nn.Module):
         for layer in self.layers:
             x = layer(x)
         return F.mse_loss(x.float(), target.float())
+
+
+def network():
+    return Net().to(device="cuda", dtype=torch.bfloat16).train()
+
+
+class Learner(Trained):
+    """Trains a network, or what wraps one."""
+
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        self.sizes = log_uniform(STEPS, 256, 4096)
+
+    def loss(self, length):
+        x = torch.randn(BATCH, length, WIDTH, device="cuda", dtype=torch.bfloat16)
+        return self.model(x, x.roll(1, 1))
