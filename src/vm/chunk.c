@@ -93,6 +93,14 @@ uint64_t vmm__chunk_mapping(const struct vm *vm, const struct chunk *chunk, uint
     return place;
 }
 
+uint64_t vmm__mapping_at(const struct vm *vm, const struct chunk *chunk, uint32_t number)
+{
+    uint64_t granule = chunk->place;
+    for (uint32_t i = 0; i < number && granule != NO_GRANULE; i++)
+        granule = vm->next_places[granule];
+    return granule == NO_GRANULE ? chunk->first : granule;
+}
+
 void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
 {
     vm->next_places[granule] = chunk->place;

@@ -5,15 +5,10 @@
 static vmm_status chunk_access(struct vm *vm, const struct chunk *chunk)
 {
     vmm_status status = VMM_OK;
-    uint64_t place = chunk->place;
     if (!chunk->is_mapped || chunk->segment != NULL)
         return VMM_OK;
-    for (uint32_t number = 0; number <= chunk->places && status == VMM_OK; number++) {
-        bool is_home = number == chunk->places;
-        if (number >= chunk->unmapped)
-            status = vmm__vm_access(vm, is_home ? chunk->first : place, chunk->granules);
-        place = is_home ? place : vm->next_places[place];
-    }
+    for (uint32_t number = chunk->unmapped; number <= chunk->places && status == VMM_OK; number++)
+        status = vmm__vm_access(vm, vmm__mapping_at(vm, chunk, number), chunk->granules);
     return status;
 }
 

@@ -2,24 +2,15 @@
  * Chunks that sleep: they keep their record, their addresses and their places in views, but neither mappings nor
  * physical memory. See vm.h.
  *
- * The mappings of a chunk are counted from its newest place to its oldest one, then comes its home. The first
- * `unmapped` of them are not mapped. So a chunk that the driver refuses to unmap or map halfway has a defined state,
- * and a later call continues.
+ * Of the mappings of a chunk, by their numbers for vmm__mapping_at(), the first `unmapped` are not mapped. So a chunk
+ * that the driver refuses to unmap or map halfway has a defined state, and a later call continues.
  */
 #include "base/error.h"
 #include "vm/vm.h"
 
-static uint64_t mapping_at(const struct vm *vm, const struct chunk *chunk, uint32_t number)
-{
-    uint64_t granule = chunk->place;
-    for (uint32_t i = 0; i < number && granule != NO_GRANULE; i++)
-        granule = vm->next_places[granule];
-    return granule == NO_GRANULE ? chunk->first : granule;
-}
-
 static vmm_status mapping_unmap(struct vm *vm, const struct chunk *chunk, uint32_t number)
 {
-    return vmm__mapping_unmap(vm, chunk, mapping_at(vm, chunk, number));
+    return vmm__mapping_unmap(vm, chunk, vmm__mapping_at(vm, chunk, number));
 }
 
 /* Unmaps the mapping without access, if there is one: it is the newest, and so the first that may go. */
@@ -44,7 +35,7 @@ static vmm_status mapping_drop(struct vm *vm, struct chunk *chunk)
 /* Maps the last of the mappings that are missing. */
 static vmm_status mapping_restore(struct vm *vm, struct chunk *chunk)
 {
-    uint64_t granule = mapping_at(vm, chunk, chunk->unmapped - 1);
+    uint64_t granule = vmm__mapping_at(vm, chunk, chunk->unmapped - 1);
     vmm_status status = VMM_OK;
     if (!chunk->lacks_access)
         status = vmm__mapping_map(vm, chunk, granule);

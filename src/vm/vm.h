@@ -416,6 +416,10 @@ static inline uint32_t vmm__chunk_id(const struct vm *vm, const struct chunk *ch
     return (uint32_t)(chunk - vm->records);
 }
 
+/* The first granule of a mapping of a chunk, by its number: the newest place is 0, the home comes last, with as many as
+ * the chunk has places. */
+uint64_t vmm__mapping_at(const struct vm *vm, const struct chunk *chunk, uint32_t number);
+
 /* Map a chunk's handle at a granule, without access, and unmap it there. The caller keeps the records. */
 static inline vmm_status vmm__mapping_map(const struct vm *vm, const struct chunk *chunk,
                                           uint64_t granule)
