@@ -87,18 +87,15 @@ static void begun_purge(const route *of)
 static bool begun_drop(const route *of)
 {
     std::lock_guard<std::mutex> guard(begun_lock);
-    auto last = begun.end();
-    size_t count = 0;
-    for (auto each = begun.begin(); each != begun.end(); ++each) {
-        bool is_own = each->thread == std::this_thread::get_id();
-        if (each->of != of)
-            continue;
-        count++;
-        if (last == begun.end() || is_own || last->thread != std::this_thread::get_id())
-            last = each;
-    }
-    begun.erase(last);
-    return count > 1;
+    auto is_of = [of](const begun_route &each) { return each.of == of; };
+    auto is_own = [of](const begun_route &each) {
+        return each.of == of && each.thread == std::this_thread::get_id();
+    };
+    auto last = std::find_if(begun.rbegin(), begun.rend(), is_own);
+    if (last == begun.rend())
+        last = std::find_if(begun.rbegin(), begun.rend(), is_of);
+    begun.erase(std::next(last).base());
+    return std::any_of(begun.begin(), begun.end(), is_of);
 }
 
 /* For a route that the library no longer calls. */
