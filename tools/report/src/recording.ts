@@ -68,13 +68,14 @@ export class Recording {
     static async open(head: Head, base64: string): Promise<Recording> {
         const columns = await unpackColumns(head, base64);
         const take = (name: string) => columns.get(name)!;
-        const start = take("start");
-        const end = endsOf(start, take("life"), head.operations);
+        const livesOf = (prefix: string) => {
+            const start = take(prefix + "start");
+            return { count: start.length, start, end: endsOf(start, take(prefix + "life"), head.operations) };
+        };
+        const lives = livesOf("");
         const blocks = {
-            count: start.length,
-            start,
-            end,
-            until: untilOf(start, take("held"), end),
+            ...lives,
+            until: untilOf(lives.start, take("held"), lives.end),
             bytes: take("bytes"),
             address: take("address"),
             stream: take("stream"),
@@ -82,21 +83,15 @@ export class Recording {
             frame: take("frame"),
             label: take("label"),
         };
-        const spanStart = take("span_start");
         const spans = {
-            count: spanStart.length,
-            start: spanStart,
-            end: endsOf(spanStart, take("span_life"), head.operations),
+            ...livesOf("span_"),
             address: take("span_address"),
             bytes: take("span_bytes"),
             stream: take("span_stream"),
             pool: take("span_pool"),
         };
-        const mappingStart = take("mapping_start");
         const mappings = {
-            count: mappingStart.length,
-            start: mappingStart,
-            end: endsOf(mappingStart, take("mapping_life"), head.operations),
+            ...livesOf("mapping_"),
             chunk: take("mapping_chunk"),
             address: take("mapping_address"),
             bytes: take("mapping_bytes"),
