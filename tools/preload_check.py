@@ -242,6 +242,14 @@ PARTS = ("blocks", "threads", "queries", "pitch", "free_waits", "streams", "mixe
 # ---- Running -----------------------------------------------------------------------------------
 
 
+def need_nvcc():
+    """Returns the path of nvcc; skips the check without one."""
+    path = shutil.which("nvcc")
+    if path is None:
+        raise Skip("there is no nvcc")
+    return path
+
+
 class Runner:
     """Compiles the programs, and runs commands with and without the library."""
 
@@ -254,11 +262,9 @@ class Runner:
         self.built = {}
 
     def compile(self, name, source, *options):
-        if shutil.which("nvcc") is None:
-            raise Skip("there is no nvcc")
         if name not in self.built:
             path = os.path.join(self.folder, name)
-            command = ["nvcc", "-std=c++17", "-O2", "-arch=native", *options, "-o", path,
+            command = [need_nvcc(), "-std=c++17", "-O2", "-arch=native", *options, "-o", path,
                        os.path.join(HERE, "preload", source)]
             done = subprocess.run(command, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             if done.returncode != 0:
@@ -270,10 +276,8 @@ class Runner:
         return self.compile("program_" + runtime, "program.cu", "-cudart", runtime)
 
     def driver(self):
-        if shutil.which("nvcc") is None:
-            raise Skip("there is no nvcc")
         if "driver" not in self.built:
-            root = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("nvcc"))))
+            root = os.path.dirname(os.path.dirname(os.path.realpath(need_nvcc())))
             stubs = [path for path in (os.path.join(root, lib, "stubs") for lib in ("lib64", "lib",
                      "targets/x86_64-linux/lib")) if os.path.isdir(path)]
             self.compile("driver", "driver.c", *("-L" + path for path in stubs), "-lcuda")
