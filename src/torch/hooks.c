@@ -90,13 +90,13 @@ static void memory_write(int ordinal, char *text, size_t text_bytes)
                                 reserved - allocated };
     for (int i = 0; i < 5; i++)
         (void)vmm__size_write(sizes[i], sizeof sizes[i], values[i]);
-    (void)snprintf(
-        text, text_bytes,
-        " has a total capacity of %s of "
-        "which %s is free. %s%sOf the allocated memory "
-        "%s is allocated by PyTorch, and %s is reserved by PyTorch but unallocated. In detail:",
-        sizes[0], sizes[1], stats.limit_bytes == 0 ? "" : sizes[2],
-        stats.limit_bytes == 0 ? "" : " allowed; ", sizes[3], sizes[4]);
+    (void)snprintf(text, text_bytes,
+                   " has a total capacity of %s of "
+                   "which %s is free. %s%s"
+                   "Of the allocated memory %s is allocated by PyTorch, "
+                   "and %s is reserved by PyTorch but unallocated. In detail:",
+                   sizes[0], sizes[1], stats.limit_bytes == 0 ? "" : sizes[2],
+                   stats.limit_bytes == 0 ? "" : " allowed; ", sizes[3], sizes[4]);
 }
 
 void vmm__torch_failure_write(int ordinal, size_t bytes, vmm_status status, char *text,
