@@ -175,6 +175,20 @@ TEST(uses_of_pools_nest)
     shim().emptyCache({ 0, 0 });
 }
 
+TEST(a_use_may_end_before_one_inside_it)
+{
+    cudaStream_t stream = stream_of(0x40);
+    capturing(graph, stream);
+    capturing(other_graph, stream);
+    shim().endAllocateToPool(0, graph);
+    assert_true(pool_now(stream) == other_graph);
+    shim().endAllocateToPool(0, other_graph);
+    assert_true(pool_now(stream) == MempoolId_t(0, 0));
+    shim().releasePool(0, graph);
+    shim().releasePool(0, other_graph);
+    shim().emptyCache({ 0, 0 });
+}
+
 /* A capture that failed was not ended. */
 TEST(a_pool_that_ends_takes_all_its_begins_with_it)
 {
