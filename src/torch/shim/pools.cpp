@@ -111,16 +111,20 @@ static void route_forget_locked(const route_key &key)
 static void route_begin_locked(int device, MempoolId_t id, stream_filter filter)
 {
     static uint64_t routes_made = 0;
-    std::unique_ptr<route> &of = routes[{ device, id }];
-    bool is_new = of == nullptr;
-    if (is_new)
-        of = std::make_unique<route>(route{ device, ++routes_made });
-    begun_add(of.get(), std::move(filter));
-    vmm_status status =
-        is_new ? library->pool_route(device, id_of(id), route_accepts, of.get()) : VMM_OK;
-    if (status != VMM_OK) {
-        route_forget_locked({ device, id });
-        failure_throw("beginAllocateToPool", status);
+    const route_key key{ device, id };
+    auto found = routes.find(key);
+    if (found != routes.end()) {
+        begun_add(found->second.get(), std::move(filter));
+        return;
+    }
+    found = routes.emplace(key, std::make_unique<route>(route{ device, ++routes_made })).first;
+    route *of = found->second.get();
+    try {
+        begun_add(of, std::move(filter));
+        check("beginAllocateToPool", library->pool_route(device, id_of(id), route_accepts, of));
+    } catch (...) {
+        route_forget_locked(key);
+        throw;
     }
 }
 
@@ -192,21 +196,6 @@ static void given_forget(void *segment)
 
 /* Segments are made and freed in relaxed mode, as PyTorch's own allocator does: otherwise CUDA refuses cudaMalloc()
  * while a graph is captured. */
-static void *segment_take(void *context, size_t bytes, vmm_stream stream)
-{
-    const auto *source = static_cast<const pool_source *>(context);
-    try {
-        c10::cuda::CUDAGuard guard(source->device);
-        c10::cuda::CUDAStreamCaptureModeGuard mode(cudaStreamCaptureModeRelaxed);
-        void *segment = source->segments->raw_alloc_with_stream(bytes, stream);
-        if (segment != nullptr)
-            given_note(segment, bytes);
-        return segment;
-    } catch (...) {
-        return nullptr;
-    }
-}
-
 static void segment_give(void *context, void *segment, size_t)
 {
     const auto *source = static_cast<const pool_source *>(context);
@@ -217,6 +206,24 @@ static void segment_give(void *context, void *segment, size_t)
         source->segments->raw_delete(segment);
     } catch (...) {
         library->log_failure("raw_delete of a segment", VMM_ERR_INVALID_ARGUMENT);
+    }
+}
+
+static void *segment_take(void *context, size_t bytes, vmm_stream stream)
+{
+    const auto *source = static_cast<const pool_source *>(context);
+    void *segment = nullptr;
+    try {
+        c10::cuda::CUDAGuard guard(source->device);
+        c10::cuda::CUDAStreamCaptureModeGuard mode(cudaStreamCaptureModeRelaxed);
+        segment = source->segments->raw_alloc_with_stream(bytes, stream);
+        if (segment != nullptr)
+            given_note(segment, bytes);
+        return segment;
+    } catch (...) {
+        if (segment != nullptr)
+            segment_give(context, segment, bytes);
+        return nullptr;
     }
 }
 

@@ -30,6 +30,9 @@ std::string &logged();
 /* What the program's pressure function does. */
 extern std::function<int(size_t)> on_pressure;
 
+/* So many times this thread still gets memory from operator new; -1: always. */
+extern thread_local int news_left;
+
 /* Whether the program may touch the memory. */
 bool is_host_driver();
 

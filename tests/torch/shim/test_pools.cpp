@@ -6,6 +6,20 @@
 #include <atomic>
 #include <thread>
 
+/* Whether a call that gets memory so many times throws for want of more. */
+static bool is_refused(int news, const std::function<void()> &call)
+{
+    news_left = news;
+    try {
+        call();
+        news_left = -1;
+        return false;
+    } catch (...) {
+        news_left = -1;
+        return true;
+    }
+}
+
 static const MempoolId_t graph(0, 7);
 static const MempoolId_t other_graph(3, 0);
 
@@ -73,6 +87,20 @@ TEST(a_pool_that_ends_takes_its_route_with_it)
     void *block = shim().raw_alloc_with_stream(MIB, stream_of(0x40));
     assert_true(pool_of(block) == graph);
     shim().raw_delete(block);
+    shim().endAllocateToPool(0, graph);
+    shim().releasePool(0, graph);
+}
+
+/* Wherever it fails. */
+TEST(a_begin_without_host_memory_leaves_nothing)
+{
+    int news = 0;
+    while (is_refused(news, [] { shim().beginAllocateToPool(0, graph, nullptr); })) {
+        assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+        (void)thrown<c10::Error>([] { shim().endAllocateToPool(0, graph); });
+        news++;
+    }
+    assert_true(news > 1);
     shim().endAllocateToPool(0, graph);
     shim().releasePool(0, graph);
 }
@@ -490,6 +518,24 @@ TEST(an_allocator_that_throws_is_out_of_memory)
     shim().releasePool(0, graph);
     shim().releasePool(0, graph);
     assert_int_equal(counts.frees, 1);
+}
+
+TEST(a_segment_goes_back_if_it_cannot_be_noted)
+{
+    foreign_counts counts;
+    auto own = std::make_shared<foreign::allocator>(&counts);
+    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
+    shim().beginAllocateToPool(0, graph, nullptr);
+    counts.on_alloc = [] { news_left = 0; };
+    assert_true(is_refused(-1, [] { (void)shim().raw_alloc(3 * MIB); }));
+    assert_true(counts.allocs > 0);
+    assert_int_equal(counts.frees, counts.allocs);
+    counts.on_alloc = nullptr;
+    shim().raw_delete(shim().raw_alloc(3 * MIB));
+    shim().endAllocateToPool(0, graph);
+    shim().releasePool(0, graph);
+    shim().releasePool(0, graph);
+    assert_int_equal(counts.frees, counts.allocs);
 }
 
 /* As PyTorch does: the memory of a tensor outlives its MemPool. */
