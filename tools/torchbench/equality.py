@@ -22,7 +22,7 @@ VOCABULARY, CLASSES, TEACHER_ROWS = 5000, 100, 64
 
 def modules():
     import torch
-    from workloads.compiled import WIDTH, Layer
+    from workloads.transformer import WIDTH, Layer
     parts = {"embedding": torch.nn.Embedding(VOCABULARY, WIDTH), "first": Layer(), "second": Layer(),
              "head": torch.nn.Linear(WIDTH, CLASSES)}
     return torch.nn.ModuleDict(parts).cuda(), torch.nn.Sequential(
