@@ -10,6 +10,7 @@ import english
 import heads
 import layers
 import old_words
+import python_imports
 import sizes
 
 
@@ -48,6 +49,24 @@ class OldWords(Planted):
         tree = {"src/a.c": "int a;\n", "tests/a.c": "int seat;\n"}
         self.assertEqual(self.faults(old_words, tree, ["src"]), [])
         self.assertEqual(len(self.faults(old_words, tree, [])), 1)
+
+
+class PythonImports(Planted):
+    TREE = {"tools/a/parts/__init__.py": "from .shape import Square\n", "tools/a/parts/shape.py": "class Square: pass\n",
+            "tools/a/sizes.py": "try:\n    import numpy as np\nexcept ImportError:\n    np = None\nHIGH, WIDE = 1, 2\n"}
+
+    def find(self, line):
+        return self.faults(python_imports, {**self.TREE, "tools/a/parts/use.py": line})
+
+    def test_finds_a_name_that_is_not_there(self):
+        line = "def f():\n    from parts.shape import Circle\n"
+        self.assertEqual(self.find(line), ["tools/a/parts/use.py:2: tools/a/parts/shape.py does not define Circle"])
+        self.assertEqual(len(self.find("from . import circle, shape\n")), 1)
+
+    def test_leaves_other_imports_alone(self):
+        for line in ("from sizes import HIGH, WIDE, np\n", "from parts import Square, shape\n",
+                     "from .shape import Square\n", "from torch.cuda import MemPool\n", "import sizes\n"):
+            self.assertEqual(self.find(line), [], line)
 
 
 class Layers(Planted):
