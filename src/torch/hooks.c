@@ -91,8 +91,7 @@ static void memory_write(int ordinal, char *text, size_t text_bytes)
     for (int i = 0; i < 5; i++)
         (void)vmm__size_write(sizes[i], sizeof sizes[i], values[i]);
     (void)snprintf(text, text_bytes,
-                   " has a total capacity of %s of "
-                   "which %s is free. %s%s"
+                   " has a total capacity of %s of which %s is free. %s%s"
                    "Of the allocated memory %s is allocated by PyTorch, "
                    "and %s is reserved by PyTorch but unallocated. In detail:",
                    sizes[0], sizes[1], stats.limit_bytes == 0 ? "" : sizes[2],

@@ -18,7 +18,7 @@ RIDDLES = (
     (r"\b(comes?|came) to (?!an end|the)", "say what happens"),
     (r"\bgoes back to\b", "is returned to, is released to"),
     (r"\bhad better\b", "should"),
-    (r"\bof which\b", "start a new sentence"),
+    (r"\bof which\b(?! \S+( \w+)? is free)", "start a new sentence"),  # but for PyTorch's out-of-memory message
     (r"\bnone of (it|them|that)\b", "say what is not"),
     (r"\bfor want of\b", "because ... ran out"),
     (r"\bin vain\b", "without effect; and failed"),

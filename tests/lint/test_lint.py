@@ -52,7 +52,8 @@ class OldWords(Planted):
 
 
 class PythonImports(Planted):
-    TREE = {"tools/a/parts/__init__.py": "from .shape import Square\n", "tools/a/parts/shape.py": "class Square: pass\n",
+    TREE = {"tools/a/parts/__init__.py": "from .shape import Square\n",
+            "tools/a/parts/shape.py": "class Square: pass\n",
             "tools/a/sizes.py": "try:\n    import numpy as np\nexcept ImportError:\n    np = None\nHIGH, WIDE = 1, 2\n"}
 
     def find(self, line):

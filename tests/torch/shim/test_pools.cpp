@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-/* Whether a call that gets memory so many times throws for want of more. */
+/* Whether a call throws if it gets memory so many times. */
 static bool is_refused(int news, const std::function<void()> &call)
 {
     news_left = news;
