@@ -26,9 +26,8 @@ struct segment {
 };
 
 struct block_splitting {
-    struct policy policy;
-    struct pytorch_model model;
-    uint64_t lowest_place; /* of all segments so far */
+    struct pytorch_model model; /* first: begins with the policy */
+    uint64_t lowest_place;      /* of all segments so far */
 };
 
 static struct block_splitting *self_of(struct policy *policy)
@@ -206,16 +205,6 @@ static vmm_status splitting_alloc(struct policy *policy, uint64_t bytes, uint32_
     return VMM_OK;
 }
 
-static vmm_status splitting_free(struct policy *policy, struct policy_place place)
-{
-    struct block *block = place.token;
-
-    (void)policy;
-    block->allocated = false;
-    (void)block_settle(block);
-    return VMM_OK;
-}
-
 /* As emptying the original's cache does: it waits for the device if there is anything to free. */
 static vmm_status splitting_trim(struct policy *policy)
 {
@@ -235,25 +224,17 @@ static vmm_status splitting_close(struct policy *policy)
     struct block_splitting *self = self_of(policy);
     vmm_status status = segments_flush(self);
 
-    pytorch_model_fini(&self->model);
-    free(self);
+    pytorch_model_close(&self->model);
     return status;
 }
 
 static vmm_status splitting_open(const struct policy_setup *setup, struct policy **out)
 {
-    struct block_splitting *self = calloc(1, sizeof(*self));
-    if (self == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for a policy");
-    vmm_status status = pytorch_model_init(&self->model, setup);
-    if (status != VMM_OK) {
-        free(self);
-        return status;
-    }
-    self->policy.ops = policy_block_splitting();
-    self->lowest_place = UINT64_MAX / 2 + 1;
-    *out = &self->policy;
-    return VMM_OK;
+    vmm_status status =
+        pytorch_model_open(setup, policy_block_splitting(), sizeof(struct block_splitting), out);
+    if (status == VMM_OK)
+        self_of(*out)->lowest_place = UINT64_MAX / 2 + 1;
+    return status;
 }
 
 const struct policy_ops *policy_block_splitting(void)
@@ -262,7 +243,7 @@ const struct policy_ops *policy_block_splitting(void)
         .name = "block-splitting",
         .open = splitting_open,
         .alloc = splitting_alloc,
-        .free = splitting_free,
+        .free = pytorch_model_free,
         .trim = splitting_trim,
         .explain = splitting_explain,
         .close = splitting_close,

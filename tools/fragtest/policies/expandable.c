@@ -18,8 +18,7 @@
 #include <stdlib.h>
 
 struct expandable {
-    struct policy policy;
-    struct pytorch_model model;
+    struct pytorch_model model; /* first: begins with the policy */
 };
 
 static struct expandable *self_of(struct policy *policy)
@@ -279,16 +278,6 @@ static vmm_status expandable_alloc(struct policy *policy, uint64_t bytes, uint32
     return VMM_OK;
 }
 
-static vmm_status expandable_free(struct policy *policy, struct policy_place place)
-{
-    struct block *block = place.token;
-
-    (void)policy;
-    block->allocated = false;
-    (void)block_settle(block);
-    return VMM_OK;
-}
-
 /* As emptying the original's cache does: it waits for the device if there is anything to unmap. */
 static vmm_status expandable_trim(struct policy *policy)
 {
@@ -324,24 +313,13 @@ static vmm_status expandable_close(struct policy *policy)
 
     for (uint32_t i = 0; first == VMM_OK && i < self->model.setup.stream_count * 2; i++)
         first = places_destroy(self, &self->model.pools[i]);
-    pytorch_model_fini(&self->model);
-    free(self);
+    pytorch_model_close(&self->model);
     return first;
 }
 
 static vmm_status expandable_open(const struct policy_setup *setup, struct policy **out)
 {
-    struct expandable *self = calloc(1, sizeof(*self));
-    if (self == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for a policy");
-    vmm_status status = pytorch_model_init(&self->model, setup);
-    if (status != VMM_OK) {
-        free(self);
-        return status;
-    }
-    self->policy.ops = policy_expandable();
-    *out = &self->policy;
-    return VMM_OK;
+    return pytorch_model_open(setup, policy_expandable(), sizeof(struct expandable), out);
 }
 
 const struct policy_ops *policy_expandable(void)
@@ -350,7 +328,7 @@ const struct policy_ops *policy_expandable(void)
         .name = "expandable",
         .open = expandable_open,
         .alloc = expandable_alloc,
-        .free = expandable_free,
+        .free = pytorch_model_free,
         .trim = expandable_trim,
         .explain = expandable_explain,
         .close = expandable_close,

@@ -9,24 +9,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-vmm_status pytorch_model_init(struct pytorch_model *model, const struct policy_setup *setup)
+vmm_status pytorch_model_open(const struct policy_setup *setup, const struct policy_ops *ops,
+                              size_t bytes, struct policy **out)
 {
     uint32_t count = setup->stream_count * 2;
+    struct pytorch_model *model = calloc(1, bytes);
+    struct pool *pools = calloc(count, sizeof(*pools));
 
-    *model = (struct pytorch_model){ .setup = *setup };
-    model->pools = calloc(count, sizeof(*model->pools));
-    if (model->pools == NULL)
+    if (model == NULL || pools == NULL) {
+        free(pools);
+        free(model);
         return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for %" PRIu32 " pools", count);
-    for (uint32_t i = 0; i < count; i++) {
-        model->pools[i].stream = i / 2;
-        model->pools[i].small = i % 2 == 1;
     }
+    for (uint32_t i = 0; i < count; i++) {
+        pools[i].stream = i / 2;
+        pools[i].small = i % 2 == 1;
+    }
+    model->policy.ops = ops;
+    model->setup = *setup;
+    model->pools = pools;
+    *out = &model->policy;
     return VMM_OK;
 }
 
-void pytorch_model_fini(struct pytorch_model *model)
+void pytorch_model_close(struct pytorch_model *model)
 {
     free(model->pools);
+    free(model);
 }
 
 uint64_t pytorch_model_round(uint64_t bytes)
@@ -161,6 +170,16 @@ static void pool_sum(const struct pool *pool, uint32_t stream, struct free_sum *
         else if (block->bytes > sum->largest_bytes)
             sum->largest_bytes = block->bytes;
     }
+}
+
+vmm_status pytorch_model_free(struct policy *policy, struct policy_place place)
+{
+    struct block *block = place.token;
+
+    (void)policy;
+    block->allocated = false;
+    (void)block_settle(block);
+    return VMM_OK;
 }
 
 void pytorch_model_explain(const struct pytorch_model *model, uint64_t bytes, uint32_t stream,

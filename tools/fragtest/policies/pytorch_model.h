@@ -52,13 +52,19 @@ struct block {
 };
 
 struct pytorch_model {
+    struct policy policy; /* first: the replayer calls with it */
     struct policy_setup setup;
     struct pool *pools; /* two for each stream: large, small */
     uint64_t reserved_bytes;
 };
 
-vmm_status pytorch_model_init(struct pytorch_model *model, const struct policy_setup *setup);
-void pytorch_model_fini(struct pytorch_model *model);
+/*
+ * policy_ops.open for both: a policy of so many bytes, zeros behind the model it begins with. ERR_HOST_OOM.
+ * pytorch_model_close() frees it; its segments are gone.
+ */
+vmm_status pytorch_model_open(const struct policy_setup *setup, const struct policy_ops *ops,
+                              size_t bytes, struct policy **out);
+void pytorch_model_close(struct pytorch_model *model);
 
 /* The pool for a rounded request, and what a segment for it would take. */
 uint64_t pytorch_model_round(uint64_t bytes);
@@ -91,6 +97,9 @@ struct block *block_settle(struct block *block);
 
 /* Takes a block that is in no set out of its segment's list and frees the record. */
 void block_destroy(struct block *block);
+
+/* policy_ops.free for both. */
+vmm_status pytorch_model_free(struct policy *policy, struct policy_place place);
 
 /* policy_ops.explain for both. */
 void pytorch_model_explain(const struct pytorch_model *model, uint64_t bytes, uint32_t stream,
