@@ -58,7 +58,7 @@ class NativeTest(ProgramTest):
 
     def environment(self, **more):
         path = os.pathsep.join([self.packages, os.environ.get("PYTHONPATH", "")])
-        return {"PYTHONPATH": path, "VMMCACHE_CACHE": self.cache, **more}
+        return {"PYTHONPATH": path, "VMMCACHE_CACHE": self.cache, "CXX": "c++ -O0", **more}
 
     def program(self, code, **more):
         return self.succeeds(code, fake=False, **self.environment(**more))

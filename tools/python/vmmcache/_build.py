@@ -241,7 +241,8 @@ def _command(torch, sources: list, standard: str, output: str) -> list:
     own = [flag for folder in sources for flag in ("-I", folder)]
     theirs = [flag for folder in [os.path.join(root, "include"), *_cuda_folders(torch)]
               for flag in ("-isystem", folder)]
-    return [*_compiler(), f"-std={standard}", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
+    compiler, *flags = _compiler()
+    return [compiler, "-O2", *flags, f"-std={standard}", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
             f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi(torch)}", *own, *theirs,
             os.path.join(sources[0], "torch", "shim", "shim.cpp"), "-o", output,
             *_standard_library(), "-L", os.path.join(root, "lib"), "-lc10_cuda", "-lc10"]
