@@ -3,7 +3,7 @@
 
 usage: check_warnings.py
 
-Uses the preset ci-clang, in build/ci-clang. Building it would take twice as long, and find no more.
+Uses the preset ci-clang, in build/ci-clang. Building it would take twice as long, and find the same.
 """
 import concurrent.futures
 import json
