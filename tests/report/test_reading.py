@@ -240,6 +240,13 @@ class RefusalTest(FileTest):
                 ("+ 1 100 0\n-  1\n", ":2: "), ("#@ frame 2 1 f\n", ":1: wrong fields in the note 'frame'"),
                 ("#@ next frame=3\n+ 1 1 0\n", ":2: frame 3 is not known"), ("#@ next time\n", ":1: "),
                 ("#@ wait 5\n", ":1: "),
+                ("#@ map 4096 8192 0\n#@ map 8192 1 0\n", ":2: 1 bytes at 8192 meet memory that is reserved already"),
+                ("#@ home 1 4096 8192\n#@ home 2 8192 4096\n", ":2: chunk 2 at 8192 meets chunk 1 at 4096"),
+                ("#@ home 1 8192 4096\n#@ home 2 4096 8192\n", ":2: chunk 2 at 4096 meets chunk 1 at 8192"),
+                ("#@ home 1 4096 8192\n#@ place 1 8192\n", ":2: chunk 1 at 8192 meets chunk 1 at 4096"),
+                ("#@ place 7 8192\n", ":1: chunk 7 has no home"),
+                ("#@ home 1 4096 1\n#@ place 1 9000\n#@ gone 4096\n#@ home 1 4096 2\n",
+                 ":4: chunk 1 is mapped with 1 bytes, not 2"),
                 ("#@ map 1 x 0\n", ":1: "), ("#@ name 3 x\n", ":1: "), ("#@ frame 0 0 f\n", ":1: "),
                 (f"+ {1 << 64} 1 0\n", ":1: id 18446744073709551616; 0 to 2^64 - 1 can be"),
                 *((line % ("9" * 5000), ":1: ") for line in ("+ %s 1 0\n", "+ 1 %s 0\n", "+ 1 1 %s\n", "- %s\n"))):

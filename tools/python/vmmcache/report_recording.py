@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 
 RARE_COLUMNS = ("held", "address", "pool", "frame", "label")
 COLUMNS = ("start", "life", "bytes", "stream") + RARE_COLUMNS
@@ -194,6 +194,10 @@ class Spans:
             setattr(self, name, array(column.typecode, kept))
         self._unseen.clear()
 
+    def is_mapped(self, address: int, size: int) -> bool:
+        """Whether a part of a range is mapped now."""
+        return bool(self._overlapping(address, address + size))
+
     def map(self, state: int, address: int, size: int, stream: int, pool: int) -> None:
         number = len(self.start)
         self.start.append(state)
@@ -271,16 +275,42 @@ class Mappings:
         self.start, self.life = array("I"), array("I")
         self.chunk, self.address, self.bytes = array("Q"), array("Q"), array("Q")
         self._now = {}  # address: (start, chunk, bytes) of what is mapped
+        self._addresses = []  # of what is mapped, sorted
+        self._chunks = {}  # of what is mapped: [bytes, number of its mappings]
+
+    def fault(self, chunk: int, address: int, size: int) -> str:
+        """Why begin() cannot be; empty: it can. No two mappings meet, and all of a chunk have the size of its home."""
+        known, count = self._chunks.get(chunk, (size, 0))
+        count -= self._now.get(address, (0, None))[1] == chunk  # begin() ends it
+        if not known:
+            return f"chunk {chunk} has no home"
+        if size and size != known and count:
+            return f"chunk {chunk} is mapped with {known} bytes, not {size}"
+        at = bisect_left(self._addresses, address)
+        near = self._addresses[max(at - 1, 0):bisect_right(self._addresses, address) + 1]
+        for other in near:
+            owner = self._now[other][1]
+            if other != address and other < address + (size or known) and address < other + self._chunks[owner][0]:
+                return f"chunk {chunk} at {address} meets chunk {owner} at {other}"
+        return ""
 
     def begin(self, state: int, chunk: int, address: int, size: int) -> None:
         self.end(state, address)
         self._now[address] = state, chunk, size
+        insort(self._addresses, address)
+        known = self._chunks.setdefault(chunk, [size, 0])
+        known[0], known[1] = size or known[0], known[1] + 1
 
     def end(self, state: int, address: int) -> None:
-        start = self._now.get(address, (state,))[0]
+        if address not in self._now:
+            return
+        start, chunk, size = self._now.pop(address)
         if start < state:
-            self._add(address, *self._now[address], state - start)
-        self._now.pop(address, None)
+            self._add(address, start, chunk, size, state - start)
+        del self._addresses[bisect_left(self._addresses, address)]
+        self._chunks[chunk][1] -= 1
+        if not self._chunks[chunk][1]:
+            del self._chunks[chunk]
 
     def finish(self) -> None:
         for address, mapping in self._now.items():

@@ -209,6 +209,8 @@ class _Reader:
 
     def _note_map(self, address, size, stream, pool=None):
         span = _number(address), _size(size), self._stream(_number(stream)), self._pool(_number(pool or "0"))
+        if self.recording.spans.is_mapped(*span[:2]):
+            self._fail(f"{size} bytes at {address} meet memory that is reserved already")
         self.recording.spans.map(self._change(), *span)
 
     def _note_unmap(self, address, size):
@@ -224,10 +226,16 @@ class _Reader:
         return self.recording.note_change(time)
 
     def _note_home(self, chunk, address, size):
-        self.recording.mappings.begin(self.recording.operations, _number(chunk), _number(address), _size(size))
+        self._mapping(_number(chunk), _number(address), _size(size))
 
     def _note_place(self, chunk, address):
-        self.recording.mappings.begin(self.recording.operations, _number(chunk), _number(address), 0)
+        self._mapping(_number(chunk), _number(address), 0)
+
+    def _mapping(self, chunk, address, size):
+        fault = self.recording.mappings.fault(chunk, address, size)
+        if fault:
+            self._fail(fault)
+        self.recording.mappings.begin(self.recording.operations, chunk, address, size)
 
     def _note_gone(self, address):
         self.recording.mappings.end(self.recording.operations, _number(address))
