@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static pthread_mutex_t call_lock = PTHREAD_MUTEX_INITIALIZER; /* orders calls; guards the ticker */
+static pthread_mutex_t call_lock = PTHREAD_MUTEX_INITIALIZER; /* orders calls; guards these */
 static struct ticker ticker;
+static bool is_exit_watched;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static struct vmm_cache *caches;                         /* linked by monitor_next */
@@ -73,11 +74,13 @@ static void child_begin(void)
         head->pid = 0;
 }
 
-/* If another thread creates or destroys a cache meanwhile, the file may stay; vmmtop finds that its process is gone. */
+/* If another thread creates or destroys a cache meanwhile, the file may stay; vmmtop finds that its process is gone. A
+ * cache that begins in a later handler has the segment made, and watched, again. */
 static void exit_remove(void)
 {
     if (pthread_mutex_trylock(&call_lock) != 0)
         return;
+    is_exit_watched = false;
     (void)pthread_mutex_lock(&lock);
     vmm__segment_close(&segment);
     caches = NULL;
@@ -87,10 +90,9 @@ static void exit_remove(void)
 
 static vmm_status exit_watch(void)
 {
-    static bool is_watched;
-    if (!is_watched && atexit(exit_remove) != 0)
+    if (!is_exit_watched && atexit(exit_remove) != 0)
         return vmm__error(VMM_ERR_HOST_OOM, "monitor: no host memory for an exit handler");
-    is_watched = true;
+    is_exit_watched = true;
     return vmm__fork_watch(child_begin);
 }
 

@@ -141,6 +141,26 @@ MONITOR_TEST(caches_can_outlive_the_segment)
     assert_int_equal(files_count(), 0);
 }
 
+static void cache_leave_late(void)
+{
+    caches_of_child[1] = cache_create_logged(&lines_of_child);
+}
+
+/* It runs after the handler of the first cache, which has removed the segment. */
+MONITOR_TEST(a_cache_that_begins_in_an_exit_handler_leaves_no_segment)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        (void)alarm(CHILD_SECONDS);
+        if (atexit(cache_leave_late) != 0)
+            exit(3);
+        caches_of_child[0] = cache_create_logged(&lines_of_child);
+        exit(9);
+    }
+    assert_true(child_ended(child, 9));
+    assert_int_equal(files_count(), 0);
+}
+
 MONITOR_TEST(a_process_has_one_segment_while_it_has_caches)
 {
     struct stat about;
