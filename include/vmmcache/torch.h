@@ -101,8 +101,7 @@ typedef struct vmm_torch_pool {
     vmm_pool_id id; /* PyTorch's, for a pool of graphs or a MemPool; else the library's */
     char tag[VMM_TORCH_TAG_BYTES]; /* empty: none */
     int device;
-    int discards;          /* as in vmm_torch_region_begin() */
-    uint64_t asleep_bytes; /* that a wake needs */
+    int discards; /* as in vmm_torch_region_begin() */
 } vmm_torch_pool;
 
 /*

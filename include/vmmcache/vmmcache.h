@@ -922,8 +922,8 @@ VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, size_t keep_bytes, size_t *rele
  * of vmm_alloc() that a push or a route leads to it. vmm_free() of its blocks works: the wake does not restore them,
  * and their host memory stays with the backup. vmm_record_stream(), vmm_pin(), vmm_find() and the reports work.
  * vmm_trim(), vmm_compact() and requests of other pools leave it alone. It counts in no limit and not in
- * reserved_bytes; asleep_bytes of the cache is what a wake of all its pools needs at most: chunks whose blocks were all
- * freed meanwhile do not wake, unless the pool is retained.
+ * reserved_bytes; its asleep_bytes is what a wake needs at most, and that of the cache what a wake of all pools needs:
+ * chunks whose blocks were all freed meanwhile do not wake, unless the pool is retained.
  *
  * Both calls wait for the work of all streams that the cache knows, also for that of other pools; for a pool of the
  * kind GRAPH or a retained pool, for the device. No capture may begin before such a call, or its ticket's work, has
@@ -1436,8 +1436,8 @@ VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
 /*
  * Does:     reads the statistics of one pool. Those that only a whole cache counts are 0: calls, waits, driver time,
- *           retries, ooms, compactions, pressure_calls, asleep_bytes, imported_bytes, resize_copied_bytes, and those of
- *           views but occupied_bytes.
+ *           retries, ooms, compactions, pressure_calls, imported_bytes, resize_copied_bytes, and those of views but
+ *           occupied_bytes.
  * Returns, Threads, On failure: as vmm_stats_get(); ERR_INVALID_ARGUMENT also if it is not a pool.
  */
 VMM_API vmm_status vmm_pool_stats_get(vmm_pool *pool, vmm_stats *out);

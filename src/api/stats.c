@@ -141,6 +141,7 @@ static void pool_stats_read(struct pool *pool, vmm_stats *out)
 #define POOL_READ(name, unit, label) out->name = vmm__stat_read(&pool->POOL_##name);
     VMM_STAT_MAP(POOL_READ)
     out->limbo_bytes = pool->account.limbo_bytes;
+    out->asleep_bytes = pool->account.asleep_bytes;
     out->limit_bytes = pool->account.limit_bytes;
     out->backup_bytes = pool->backup == NULL ? 0 : pool->backup->bytes;
     vmm__fair_unlock(&pool->cache->grow_lock);

@@ -327,37 +327,13 @@ static size_t list_make(const struct torch_device *device, vmm_torch_pool *pools
     return count;
 }
 
-static int asleep_add(void *context, const vmm_item *item)
-{
-    uint64_t *bytes = context;
-    if (item->kind == VMM_ITEM_CHUNK && item->state == VMM_ITEM_ASLEEP)
-        *bytes += item->bytes;
-    return 0;
-}
-
-/* Zero for a pool that was destroyed meanwhile. */
-static uint64_t asleep_read(vmm_pool *pool)
-{
-    struct error_line line;
-    vmm_pool_phase phase = VMM_POOL_AWAKE;
-    uint64_t bytes = 0;
-    vmm__error_save(&line);
-    if (vmm_pool_state(pool, &phase) == VMM_OK && phase != VMM_POOL_AWAKE)
-        (void)vmm_pool_walk(pool, asleep_add, &bytes);
-    vmm__error_restore(&line);
-    return bytes;
-}
-
 vmm_status vmm_torch_pools_list(int device, vmm_torch_pool *pools, size_t room, size_t *count)
 {
     if (count == NULL || (pools == NULL && room > 0))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_torch_pools_list: %s is NULL",
                           count == NULL ? "count" : "pools");
     const struct torch_device *opened = vmm__torch_find(device);
-    size_t found = opened == NULL ? 0 : list_make(opened, pools, room);
-    for (size_t i = 0; i < found && i < room; i++)
-        pools[i].asleep_bytes = asleep_read(pools[i].pool);
-    *count = found;
+    *count = opened == NULL ? 0 : list_make(opened, pools, room);
     return VMM_OK;
 }
 

@@ -58,6 +58,7 @@ void vmm__account_remove(struct vm *vm, struct account *account, struct account 
     chunks_add(&heir->reserved_bytes, &heir->chunks, vmm__stat_now(&account->reserved_bytes),
                vmm__stat_now(&account->chunks));
     atomic_fetch_add_explicit(&heir->limbo_bytes, account->limbo_bytes, memory_order_relaxed);
+    heir->asleep_bytes += account->asleep_bytes;
 }
 
 void vmm__account_move(struct vm *vm, uint64_t granule, uint64_t count, struct account *to)

@@ -94,15 +94,18 @@ static bool account_adds_up(const struct vm *vm, const struct account *account)
 {
     uint64_t bytes = 0;
     uint64_t limbo_bytes = 0;
+    uint64_t asleep_bytes = 0;
     for (uint32_t id = 1; id < vm->record_high; id++) {
         const struct chunk *chunk = &vm->records[id];
-        if (chunk->state == CHUNK_UNUSED || chunk->is_alias || chunk->is_asleep ||
-            chunk->account != account)
+        if (chunk->state == CHUNK_UNUSED || chunk->is_alias || chunk->account != account)
             continue;
-        bytes += vmm__chunk_bytes(vm, chunk);
-        limbo_bytes += chunk->state == CHUNK_LIMBO ? vmm__chunk_bytes(vm, chunk) : 0;
+        uint64_t size = vmm__chunk_bytes(vm, chunk);
+        asleep_bytes += chunk->is_asleep ? size : 0;
+        bytes += chunk->is_asleep ? 0 : size;
+        limbo_bytes += chunk->state == CHUNK_LIMBO && !chunk->is_asleep ? size : 0;
     }
-    return bytes == vmm__stat_now(&account->reserved_bytes) && limbo_bytes == account->limbo_bytes;
+    return bytes == vmm__stat_now(&account->reserved_bytes) &&
+           limbo_bytes == account->limbo_bytes && asleep_bytes == account->asleep_bytes;
 }
 
 static bool accounts_add_up(const struct vm *vm)

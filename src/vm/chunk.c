@@ -231,6 +231,7 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
     }
     if (chunk->is_asleep) {
         vm->asleep_bytes -= bytes;
+        chunk->account->asleep_bytes -= bytes;
         vmm__chunk_drop(vm, chunk);
         return VMM_OK;
     }

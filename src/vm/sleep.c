@@ -84,6 +84,7 @@ vmm_status vmm__chunk_sleep(struct vm *vm, struct chunk *chunk)
     }
     vmm__account_unbook(vm, chunk);
     vm->asleep_bytes += vmm__chunk_bytes(vm, chunk);
+    chunk->account->asleep_bytes += vmm__chunk_bytes(vm, chunk);
     chunk->is_asleep = true;
     chunk->has_slept = true;
     return VMM_OK;
@@ -100,6 +101,7 @@ vmm_status vmm__chunk_wake(struct vm *vm, struct chunk *chunk)
             return status;
         vmm__account_book(vm, chunk);
         vm->asleep_bytes -= bytes;
+        chunk->account->asleep_bytes -= bytes;
         chunk->is_asleep = false;
     }
     return mappings_restore(vm, chunk);

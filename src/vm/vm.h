@@ -9,9 +9,9 @@
  *     further places on;
  *  2. a granule is taken from the arena exactly if it belongs to a chunk, mapped or not, lies in
  *     a range, or is a guard page; a chunk is in a range exactly if keeps_addresses is set;
- *  3. reserved_bytes is the sum over all chunks that are not asleep, limbo_bytes the sum over
- *     the chunks in limbo; so they are in each account for its chunks; the sums over all chunks
- *     leave out imported ones; places and place_bytes are the sums over all further places;
+ *  3. reserved_bytes is the sum over all chunks that are not asleep, asleep_bytes over the others,
+ *     limbo_bytes over the chunks in limbo; so they are in each account for its chunks; the sums over
+ *     all chunks leave out imported ones; places and place_bytes are the sums over all further places;
  *  4. no two chunks share a handle, except a chunk and its aliases. An alias is the record
  *     of an old home, left where a chunk was mapped before a relocation. It is always in
  *     limbo, has addresses but no handle of its own, and counts neither in reserved_bytes
@@ -59,6 +59,7 @@ struct account {
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
+    uint64_t asleep_bytes; /* of chunks without memory */
 };
 
 /* Work, besides that of its own timeline, which a chunk in limbo waits for. */

@@ -12,6 +12,13 @@
 
 /* ---- Contents ---------------------------------------------------------------------------------- */
 
+static uint64_t asleep_bytes_of(vmm_pool *pool)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    assert_ok(vmm_pool_stats_get(pool, &stats));
+    return stats.asleep_bytes;
+}
+
 CACHE_TEST(live_bytes_survive_a_sleep)
 {
     struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
@@ -22,9 +29,12 @@ CACHE_TEST(live_bytes_survive_a_sleep)
         assert_int_equal(test->driver->created_bytes, 0);
         assert_int_equal(test->driver->mapped_bytes, 0);
         assert_true(stats.asleep_bytes >= stats.allocated_bytes.current);
+        assert_int_equal(asleep_bytes_of(tenant.pool), stats.asleep_bytes);
+        assert_int_equal(asleep_bytes_of(vmm_cache_pool(test->cache)), 0);
         assert_true(stats.backup_bytes >= stats.allocated_bytes.current);
         cache_verify(test);
         pool_wake(tenant.pool);
+        assert_int_equal(asleep_bytes_of(tenant.pool), 0);
         cache_verify(test);
         tenant_check(test, &tenant);
     }
@@ -265,6 +275,30 @@ CACHE_TEST(a_pool_without_live_blocks_can_be_destroyed_asleep)
     assert_ok(vmm_pool_destroy(tenant.pool, 0));
     cache_verify_empty(test);
     assert_int_equal(cache_stats(test).asleep_bytes, 0);
+}
+
+/* Each counts its own, and what sleeps of a pool without blocks goes with it. */
+CACHE_TEST(pools_count_what_sleeps_of_them)
+{
+    struct tenant tenants[2];
+    uint64_t asleep[2];
+    for (int i = 0; i < 2; i++)
+        tenants[i] = tenant_make(test, VMM_ON_SLEEP_DISCARD);
+    for (int i = 0; i < 2; i++) {
+        uint64_t before = cache_stats(test).asleep_bytes;
+        pool_sleep(tenants[i].pool);
+        asleep[i] = cache_stats(test).asleep_bytes - before;
+        assert_true(asleep[i] > 0);
+        assert_int_equal(asleep_bytes_of(tenants[i].pool), asleep[i]);
+    }
+    tenant_free(test, &tenants[0]);
+    assert_ok(vmm_pool_destroy(tenants[0].pool, 0));
+    assert_int_equal(cache_stats(test).asleep_bytes, asleep[1]);
+    assert_int_equal(asleep_bytes_of(tenants[1].pool), asleep[1]);
+    assert_int_equal(asleep_bytes_of(vmm_cache_pool(test->cache)), 0);
+    pool_wake(tenants[1].pool);
+    cache_verify(test);
+    tenant_end(test, &tenants[1]);
 }
 
 CACHE_TEST(a_cache_can_end_while_pools_sleep)

@@ -97,7 +97,7 @@ class Snapshot(ctypes.Structure):
 class TorchPool(ctypes.Structure):
     """vmm_torch_pool"""
     _fields_ = [("pool", pointer), ("id_first", u64), ("id_second", u64), ("tag", ctypes.c_char * TAG_BYTES),
-                ("device", ctypes.c_int), ("discards", ctypes.c_int), ("asleep_bytes", u64)]
+                ("device", ctypes.c_int), ("discards", ctypes.c_int)]
 
 
 class SleepOptions(ctypes.Structure):

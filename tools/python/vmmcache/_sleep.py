@@ -118,7 +118,7 @@ def sleep_state() -> dict:
         stats = pool.stats()
         one["asleep"].append(pool.phase() != _AWAKE)
         one["reserved_bytes"] += stats.reserved_bytes.current
-        one["asleep_bytes"] += pool.asleep_bytes
+        one["asleep_bytes"] += stats.asleep_bytes
         one["backup_bytes"] += stats.backup_bytes
     for one in state.values():
         slept = set(one["asleep"])
@@ -160,7 +160,6 @@ def known(tags=None) -> list:
 class _Pool:
     def __init__(self, raw):
         self.handle, self.device, self.discards = raw.pool, raw.device, bool(raw.discards)
-        self.asleep_bytes = raw.asleep_bytes
         self.tag = raw.tag.decode(errors="replace") or None
 
     def phase(self) -> str:
