@@ -10,6 +10,7 @@ enum { SIZES = 4 };
 
 static vmm_status taken(struct pool *pool, uint64_t bytes)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     const char *text = "a < b && 1";
     if (bytes > pool->most && pool->open)
         return vmm__error(VMM_ERR_DEVICE_OOM, "%d of %d", bytes + 1, 2);
@@ -29,20 +30,20 @@ class Faults(unittest.TestCase):
         return sorted((mutant.line, mutant.after.strip()) for mutant in self.found if mutant.kind == kind)
 
     def test_relations_logic_and_conditions(self):
-        self.assertEqual(self.lines("relation"), [(8, "if (bytes >= pool->most && pool->open)")])
-        self.assertEqual(self.lines("logic"), [(8, "if (bytes > pool->most || pool->open)")])
-        self.assertEqual(self.lines("condition"), [(8, "if (!(bytes > pool->most && pool->open))")])
+        self.assertEqual(self.lines("relation"), [(9, "if (bytes >= pool->most && pool->open)")])
+        self.assertEqual(self.lines("logic"), [(9, "if (bytes > pool->most || pool->open)")])
+        self.assertEqual(self.lines("condition"), [(9, "if (!(bytes > pool->most && pool->open))")])
 
     def test_statements_and_steps(self):
-        self.assertEqual(self.lines("deleted"), [(10, "; /* 7 */"), (11, ";")])
-        self.assertEqual(self.lines("step"), [(10, "pool->bytes -= bytes; /* 7 */")])
+        self.assertEqual(self.lines("deleted"), [(11, "; /* 7 */"), (12, ";")])
+        self.assertEqual(self.lines("step"), [(11, "pool->bytes -= bytes; /* 7 */")])
 
     def test_statuses(self):
         self.assertEqual(self.lines("status"), [
-            (9, 'return vmm__error(VMM_OK, "%d of %d", bytes + 1, 2);'), (13, "return VMM_ERR_INTERNAL;")])
+            (10, 'return vmm__error(VMM_OK, "%d of %d", bytes + 1, 2);'), (14, "return VMM_ERR_INTERNAL;")])
 
     def test_nothing_outside_of_functions_in_texts_messages_and_hints(self):
-        self.assertEqual(sorted({mutant.line for mutant in self.found}), [8, 9, 10, 11, 13])
+        self.assertEqual(sorted({mutant.line for mutant in self.found}), [9, 10, 11, 12, 14])
         self.assertEqual(self.lines("number") + self.lines("sum") + self.lines("truth"), [])
 
     def test_each_changes_one_place(self):
