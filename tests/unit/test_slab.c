@@ -119,6 +119,21 @@ ENGINE_TEST(purge_keeps_slabs_with_live_or_waiting_objects)
     assert_true(vmm__slabs_purge(slabs, 1));
 }
 
+ENGINE_TEST(a_purge_of_lone_slabs_leaves_empty_ones_in_company)
+{
+    struct slabs *slabs = slabs_prepare(engine);
+    struct slab *full, *empty;
+    uint64_t address = 0;
+    for (int i = 0; i < SLAB_OBJECTS; i++)
+        address = object_take(slabs, 512, &full);
+    object_give(slabs, object_take(slabs, 512, &empty));
+    object_give(slabs, address);
+    assert_ptr_equal(slabs->partial[0], full);
+    vmm__slabs_purge_lone(slabs, 2);
+    assert_ptr_equal(slabs->partial[0]->next, empty);
+    assert_ptr_equal(slabs->all, empty);
+}
+
 ENGINE_TEST(full_and_empty_slabs_change_lists)
 {
     struct slabs *slabs = slabs_prepare(engine);
