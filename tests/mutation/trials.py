@@ -177,13 +177,21 @@ class Trials:
             return (-found.get(test.name, 0), module not in test.name, kind, test.seconds)
         return sorted(self.tests, key=rank)
 
+    def programs(self, path):
+        """What to build for a fault of this file: the library; for a header also the tests of its module, which have
+        its functions."""
+        module, kind = os.path.splitext(os.path.basename(path))
+        of_module = {os.path.basename(test.command[0]) for test in self.tests if module in test.name}
+        return [LIBRARY, *sorted(of_module)] if kind == ".h" else [LIBRARY]
+
     def judge(self, mutant, code):
         """(verdict, test, how): killed, survived, equal (the library did not change) or unfit (it does not compile)."""
         place = os.path.join(self.tree, mutant.path)
+        programs = self.programs(mutant.path)
         try:
             with open(place, "w", encoding="utf-8") as file:
                 file.write(mutant.applied(code))
-            self.make(LIBRARY)
+            self.make(*programs)
             if self.fingerprint() == self.sound:
                 return "equal", "", ""
             return self.hunt(mutant)
@@ -192,6 +200,8 @@ class Trials:
         finally:
             with open(place, "w", encoding="utf-8") as file:
                 file.write(code)
+            if programs != [LIBRARY]:
+                self.make(*programs)
 
     def hunt(self, mutant):
         for test in self.order(mutant.path):
