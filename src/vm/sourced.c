@@ -68,8 +68,7 @@ static bool is_in_segment(const struct sourced_segments *segments,
         meets = ranges_meet(memory->outer, memory->bytes, before->outer, before->bytes);
     }
     if (position < count_of(segments))
-        meets = meets ||
-                ranges_meet(memory->outer, memory->bytes, segments->sorted[position]->outer, 1);
+        meets = meets || segments->sorted[position]->outer - memory->outer < memory->bytes;
     return meets;
 }
 

@@ -395,6 +395,8 @@ CACHE_TEST(memory_that_cannot_be_used_goes_back_at_once)
     void *first = pool_alloc(test, pool, 3 * MIB, 1);
     source->same = (char *)first + 2 * MIB;
     assert_refused(vmm_alloc_from(pool, 8 * MIB, test->streams[1], &block), "gave before");
+    source->same = (char *)first - 512; /* and ends in it */
+    assert_refused(vmm_alloc_from(pool, 8 * MIB, test->streams[1], &block), "gave before");
     source->same = NULL;
     assert_null(block);
     assert_int_equal(source->allocs, source->frees + 1);
