@@ -499,12 +499,10 @@ CACHE_TEST(a_forged_share_is_not_imported)
     record->chunks[0].bytes = 6 * MIB;
     assert_status(vmm_share_import(test->cache, share, NULL, &out), VMM_ERR_DRIVER);
     assert_null(strstr(vmm_last_error(), "another device"));
-    char reason[256];
-    (void)snprintf(reason, sizeof reason, "%s", vmm_last_error());
     record->head.uuid[0] ^= 1;
     assert_status(vmm_share_import(test->cache, share, NULL, &out), VMM_ERR_DRIVER);
     assert_non_null(strstr(vmm_last_error(), "another device"));
-    assert_non_null(strstr(vmm_last_error(), reason));
+    assert_non_null(strstr(vmm_last_error(), "6291456")); /* the driver's own reason */
     record->chunks[0].bytes = 4 * MIB;
     int descriptor = record->chunks[0].exported->descriptor;
     record->chunks[0].exported->descriptor = STDERR_FILENO; /* of another kind */
