@@ -50,7 +50,7 @@ enum { PLAIN_DEVICES = 2 };
 static struct memory_limits limits_choose(const vmm_config *config, const struct driver *driver)
 {
     bool is_plain = driver->is_plain || config->nvtx == VMM_ON;
-    bool is_debug = config->debug == VMM_DEBUG_ON || config->debug == VMM_DEBUG_STOP;
+    bool is_debug = vmm__debug_mode_watches(config->debug);
     uint64_t devices = is_plain ? PLAIN_DEVICES : is_debug ? FIRST_DEVICES_DEBUG : FIRST_DEVICES;
     uint64_t first_bytes;
     if (__builtin_mul_overflow(devices, driver->total_bytes, &first_bytes))

@@ -43,9 +43,14 @@ struct debug {
     struct misuse_state misuse;
 };
 
+static inline bool vmm__debug_mode_watches(vmm_debug_mode mode)
+{
+    return mode == VMM_DEBUG_ON || mode == VMM_DEBUG_STOP;
+}
+
 static inline bool vmm__debug_watches_memory(const struct debug *debug)
 {
-    return debug->mode == VMM_DEBUG_ON || debug->mode == VMM_DEBUG_STOP;
+    return vmm__debug_mode_watches(debug->mode);
 }
 
 /* Opens debug mode in a cache that has no lanes yet, if the configuration asks for it or for zeros. */
