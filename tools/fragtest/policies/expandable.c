@@ -17,68 +17,59 @@
 
 #include <stdlib.h>
 
-struct expandable {
-    struct pytorch_model model; /* first: begins with the policy */
-};
-
-static struct expandable *self_of(struct policy *policy)
+static struct pytorch_model *model_of(struct policy *policy)
 {
-    return (struct expandable *)policy;
-}
-
-static struct driver *driver_of(const struct expandable *self)
-{
-    return self->model.setup.driver;
+    return (struct pytorch_model *)policy;
 }
 
 /* A fresh segment, all unmapped, its one block in the pool. */
-static vmm_status place_create(struct expandable *self, struct pool *pool, struct block **out)
+static vmm_status place_create(struct pytorch_model *model, struct pool *pool, struct block **out)
 {
     uint64_t page_bytes = vmm__align_up(pool->small ? SMALL_SEGMENT_BYTES : LARGE_SEGMENT_BYTES,
-                                        driver_of(self)->granule_bytes);
+                                        model->setup.driver->granule_bytes);
     vmm_status status;
-    struct segment *segment = segment_create(driver_of(self), page_bytes, &status);
+    struct segment *segment = segment_create(model->setup.driver, page_bytes, &status);
 
     if (segment == NULL)
         return status;
     *out = block_create(pool, segment, segment->address, segment->bytes, false);
     if (*out != NULL)
         return VMM_OK;
-    (void)segment_destroy(driver_of(self), segment);
+    (void)segment_destroy(model->setup.driver, segment);
     return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for a block");
 }
 
 /* Gives back the segment whose one block, unmapped and in no set, is `block`. */
-static vmm_status place_destroy(struct expandable *self, struct block *block)
+static vmm_status place_destroy(struct pytorch_model *model, struct block *block)
 {
     struct segment *segment = block->segment;
 
     block_destroy(block);
-    return segment_destroy(driver_of(self), segment);
+    return segment_destroy(model->setup.driver, segment);
 }
 
 /*
  * Backs the first `bytes` (rounded up to pages) of an unmapped block and merges them with their
  * free neighbours; the whole, free and in its pool, goes to *out.
  */
-static vmm_status block_map(struct expandable *self, struct block *block, uint64_t bytes,
+static vmm_status block_map(struct pytorch_model *model, struct block *block, uint64_t bytes,
                             struct block **out)
 {
     struct segment *segment = block->segment;
     uint64_t pages = (bytes + segment->page_bytes - 1) / segment->page_bytes;
     uint64_t mapped_bytes = pages * segment->page_bytes;
 
-    vmm_status status = segment_map(driver_of(self), segment, block->address, mapped_bytes);
+    vmm_status status = segment_map(model->setup.driver, segment, block->address, mapped_bytes);
     if (status != VMM_OK)
         return status;
     block_leave(block);
     if (mapped_bytes < block->bytes && !block_split(block, mapped_bytes)) {
-        (void)segment_unmap(driver_of(self), segment, block->address, mapped_bytes);
+        (void)segment_unmap(model->setup.driver, segment, block->address, mapped_bytes);
         block_join(block);
         return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for a block");
     }
     block->mapped = true;
-    self->model.reserved_bytes += mapped_bytes;
+    model->reserved_bytes += mapped_bytes;
     *out = block_settle(block);
     return VMM_OK;
 }
@@ -94,7 +85,7 @@ static bool run_holds(const struct block *block, uint64_t bytes)
 }
 
 /* The lowest place of the pool that can grow to `bytes`: free then unmapped, or unmapped. */
-static vmm_status place_find(struct expandable *self, struct pool *pool, uint64_t bytes,
+static vmm_status place_find(struct pytorch_model *model, struct pool *pool, uint64_t bytes,
                              struct block **out)
 {
     for (struct ordered_node *node = ordered_first(&pool->unmapped); node != NULL;
@@ -107,25 +98,25 @@ static vmm_status place_find(struct expandable *self, struct pool *pool, uint64_
             return VMM_OK;
         }
     }
-    return place_create(self, pool, out);
+    return place_create(model, pool, out);
 }
 
 /* Grows the pool until a free block holds `bytes`; it comes back in no set. */
-static vmm_status pool_grow(struct expandable *self, struct pool *pool, uint64_t bytes,
+static vmm_status pool_grow(struct pytorch_model *model, struct pool *pool, uint64_t bytes,
                             struct block **out)
 {
     struct block *block;
 
-    if (!pytorch_model_may_reserve(&self->model, pytorch_model_segment_bytes(bytes)))
+    if (!pytorch_model_may_reserve(model, pytorch_model_segment_bytes(bytes)))
         return vmm__error(VMM_ERR_DEVICE_OOM, "the limit is reached");
-    vmm_status status = place_find(self, pool, bytes, &block);
+    vmm_status status = place_find(model, pool, bytes, &block);
     if (status == VMM_OK && !block->mapped)
-        status = block_map(self, block, vmm__min(bytes, block->bytes), &block);
+        status = block_map(model, block, vmm__min(bytes, block->bytes), &block);
     while (status == VMM_OK && block->bytes < bytes) {
         struct block *next = block->next;
         if (next == NULL)
             return vmm__error(VMM_ERR_DEVICE_OOM, "more than a whole segment is asked for");
-        status = block_map(self, next, vmm__min(bytes - block->bytes, next->bytes), &block);
+        status = block_map(model, next, vmm__min(bytes - block->bytes, next->bytes), &block);
     }
     if (status != VMM_OK)
         return status;
@@ -151,7 +142,7 @@ static bool block_trim_to_pages(struct block **block, uint64_t first, uint64_t l
 }
 
 /* Gives back the whole pages inside a free block, and the segment when that was all of it. */
-static vmm_status block_unmap(struct expandable *self, struct block *block)
+static vmm_status block_unmap(struct pytorch_model *model, struct block *block)
 {
     struct segment *segment = block->segment;
     uint64_t page = segment->page_bytes;
@@ -166,14 +157,14 @@ static vmm_status block_unmap(struct expandable *self, struct block *block)
         block_join(block);
         return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for a block");
     }
-    vmm_status status = segment_unmap(driver_of(self), segment, first, last - first);
-    self->model.reserved_bytes -= last - first;
+    vmm_status status = segment_unmap(model->setup.driver, segment, first, last - first);
+    model->reserved_bytes -= last - first;
     block->mapped = false;
     block = block_settle(block);
     if (status != VMM_OK || block->bytes != segment->bytes)
         return status;
     block_leave(block);
-    return place_destroy(self, block);
+    return place_destroy(model, block);
 }
 
 static bool block_has_page(const struct block *block)
@@ -184,7 +175,7 @@ static bool block_has_page(const struct block *block)
 }
 
 /* Unmapping cuts new free blocks, but none with a whole page: so each is met at most twice. */
-static vmm_status pool_flush(struct expandable *self, struct pool *pool, bool *waited)
+static vmm_status pool_flush(struct pytorch_model *model, struct pool *pool, bool *waited)
 {
     uint64_t bytes = 0;
     uint64_t address = 0;
@@ -198,9 +189,9 @@ static vmm_status pool_flush(struct expandable *self, struct pool *pool, bool *w
             continue;
         vmm_status status = VMM_OK;
         if (!*waited)
-            status = vmm__driver_device_wait(driver_of(self));
+            status = vmm__driver_device_wait(model->setup.driver);
         if (status == VMM_OK)
-            status = block_unmap(self, block);
+            status = block_unmap(model, block);
         if (status != VMM_OK)
             return status;
         *waited = true;
@@ -208,12 +199,12 @@ static vmm_status pool_flush(struct expandable *self, struct pool *pool, bool *w
     return VMM_OK;
 }
 
-static vmm_status pools_flush(struct expandable *self)
+static vmm_status pools_flush(struct pytorch_model *model)
 {
     bool waited = false;
 
-    for (uint32_t i = 0; i < self->model.setup.stream_count * 2; i++) {
-        vmm_status status = pool_flush(self, &self->model.pools[i], &waited);
+    for (uint32_t i = 0; i < model->setup.stream_count * 2; i++) {
+        vmm_status status = pool_flush(model, &model->pools[i], &waited);
         if (status != VMM_OK)
             return status;
     }
@@ -241,7 +232,7 @@ static struct block *pool_search(struct pool *pool, uint64_t bytes)
 }
 
 /* The pool is not searched again after the flush: neither does the original. */
-static vmm_status pool_take(struct expandable *self, struct pool *pool, uint64_t bytes,
+static vmm_status pool_take(struct pytorch_model *model, struct pool *pool, uint64_t bytes,
                             struct block **out)
 {
     *out = pool_search(pool, bytes);
@@ -249,24 +240,24 @@ static vmm_status pool_take(struct expandable *self, struct pool *pool, uint64_t
         block_leave(*out);
         return VMM_OK;
     }
-    vmm_status status = pool_grow(self, pool, bytes, out);
+    vmm_status status = pool_grow(model, pool, bytes, out);
     if (status != VMM_ERR_DEVICE_OOM)
         return status;
-    status = pools_flush(self);
+    status = pools_flush(model);
     if (status != VMM_OK)
         return status;
-    return pool_grow(self, pool, bytes, out);
+    return pool_grow(model, pool, bytes, out);
 }
 
 static vmm_status expandable_alloc(struct policy *policy, uint64_t bytes, uint32_t stream,
                                    struct policy_place *out)
 {
-    struct expandable *self = self_of(policy);
+    struct pytorch_model *model = model_of(policy);
     uint64_t rounded = pytorch_model_round(bytes);
     struct block *block;
 
     vmm_status status =
-        pool_take(self, pytorch_model_pool(&self->model, rounded, stream), rounded, &block);
+        pool_take(model, pytorch_model_pool(model, rounded, stream), rounded, &block);
     if (status != VMM_OK)
         return status;
     if (block->bytes > rounded && !block_split(block, rounded)) {
@@ -281,25 +272,24 @@ static vmm_status expandable_alloc(struct policy *policy, uint64_t bytes, uint32
 /* As emptying the original's cache does: it waits for the device if there is anything to unmap. */
 static vmm_status expandable_trim(struct policy *policy)
 {
-    return pools_flush(self_of(policy));
+    return pools_flush(model_of(policy));
 }
 
 static void expandable_explain(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
                                size_t capacity)
 {
-    pytorch_model_explain(&self_of(policy)->model, pytorch_model_round(bytes), stream, text,
-                          capacity);
+    pytorch_model_explain(model_of(policy), pytorch_model_round(bytes), stream, text, capacity);
 }
 
 /* Segments in which nothing is mapped: one that never grew stays behind until the end. */
-static vmm_status places_destroy(struct expandable *self, struct pool *pool)
+static vmm_status places_destroy(struct pytorch_model *model, struct pool *pool)
 {
     struct ordered_node *node;
     vmm_status first = VMM_OK;
 
     while ((node = ordered_first(&pool->unmapped)) != NULL) {
         block_leave(block_of(node));
-        vmm_status status = place_destroy(self, block_of(node));
+        vmm_status status = place_destroy(model, block_of(node));
         if (first == VMM_OK)
             first = status;
     }
@@ -308,18 +298,18 @@ static vmm_status places_destroy(struct expandable *self, struct pool *pool)
 
 static vmm_status expandable_close(struct policy *policy)
 {
-    struct expandable *self = self_of(policy);
-    vmm_status first = pools_flush(self);
+    struct pytorch_model *model = model_of(policy);
+    vmm_status first = pools_flush(model);
 
-    for (uint32_t i = 0; first == VMM_OK && i < self->model.setup.stream_count * 2; i++)
-        first = places_destroy(self, &self->model.pools[i]);
-    pytorch_model_close(&self->model);
+    for (uint32_t i = 0; first == VMM_OK && i < model->setup.stream_count * 2; i++)
+        first = places_destroy(model, &model->pools[i]);
+    pytorch_model_close(model);
     return first;
 }
 
 static vmm_status expandable_open(const struct policy_setup *setup, struct policy **out)
 {
-    return pytorch_model_open(setup, policy_expandable(), sizeof(struct expandable), out);
+    return pytorch_model_open(setup, policy_expandable(), sizeof(struct pytorch_model), out);
 }
 
 const struct policy_ops *policy_expandable(void)
