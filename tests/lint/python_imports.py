@@ -7,6 +7,7 @@ Covers `from MODULE import NAME` where MODULE is a file of the project: beside t
 or relative to it. Modules of others are left alone, and so is `*`.
 """
 import ast
+import functools
 import os
 import sys
 
@@ -31,10 +32,16 @@ def defined(body):
             names |= named(node.targets)
         elif isinstance(node, (ast.AnnAssign, ast.For)):
             names |= named([node.target])
-        for part in ("body", "orelse", "finalbody", "handlers"):
-            if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            for part in ("body", "orelse", "finalbody", "handlers"):
                 names |= defined(getattr(node, part, []))
     return names
+
+
+@functools.lru_cache(maxsize=None)
+def names_of(root, module):
+    """What a module defines."""
+    return defined(ast.parse(sources.text(root, module)).body)
 
 
 def module_path(root, path, node):
@@ -58,13 +65,13 @@ def faults_of(root, path, tree):
         module = module_path(root, path, node) if isinstance(node, ast.ImportFrom) else None
         if module is None:
             continue
-        names = defined(ast.parse(sources.text(root, module)).body)
+        names = names_of(root, module)
         beside = os.path.dirname(module) if module.endswith("/__init__.py") else None
         for alias in node.names:
             is_module = beside is not None and (
                 os.path.exists(os.path.join(root, beside, alias.name + ".py")) or
                 os.path.isdir(os.path.join(root, beside, alias.name)))
-            if "*" not in names | {alias.name} and alias.name not in names and not is_module:
+            if alias.name != "*" and not names & {"*", alias.name} and not is_module:
                 yield "%s:%d: %s does not define %s" % (path, node.lineno, module, alias.name)
 
 

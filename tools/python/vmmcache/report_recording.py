@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from array import array
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 
 RARE_COLUMNS = ("held", "address", "pool", "frame", "label")
 COLUMNS = ("start", "life", "bytes", "stream") + RARE_COLUMNS
@@ -287,8 +287,7 @@ class Mappings:
         if size and size != known and count:
             return f"chunk {chunk} is mapped with {known} bytes, not {size}"
         at = bisect_left(self._addresses, address)
-        near = self._addresses[max(at - 1, 0):bisect_right(self._addresses, address) + 1]
-        for other in near:
+        for other in self._addresses[max(at - 1, 0):at + 2]:  # a mapping at the address itself ends
             owner = self._now[other][1]
             if other != address and other < address + (size or known) and address < other + self._chunks[owner][0]:
                 return f"chunk {chunk} at {address} meets chunk {owner} at {other}"
