@@ -201,14 +201,14 @@ typedef enum vmm_reuse {
  * If another thread submits work on blocks of the cache while a call compacts, live data is
  * silently corrupted, or the work faults. The library cannot detect this. Therefore compaction is
  * off by default. A program enables it for every request and trim, or runs it once with
- * vmm_compact(). Do neither where waiting for the whole context can deadlock: for
- * example if a kernel waits for the host, or for another process that waits for this thread. If
- * something identifies a block by its physical memory, such as a registration with a network card,
- * call vmm_pin() on the block first. vmm_share_export() needs no pin.
+ * vmm_compact(). Do neither where waiting for the whole context can deadlock: for example if a
+ * kernel waits for the host, or for another process that waits for this thread. If something
+ * identifies a block by its physical memory, such as a registration with a network card, call
+ * vmm_pin() on the block first. vmm_share_export() needs no pin.
  *
- * When it is on, vmm_alloc() compacts before it returns ERR_DEVICE_OOM, and vmm_trim()
- * compacts if releasing idle memory is not enough. The program guarantees that no thread submits
- * work on blocks of the cache during these two calls.
+ * When it is on, vmm_alloc() compacts before it returns ERR_DEVICE_OOM, and vmm_trim() compacts if
+ * releasing idle memory is not enough. The program guarantees that no thread submits work on blocks
+ * of the cache during these two calls.
  */
 
 /* Values of limit_bytes and decay_ms that override the environment: no limit, no decay. */
@@ -229,7 +229,7 @@ typedef int (*vmm_pressure_fn)(void *context, vmm_pool *pool, size_t bytes);
 
 /*
  * Modes that find bugs of the program. They cost time and memory: docs/guide.md, "Debug mode". ON
- * does what RECORD does, and STOP what ON does. ON and OFF are those of vmm_switch.
+ * also does what RECORD does, and STOP what ON does. ON and OFF are those of vmm_switch.
  *
  * With VMM_DEBUG_ON, vmm_free() waits for the block's work and the cache does not compact. An
  * access beyond the end of a block of more than 1 MiB faults on the device, and so does an access
@@ -325,7 +325,7 @@ typedef struct vmm_config {
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL,   \
-    NULL, 0, VMM_REUSE_DEFAULT, VMM_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL, \
+    NULL, 0, VMM_REUSE_DEFAULT, VMM_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL,            \
     0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT, VMM_DEFAULT }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }

@@ -88,8 +88,8 @@ static bool begun_drop(const route *of)
 {
     std::lock_guard<std::mutex> guard(begun_lock);
     auto is_of = [of](const begun_route &each) { return each.of == of; };
-    auto is_own = [of](const begun_route &each) {
-        return each.of == of && each.thread == std::this_thread::get_id();
+    auto is_own = [is_of](const begun_route &each) {
+        return is_of(each) && each.thread == std::this_thread::get_id();
     };
     auto last = std::find_if(begun.rbegin(), begun.rend(), is_own);
     if (last == begun.rend())
