@@ -188,6 +188,13 @@ typedef struct vmm_torch_functions {
      * has run out, how much the device has; then last_error(). VMM_TORCH_FAILURE_BYTES are enough. */
     void (*failure_write)(int device, size_t bytes, vmm_status status, char *text,
                           size_t text_bytes);
+
+    /* ---- Captures ---- */
+
+    /* See vmm_capture_announce(). Who asks for this table announces every capture: caches ask no stream. Without a
+     * cache of the device they do nothing. */
+    vmm_status (*capture_announce)(int device, vmm_stream stream);
+    void (*capture_retract)(int device, vmm_stream stream);
 } vmm_torch_functions;
 
 /* Returns the table. It lives as long as the process. */

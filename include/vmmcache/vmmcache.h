@@ -29,9 +29,13 @@
  * unchanged.
  *
  * Streams. A cache identifies a stream by its handle. Call vmm_stream_end() before you destroy a
- * stream that the cache has seen: the cache asks CUDA about the streams that it knows, and CUDA may
- * crash when it is asked about a destroyed one (measured with driver 580.159 on an H200). The
- * per-thread default stream is not supported: its handle means another stream on each thread.
+ * stream that the cache has seen: the next stream may get the same handle, and CUDA may crash when
+ * the cache asks it about a destroyed stream that has live blocks or that vmm_record_stream() named
+ * (measured with driver 580.159 on an H200). The per-thread default stream is not supported: its
+ * handle means another stream on each thread.
+ *
+ * Captures. Call vmm_capture_announce() before a capture begins while other threads may call the
+ * cache: an event that the cache records would otherwise spoil the capture.
  *
  * Callbacks. A cache calls the program's functions (log, clock, filter, visitor, listener) with
  * locks held. Such a function must not call the same cache: a call does nothing and returns
@@ -179,19 +183,48 @@ typedef enum vmm_switch {
 } vmm_switch;
 
 /*
- * When a stream may reuse memory that another stream has freed.
+ * When memory that a stream has freed may serve another stream, or go back to the driver. The
+ * stream itself may reuse it at once: that is stream order.
  *
- * COMPLETED: after the other stream's work on it has completed; until then a request maps new
- * memory. Streams stay concurrent.
+ * ANY_USE: after all work that was submitted before the free has ended, on any stream of the
+ * device's primary context, or of another device's that is active: whether the program has declared
+ * the use or not. Until then a request maps new memory. Streams stay concurrent. While a kernel does
+ * not end, freed memory stays with its stream. A program must order the work of other contexts
+ * itself.
  *
- * STREAM_WAIT: at once; the stream that reuses it waits, on the device, for the other stream's
- * work. Streams share memory, but may run one after the other.
+ * DECLARED: after the work of the freeing stream, and of the streams that vmm_record_stream() named.
+ * The program declares every use by another stream. For programs that run kernels that never end.
+ *
+ * STREAM_WAIT: at once; the stream that reuses it waits, on the device, for the freeing stream's
+ * work. Streams share memory, but may run one after the other. The program declares every use by
+ * another stream, and no additional wait between its streams can deadlock. A counterexample: two
+ * processes run the collectives A and B on two streams each. If memory that A freed serves B, B
+ * waits for A in one process; in the other one A may wait for B, and neither collective ends. If a
+ * stream has ended, or a capture of one of the two is announced or under way, memory passes as with
+ * DECLARED.
  */
 typedef enum vmm_reuse {
-    VMM_REUSE_DEFAULT = 0, /* the value of VMM_REUSE, else COMPLETED */
-    VMM_REUSE_COMPLETED = 1,
-    VMM_REUSE_STREAM_WAIT = 2
+    VMM_REUSE_DEFAULT = 0, /* the value of VMM_REUSE, else ANY_USE */
+    VMM_REUSE_ANY_USE = 1,
+    VMM_REUSE_DECLARED = 2,
+    VMM_REUSE_STREAM_WAIT = 3
 } vmm_reuse;
+
+/*
+ * What the events of a cache cover, with which it knows that work has ended.
+ *
+ * CONTEXT: all work (cuCtxRecordEvent(), CUDA 12.5).
+ *
+ * STREAMS: the work of the streams that the cache has seen. So it is with older drivers, and for
+ * good after a capture that the cache met without vmm_capture_announce(), which the log says. The
+ * promise of ANY_USE then holds for work on streams that allocate from the cache, or that
+ * vmm_record_stream() has named; call vmm_stream_end() before you destroy one.
+ */
+typedef enum vmm_clock_kind {
+    VMM_CLOCK_DEFAULT = 0, /* the value of VMM_CLOCK, else CONTEXT */
+    VMM_CLOCK_CONTEXT = 1,
+    VMM_CLOCK_STREAMS = 2
+} vmm_clock_kind;
 
 /*
  * Compaction (vmm_config.compaction) copies live bytes to other physical memory and maps that at
@@ -283,7 +316,7 @@ typedef struct vmm_config {
                                     memory, most driver calls) to 1000, or VMM_FOOTPRINT_ANY;
                                     default 10. docs/results/footprint.md shows the cost of each;
                                     environment: VMM_FOOTPRINT=N|any */
-    vmm_reuse reuse;             /* environment: VMM_REUSE=completed|stream_wait */
+    vmm_reuse reuse;             /* environment: VMM_REUSE=any_use|declared|stream_wait */
     vmm_switch compaction;       /* see above; environment: VMM_COMPACTION=off|on */
     uint32_t decay_ms;           /* the cache releases memory that was idle for this long, at the
                                     latest after twice as long; default: no decay;
@@ -320,13 +353,18 @@ typedef struct vmm_config {
      * new memory, whatever footprint_permille says. Default on, unless vmm_create() finds that the
      * driver cannot do it, which the log says; environment: VMM_VIEWS=0|1. */
     vmm_switch views;
+    vmm_clock_kind clock_kind; /* environment: VMM_CLOCK=context|streams */
+    /* On: the program announces every capture in the process. The cache then does not ask CUDA whether
+     * streams that have live blocks are being captured; environment: VMM_ANNOUNCES_CAPTURES=0|1. */
+    vmm_switch announces_captures;
 } vmm_config;
 
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL,   \
     NULL, 0, VMM_REUSE_DEFAULT, VMM_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL,            \
-    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT, VMM_DEFAULT }
+    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT, VMM_DEFAULT,          \
+    VMM_CLOCK_DEFAULT, VMM_DEFAULT }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -535,8 +573,9 @@ VMM_API vmm_status vmm_poll(vmm_cache *cache);
 
 /*
  * Does:     declares that work on another stream uses a block (PyTorch: record_stream). After
- *           vmm_free(), the cache reuses the block only after the work that the other stream had at
- *           the free has ended.
+ *           vmm_free(), the block's own stream, too, gets it back only after the work that the other
+ *           stream had at the free has ended. If that stream has ended or is being captured, the
+ *           block waits for all work of the device.
  * Returns:  VMM_OK, also if `other` is the block's own stream.
  * Threads:  any, while the block is live.
  * On failure: ERR_UNKNOWN_POINTER, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache; a stream that
@@ -546,40 +585,56 @@ VMM_API vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream oth
 
 /*
  * Does:     declares that the program is about to destroy a stream; the stream's work may still
- *           run. The call records an event on the stream; afterwards the cache does not pass the
- *           handle to the driver. Other streams may use the stream's free memory after its work has
- *           ended. The stream's live blocks stay valid: free them as usual, and declare work of
- *           other streams on them with vmm_record_stream(), also for a new stream with the same
- *           handle. If a new stream with that handle gets the old stream's memory, its work waits,
- *           on the device, for the recorded event. The call does not wait for the device, except
- *           with VMM_DEBUG_ON: it then waits for the stream if it has live blocks, and for frees of
- *           other threads.
+ *           run. Afterwards the cache does not pass the handle to the driver. Other streams get the
+ *           stream's free memory as any memory of another stream. The stream's live blocks stay
+ *           valid: free them as usual, and declare work of other streams on them with
+ *           vmm_record_stream(), also for a new stream with the same handle. The call makes no
+ *           driver call if vmm_config.reuse is ANY_USE, otherwise it records an event. It does not
+ *           wait for the device, except with VMM_DEBUG_ON: it then waits for the stream's work if
+ *           the stream has live blocks, and for frees of other threads.
  * Takes:    stream. No other call may use it until the handle belongs to a new stream, and the
  *           program must not submit work to it that uses blocks of the cache. If the cache has
  *           never seen the stream, the call does nothing.
  * Returns:  VMM_OK: the program may destroy the stream.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache; the default stream; CU_STREAM_PER_THREAD; a stream
- *           that is being captured or was already destroyed); ERR_DRIVER, ERR_LOST, ERR_HOST_OOM
- *           (no event could be recorded).
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache; the default stream; CU_STREAM_PER_THREAD; with
+ *           DECLARED or STREAM_WAIT a stream that is being captured); ERR_DRIVER, ERR_LOST,
+ *           ERR_HOST_OOM (no event could be recorded).
  *
- * A program that destroys streams without this call must itself wait for their work first. With the
- * CUDA driver it must also not destroy them before the cache: CUDA's behaviour with a destroyed
- * handle is undefined. If the driver detects a destroyed stream (host and sim do, CUDA often does),
- * calls do not fail, but the stream's free memory stays unused until the host waits for the device:
- * in vmm_wait(), or in a request that would otherwise fail.
+ * If a program destroys a stream without this call, its free memory still passes to others.
+ * But a new stream that gets the same handle also gets the old one's free memory at once, as its own:
+ * so the program must itself order the two streams.
  */
 VMM_API vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream);
 
 /*
- * Does:     waits until the work submitted so far to all streams that the cache has seen has ended,
- *           except streams that are being captured. A vmm_trim() after it can release all idle
- *           memory and, unless a capture is under way, the free memory of released graph pools.
+ * Does:     waits until all work submitted so far has ended; while a capture is under way, that of
+ *           the streams that the cache has seen and that are not being captured. A vmm_trim() after
+ *           it can release all idle memory and, unless a capture is under way, the free memory of
+ *           released graph pools.
  * Returns:  VMM_OK.
  * Threads:  any; calls of other threads proceed meanwhile.
  * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
  */
 VMM_API vmm_status vmm_wait(vmm_cache *cache);
+
+/*
+ * Does:     announces that the calling thread is about to capture a stream: immediately before
+ *           cuStreamBeginCapture() or the like. An event of all work that a cache records beside a
+ *           capture, on any thread and of any stream, spoils the capture. So from now on no cache of
+ *           the process records one, and memory that needs such an event stays where it is. Before
+ *           that the call records an event of what was submitted until now. The announcement ends
+ *           with vmm_capture_retract(); also once a cache sees that the capture is over: the stream
+ *           was captured and no longer is, or the calling thread makes another call without having
+ *           begun the capture.
+ * Takes:    stream, of the cache's device; here also CU_STREAM_PER_THREAD. A call for each capture.
+ * Returns:  VMM_OK.
+ * Threads:  any. retract: any, after the capture has ended, or was not begun.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache). announce: ERR_HOST_OOM, ERR_LOST. retract of a capture
+ *           that is not announced, or whose announcement has ended, does nothing.
+ */
+VMM_API vmm_status vmm_capture_announce(vmm_cache *cache, vmm_stream stream);
+VMM_API vmm_status vmm_capture_retract(vmm_cache *cache, vmm_stream stream);
 
 /* ---- Pools -------------------------------------------------------------------------------- */
 
@@ -629,13 +684,15 @@ typedef struct vmm_pool_id {
  *   options.kind = VMM_POOL_GRAPH;
  *   vmm_pool_create(cache, &options, &pool);
  *   vmm_pool_route(pool, filter, context);
+ *   vmm_capture_announce(cache, stream);
  *   ... cuStreamBeginCapture, work, vmm_alloc, vmm_free, cuStreamEndCapture ...
+ *   vmm_capture_retract(cache, stream);
  *   vmm_pool_unroute(pool);
  *   ... cuGraphLaunch, any number of times ...
  *   vmm_pool_destroy(pool, 1);        after the graph has been destroyed
  *
- * The cache neither records events on a stream that is being captured nor waits for one. Memory
- * that needs such an event before its reuse stays unused until the capture has ended.
+ * The cache neither records events beside a capture nor waits for one. Memory that needs an event
+ * before its reuse stays unused until the capture has ended.
  */
 typedef enum vmm_pool_kind { VMM_POOL_GENERAL = 0, VMM_POOL_GRAPH = 1 } vmm_pool_kind;
 
@@ -775,9 +832,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_poo
 /*
  * Does:     destroys a pool. The default pool adopts its live blocks, and its free memory once the
  *           work on it has ended. If the pool was retained or is of the kind GRAPH, graphs may have been launched on
- *           any stream: the call then waits for the device. During a capture it cannot wait; then vmm_pool_unroute() or
- *           vmm_wait() after the capture waits, or a request that would otherwise fail. A pool with a source gives all
- *           segments back, and waits for work on them.
+ *           any stream: its free memory is available once all work of the device that was submitted before has ended,
+ *           which later calls find out. A pool with a source gives all segments back, and waits for work on them.
  * Takes:    adopt: 0 refuses a pool with live blocks.
  * Returns:  VMM_OK.
  * Threads:  any; no other call on the pool may be under way.
@@ -786,8 +842,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_poo
  *           for streams; it goes to sleep or wakes; it has a source and live blocks, or a capture forbids to wait for
  *           the work on its memory); ERR_HOST_OOM (it sleeps, and its chunks could not be released); with a source
  *           ERR_DRIVER, ERR_LOST, ERR_HOST_OOM.
- *           The pool is destroyed: without a source ERR_DRIVER, ERR_LOST, ERR_HOST_OOM (the wait failed, and a later
- *           call retries it); ERR_CORRUPTED (VMM_DEBUG_ON: a freed block was written to).
+ *           The pool is destroyed: without a source ERR_DRIVER, ERR_LOST, ERR_HOST_OOM (a later call asks the driver
+ *           again); ERR_CORRUPTED (VMM_DEBUG_ON: a freed block was written to).
  *           vmm_pool_state() returns ERR_INVALID_ARGUMENT exactly if it is destroyed.
  */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int adopt);
@@ -836,11 +892,8 @@ typedef int (*vmm_pool_filter)(void *context, vmm_stream stream);
 
 /*
  * Does:     leads vmm_alloc() of all threads to a pool, until vmm_pool_unroute(), if its stream
- *           passes the filter. If several routes match, the latest wins. For a pool of the kind
- *           GRAPH, the call records an event on each stream that is not being captured, so that
- *           during the capture the cache can tell which memory is free: call it before the capture
- *           begins. Until the end of such a route, streams that pass its filter count as being
- *           captured, and the cache does not wait for the whole device.
+ *           passes the filter. If several routes match, the latest wins. A route says nothing about
+ *           captures: see vmm_capture_announce().
  * Takes:    filter; NULL: every stream.
  * Returns:  VMM_OK.
  * Threads:  any.
@@ -850,9 +903,7 @@ typedef int (*vmm_pool_filter)(void *context, vmm_stream stream);
 VMM_API vmm_status vmm_pool_route(vmm_pool *pool, vmm_pool_filter filter, void *context);
 
 /*
- * Does:     ends the route to a pool. The cache does not call the filter after the return. If the
- *           destruction of a pool during the capture deferred its wait, the call waits for the
- *           device; if that wait fails, a later call retries it.
+ * Does:     ends the route to a pool. The cache does not call the filter after the return.
  * Returns:  VMM_OK.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (not a pool, or no route leads to it).
@@ -872,12 +923,12 @@ VMM_API vmm_status vmm_pool_retain(vmm_pool *pool);
 
 /*
  * Does:     ends one use that vmm_pool_retain() declared. After the last one the pool's memory
- *           becomes available again as after vmm_pool_destroy(): the call waits for the device, or
- *           a later call does.
+ *           becomes available again as after vmm_pool_destroy(): once all work of the device that
+ *           was submitted before has ended.
  * Returns:  VMM_OK.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (not a pool, or it is not retained); ERR_DRIVER, ERR_LOST,
- *           ERR_HOST_OOM: the wait failed; the use has ended, and a later call retries the wait.
+ *           ERR_HOST_OOM: the use has ended, and a later call asks the driver again.
  */
 VMM_API vmm_status vmm_pool_drop(vmm_pool *pool);
 
@@ -1384,7 +1435,9 @@ typedef struct vmm_stat {
     X(event_calls, COUNT, "events")                                                                \
     X(driver_ns, NANOSECONDS, "Driver time")                                                       \
     X(retained_bytes, BYTES, "Kept for graphs") /* free, in graph pools that are in use */         \
-    X(stale_streams, COUNT, "Stale streams")    /* known as destroyed without vmm_stream_end() */  \
+    X(clock_ticks, COUNT, "Clock ticks")        /* events recorded to know what has ended */       \
+    X(clock_pauses, COUNT, "Clock pauses")      /* those that a capture forbade */                 \
+    X(clock_kind, COUNT, "Clock kind")          /* a vmm_clock_kind */                             \
     X(views, COUNT, "Views")                    /* rows of mappings beyond chunks' homes */        \
     X(places, COUNT, "Places in views")         /* those mappings */                               \
     X(places_max, COUNT, "Most places a chunk") /* the most places that one chunk has had */       \

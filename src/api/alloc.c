@@ -15,6 +15,7 @@
 #include "cache/streams.h"
 #include "debug/debug_mode.h"
 #include "debug/nvtx.h"
+#include "vm/captures.h"
 #include "vmmcache/vmmcache.h"
 
 /* ---- Memory ------------------------------------------------------------------------------- */
@@ -194,13 +195,11 @@ static vmm_status block_use(vmm_cache *cache, const void *ptr, struct lane *user
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL) {
-        vmm_status status =
-            vmm__reserved_use(cache, address, user == NULL ? NULL : &user->timeline);
+        vmm_status status = vmm__reserved_use(cache, address, user);
         return status == VMM__NOT_FOUND ? unknown_pointer(cache, "vmm_record_stream", ptr) : status;
     }
     struct lane *lane = heap->lane;
-    struct timeline *timeline = user == NULL ? &lane->timeline : &user->timeline;
-    vmm_status status = vmm__lane_use_locked(lane, heap, address, timeline);
+    vmm_status status = vmm__lane_use_locked(lane, heap, address, user == NULL ? lane : user);
     vmm__biased_unlock(&lane->lock);
     return status;
 }
@@ -242,12 +241,36 @@ vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
     if (stream == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_stream_end: the default stream has no end");
-    bool is_stale = false;
-    status = vmm__debug_stream_end(cache, stream, &is_stale);
+    status = vmm__debug_stream_end(cache, stream);
     if (status != VMM__PENDING)
         return status;
-    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stream_end: stream %p %s", stream,
-                      is_stale ? "was already destroyed" : "is being captured");
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stream_end: stream %p is being captured",
+                      stream);
+}
+
+vmm_status vmm_capture_announce(vmm_cache *cache, vmm_stream stream)
+{
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_capture_announce");
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__streams_tick(cache);
+    vmm__fair_unlock(&cache->grow_lock);
+    return vmm__captures_announce(cache->driver, stream);
+}
+
+/* Pools may have been leaving meanwhile. A failure of that does not fail the call. */
+vmm_status vmm_capture_retract(vmm_cache *cache, vmm_stream stream)
+{
+    struct error_line line;
+    vmm_status status = vmm__cache_admit(cache, "vmm_capture_retract");
+    if (status != VMM_OK)
+        return status;
+    (void)vmm__captures_retract(cache->driver, stream);
+    vmm__error_save(&line);
+    (void)vmm__poll(cache);
+    vmm__error_restore(&line);
+    return VMM_OK;
 }
 
 static vmm_status block_pin(const struct debug_call *call, void *ptr, bool pinned)

@@ -30,7 +30,8 @@ static vmm_status field_wrong(const char *field, long long value, const char *wh
 static const char *const no_words[WORDS_MOST] = { NULL };
 static const char *const switch_words[WORDS_MOST] = { "1", "0" };
 static const char *const driver_words[WORDS_MOST] = { "cuda", "host", "sim" };
-static const char *const reuse_words[WORDS_MOST] = { "completed", "stream_wait" };
+static const char *const reuse_words[WORDS_MOST] = { "any_use", "declared", "stream_wait" };
+static const char *const clock_words[WORDS_MOST] = { "context", "streams" };
 static const char *const compaction_words[WORDS_MOST] = { "on", "off" };
 static const char *const debug_words[WORDS_MOST] = { "on", "off", "record", "stop" };
 
@@ -55,7 +56,7 @@ struct choice {
 static const struct choice choices[] = {
     CHOICE(driver, vmm_driver_kind, VMM_DRIVER_SIM, VMM_DRIVER_DEFAULT, "VMM_DRIVER", driver_words),
     SWITCH(no_caching, "VMM_NO_CACHING", switch_words),
-    CHOICE(reuse, vmm_reuse, VMM_REUSE_STREAM_WAIT, VMM_REUSE_COMPLETED, "VMM_REUSE", reuse_words),
+    CHOICE(reuse, vmm_reuse, VMM_REUSE_STREAM_WAIT, VMM_REUSE_ANY_USE, "VMM_REUSE", reuse_words),
     SWITCH(compaction, "VMM_COMPACTION", compaction_words),
     SWITCH(decay_thread, NULL, no_words),
     SWITCH(zero, "VMM_ZERO", switch_words),
@@ -63,6 +64,9 @@ static const struct choice choices[] = {
     SWITCH(nvtx, "VMM_NVTX", switch_words),
     SWITCH(shareable, "VMM_SHAREABLE", switch_words),
     CHOICE(views, vmm_switch, VMM_OFF, VMM_ON, "VMM_VIEWS", switch_words),
+    CHOICE(clock_kind, vmm_clock_kind, VMM_CLOCK_STREAMS, VMM_CLOCK_CONTEXT, "VMM_CLOCK",
+           clock_words),
+    SWITCH(announces_captures, "VMM_ANNOUNCES_CAPTURES", switch_words),
 };
 enum { CHOICES = sizeof choices / sizeof *choices };
 

@@ -8,10 +8,27 @@
 #define PREFIX "VMM_"
 
 static const char *const known[] = {
-    "VMM_COMPACTION", "VMM_DECAY_MS",     "VMM_DRIVER",  "VMM_FOOTPRINT",  "VMM_DEBUG",
-    "VMM_LIMIT",      "VMM_LOG",          "VMM_MONITOR", "VMM_NO_CACHING", "VMM_NVTX",
-    "VMM_PRELOAD",    "VMM_REQUIRE_GPU",  "VMM_REUSE",   "VMM_SHAREABLE",  "VMM_TEST_MEMBER",
-    "VMM_TRACE",      "VMM_TRACE_STACKS", "VMM_VIEWS",   "VMM_ZERO",
+    "VMM_ANNOUNCES_CAPTURES",
+    "VMM_CLOCK",
+    "VMM_COMPACTION",
+    "VMM_DECAY_MS",
+    "VMM_DRIVER",
+    "VMM_FOOTPRINT",
+    "VMM_DEBUG",
+    "VMM_LIMIT",
+    "VMM_LOG",
+    "VMM_MONITOR",
+    "VMM_NO_CACHING",
+    "VMM_NVTX",
+    "VMM_PRELOAD",
+    "VMM_REQUIRE_GPU",
+    "VMM_REUSE",
+    "VMM_SHAREABLE",
+    "VMM_TEST_MEMBER",
+    "VMM_TRACE",
+    "VMM_TRACE_STACKS",
+    "VMM_VIEWS",
+    "VMM_ZERO",
 };
 
 static bool is_known(const char *name, size_t length)

@@ -141,10 +141,9 @@ static vmm_status copy_check(vmm_cache *cache, struct copy *copy, const void *in
     struct lane *lane = heap->lane;
     bool is_live = vmm__lane_find_live_locked(lane, heap, address, &ref);
     bool is_pinned = is_live && vmm__block_ref_is_pinned(&ref);
-    const struct timeline *timeline = vmm__uses_borrower(&lane->uses, address);
-    timeline = timeline == NULL ? &lane->timeline : timeline;
-    bool has_ended = vmm__timeline_has_ended(timeline);
-    copy->stream = atomic_load_explicit(&timeline->stream, memory_order_relaxed);
+    bool has_ended = vmm__lane_has_ended(lane);
+    copy->stream = atomic_load_explicit(&lane->stream, memory_order_relaxed);
+    (void)vmm__uses_borrower(&lane->uses, address, &copy->stream, &has_ended);
     vmm__biased_unlock(&lane->lock);
     if (is_pinned)
         return copy_refuse(copy->from, "it is under vmm_pin() or exported");

@@ -9,15 +9,16 @@
 #include "base/hostmem.h"
 #include "cache/grow/plan.h"
 #include "cache/grow/source.h"
-#include "cache/pool/capture.h"
 #include "cache/pool/pool_sleep.h"
 #include "cache/pool/ticket.h"
 #include "cache/reclaim/trim.h"
 #include "cache/registry.h"
 #include "cache/share/export.h"
 #include "cache/share/import.h"
+#include "cache/streams.h"
 #include "debug/debug_mode.h"
 #include "debug/nvtx.h"
+#include "vm/captures.h"
 #include "vmmcache/vmmcache.h"
 
 #include <stddef.h>
@@ -73,6 +74,7 @@ static void settings_take(vmm_cache *cache, const vmm_config *config, struct dri
     cache->footprint_permille =
         config->footprint_permille != 0 ? config->footprint_permille : FOOTPRINT_PERMILLE;
     cache->reuse = config->reuse;
+    cache->announces_captures = config->announces_captures == VMM_ON;
     cache->compaction = config->compaction;
     cache->zeroes = config->zero == VMM_ON;
     vmm__decay_init(&cache->decay, config, cache);
@@ -107,6 +109,21 @@ static void views_close(vmm_cache *cache)
     vmm__views_fini(&cache->views);
 }
 
+static void clock_start(vmm_cache *cache, const vmm_config *config)
+{
+    struct clock_watch watch = vmm__streams_watch(cache);
+    vmm__events_init(&cache->events, cache->driver);
+    vmm__clock_init(&cache->clock, cache->driver, &cache->events, &watch, config->clock_kind);
+}
+
+static vmm_status clock_stop(vmm_cache *cache)
+{
+    vmm__captures_forget(cache->driver);
+    vmm_status status = vmm__clock_fini(&cache->clock);
+    vmm_status ended = vmm__events_fini(&cache->events);
+    return status != VMM_OK ? status : ended;
+}
+
 static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
 {
     vmm_status status = vmm__fork_watch(NULL);
@@ -119,13 +136,14 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     vmm__fair_init(&cache->grow_lock);
     vmm__mutex_init_ranked(&cache->recorder_lock, LOCK_RANK_CALL);
     vmm__routes_init(cache);
-    vmm__timeline_init(&cache->copies, driver, NULL);
+    clock_start(cache, config);
     status = vmm__vm_init(&cache->vm, driver, limits_choose(config, driver));
     if (status != VMM_OK)
         goto fail_memory;
-    status = vmm__directory_init(&cache->directory, &cache->vm.arena);
+    status = vmm__directory_init(&cache->directory, &cache->vm.arena, &cache->clock);
     if (status != VMM_OK)
         goto fail_directory;
+    cache->directory.has_own_clocks = config->reuse != VMM_REUSE_ANY_USE;
     status = views_open(cache);
     if (status != VMM_OK)
         goto fail_views;
@@ -162,7 +180,7 @@ fail_views:
 fail_directory:
     (void)vmm__vm_fini(&cache->vm);
 fail_memory:
-    (void)vmm__timeline_fini(&cache->copies);
+    (void)clock_stop(cache);
     vmm__routes_fini(&cache->routes);
     vmm__mutex_fini(&cache->recorder_lock);
     vmm__fair_fini(&cache->grow_lock);
@@ -177,9 +195,13 @@ static void cache_tick(void *cache)
     vmm__source_poll(cache);
 }
 
-static void aliases_log(vmm_cache *cache)
+/* Says what the self-test could not do. */
+static void failures_log(vmm_cache *cache)
 {
     const struct driver *driver = cache->driver;
+    if (!driver->has_clock)
+        vmm__cache_log(cache, "create: %s has no events of all work: self-test failed at %s",
+                       driver->device_name, driver->clock_failure);
     if (!driver->has_aliases && !driver->is_plain)
         vmm__cache_log(cache,
                        "create: %s cannot map memory at two addresses: self-test failed at %s",
@@ -204,7 +226,7 @@ static vmm_status cache_create(const vmm_config *settings, struct driver *driver
     if (owns_driver) {
         status = vmm__config_log(cache);
         vmm__environment_check(cache);
-        aliases_log(cache);
+        failures_log(cache);
     }
     if (status == VMM_OK && settings->decay_thread == VMM_ON) /* the thread may use the cache */
         status = vmm__ticker_start(&cache->ticker, settings->decay_ms / TICKS_A_PERIOD, cache_tick,
@@ -319,6 +341,25 @@ static vmm_status first_of(vmm_status first, vmm_status status)
     return first != VMM_OK ? first : status;
 }
 
+/*
+ * The last wait before the cache is torn down. Waits for the whole device, because graphs may run on streams that the
+ * cache does not know; but only for the streams that are not captured during a capture. If the wait fails, a stream
+ * that the cache does not know may be captured, so the others are waited for instead; the error is still returned.
+ */
+static vmm_status work_wait(vmm_cache *cache)
+{
+    struct error_line line;
+    if (vmm__clock_capture_query(&cache->clock) != VMM_OK)
+        return vmm__cache_wait(cache);
+    vmm_status status = vmm__clock_device_wait(&cache->clock);
+    if (status == VMM_OK || status == VMM_ERR_LOST)
+        return status;
+    vmm__error_save(&line);
+    (void)vmm__cache_wait(cache);
+    vmm__error_restore(&line);
+    return status;
+}
+
 vmm_status vmm_destroy(vmm_cache *cache)
 {
     if (cache == NULL)
@@ -331,14 +372,13 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__pools_close(cache);
     vmm__ticker_stop(&cache->ticker); /* its polls check what follows */
     vmm__exports_leave(cache);
-    vmm__routes_end(&cache->routes);
     struct error_line line;
     vmm__error_save(&line);
     vmm__leaks_log(cache);
     vmm__trace_end(cache);
-    status = vmm__capture_work_wait(cache);
+    status = work_wait(cache);
     if (status != VMM_OK)
-        status = vmm__capture_work_wait(cache); /* retry once, like every release below */
+        status = work_wait(cache); /* retry once, like every release below */
     status = first_of(status, vmm__debug_close(cache, status == VMM_OK));
     vmm__nvtx_close(cache);
     vmm__directory_fini(&cache->directory);
@@ -346,8 +386,8 @@ vmm_status vmm_destroy(vmm_cache *cache)
     status = first_of(status, vmm__lanes_fini(&cache->lanes));
     status = first_of(status, vmm__pool_sleep_transfers_close(cache));
     views_close(cache);
-    status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
+    status = first_of(status, clock_stop(cache));
     vmm__source_end(cache);
     vmm__pools_fini(cache); /* last: chunks leave the accounts of their pools */
     vmm__import_close(cache);

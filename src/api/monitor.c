@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include "api/monitor.h"
 #include "api/config.h"
-#include "base/clock.h"
 #include "base/fork.h"
 #include "base/hostmem.h"
+#include "base/time.h"
 #include "monitor/segment.h"
 
 #include <errno.h>
@@ -52,10 +52,10 @@ static void publish(void *context)
 {
     (void)context;
     (void)pthread_mutex_lock(&lock);
-    uint64_t begin_ns = vmm__clock_ns();
+    uint64_t begin_ns = vmm__time_ns();
     if (caches != NULL && begin_ns >= next_ns) {
         publish_locked();
-        next_ns = begin_ns + (vmm__clock_ns() - begin_ns) * PART_OF_TIME;
+        next_ns = begin_ns + (vmm__time_ns() - begin_ns) * PART_OF_TIME;
     }
     (void)pthread_mutex_unlock(&lock);
 }

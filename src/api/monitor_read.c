@@ -133,7 +133,6 @@ static void lane_read(struct records *records, const struct lane *lane)
     struct monitor_lane record = {
         .stream = (uint64_t)(uintptr_t)atomic_load_explicit(&lane->stream, memory_order_relaxed),
         .pool = pool,
-        .is_stale = vmm__timeline_is_stale(&lane->timeline),
         .allocated_bytes = peek(&lane->counters.allocated_bytes.current),
         .waiting_bytes = peek(&lane->counters.waiting_bytes),
         .reserved_bytes = peek(&lane->large.bytes) + peek(&lane->small.bytes),

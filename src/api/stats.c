@@ -64,7 +64,6 @@ static void lanes_read(struct vmm_cache *cache, const struct pool *pool, vmm_sta
     for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
         bool is_counted = pool == NULL || pool == lane->pool;
         stats->streams += is_counted ? 1 : 0;
-        stats->stale_streams += is_counted && vmm__timeline_is_stale(&lane->timeline) ? 1 : 0;
     }
 }
 
@@ -116,6 +115,9 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     out->backup_bytes = vmm__pool_backup_bytes(cache);
     out->limit_bytes = cache->vm.limit_bytes;
     out->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
+    out->clock_ticks = atomic_load_explicit(&cache->clock.ticks, memory_order_relaxed);
+    out->clock_pauses = atomic_load_explicit(&cache->clock.pauses, memory_order_relaxed);
+    out->clock_kind = atomic_load_explicit(&cache->clock.kind, memory_order_relaxed);
     out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
     out->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
     out->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);

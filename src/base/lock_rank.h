@@ -17,14 +17,14 @@
 #include <stdbool.h>
 
 enum lock_rank {
-    LOCK_RANK_NONE,     /* a static lock: its order is not checked */
-    LOCK_RANK_CALL,     /* orders whole calls of the library */
-    LOCK_RANK_GATE,     /* the gate of debug mode */
-    LOCK_RANK_GROW,     /* a cache's grow lock */
-    LOCK_RANK_LANE,     /* a lane's lock */
-    LOCK_RANK_TIMELINE, /* a lane's timeline: takes the lock of the routes, and the driver's */
-    LOCK_RANK_LEAF,     /* the holder takes no further lock */
-    LOCK_RANK_CALLBACK  /* not a lock: a callback of the program */
+    LOCK_RANK_NONE,    /* a static lock: its order is not checked */
+    LOCK_RANK_CALL,    /* orders whole calls of the library */
+    LOCK_RANK_GATE,    /* the gate of debug mode */
+    LOCK_RANK_GROW,    /* a cache's grow lock */
+    LOCK_RANK_LANE,    /* a lane's lock */
+    LOCK_RANK_CLOCK,   /* a clock: takes those of the captures, of the events and the driver's */
+    LOCK_RANK_LEAF,    /* the holder takes no further lock */
+    LOCK_RANK_CALLBACK /* not a lock: a callback of the program */
 };
 
 #if VMM_CHECK >= 1

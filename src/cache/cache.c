@@ -2,7 +2,6 @@
 #include "cache/cache.h"
 #include "base/callback.h"
 #include "base/error.h"
-#include "cache/pool/capture.h"
 #include "cache/registry.h"
 #include "cache/streams.h"
 
@@ -66,17 +65,15 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
 vmm_status vmm__cache_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_stream stream,
                                 struct lane **out)
 {
-    vmm_status status = vmm__lane_open(stream, cache->driver, &cache->directory, pool, out);
+    vmm_status status = vmm__lane_open(stream, &cache->directory, pool, out);
     bool has_fast_path = cache->nvtx == NULL && cache->debug == NULL && !pool->has_own_chunks &&
                          !pool->account.is_imported && !vmm__pool_has_source(pool);
-    if (status == VMM_OK)
-        (*out)->timeline.watch = &cache->routes.watch;
     if (status == VMM_OK && !has_fast_path)
         vmm__biased_disable(&(*out)->lock);
     return status;
 }
 
-/* A lane for a stream that has none: a closed or stale stream's, or a new one. */
+/* A lane for a stream that has none: that of a stream that ended, or a new one. */
 static vmm_status lane_make(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
 {
     vmm_status status = vmm__driver_stream_check(cache->driver, stream);
@@ -115,11 +112,20 @@ static void unlocked_counters_flush(struct lane *lane)
     vmm__biased_unlock(&lane->lock);
 }
 
+/* Opens the fast path of a lane, unless its clock is due: then the next allocation opens it, after a tick. */
+static void lane_open(struct lane *lane)
+{
+    bool is_open = !vmm__clock_is_due(lane->clock);
+    atomic_store_explicit(&lane->is_fast, is_open, memory_order_relaxed);
+}
+
 /* From now on the lane's counters are flushed only after a large change. */
 static void lane_share(struct lane *lane)
 {
-    if (!atomic_exchange_explicit(&lane->is_watched, true, memory_order_relaxed))
-        unlocked_counters_flush(lane);
+    if (atomic_load_explicit(&lane->is_fast, memory_order_relaxed))
+        return;
+    lane_open(lane);
+    unlocked_counters_flush(lane);
 }
 
 /* Shares the totals: no lane is active any longer, and each lane flushes its own counters after a large change. */
@@ -127,8 +133,10 @@ static void cache_share(struct vmm_cache *cache, struct lane *lane)
 {
     atomic_store_explicit(&cache->totals.is_shared, true, memory_order_relaxed);
     struct lane *before = atomic_exchange_explicit(&cache->active_lane, NULL, memory_order_acq_rel);
-    if (before != NULL)
-        lane_share(before);
+    if (before != NULL) {
+        lane_open(before);
+        unlocked_counters_flush(before);
+    }
     lane_share(lane);
 }
 
@@ -142,16 +150,18 @@ static void lane_activate(struct vmm_cache *cache, struct lane *lane)
         return;
     }
     struct lane *before = atomic_exchange_explicit(&cache->active_lane, lane, memory_order_acq_rel);
-    if (before != NULL)
+    if (before != NULL && before != lane) {
+        atomic_store_explicit(&before->is_fast, false, memory_order_relaxed);
         unlocked_counters_flush(before);
+    }
+    lane_open(lane);
     if (atomic_load_explicit(&cache->is_multithreaded, memory_order_relaxed))
         cache_share(cache, lane);
 }
 
 void vmm__cache_lane_activate(struct vmm_cache *cache, struct lane *lane)
 {
-    if (atomic_load_explicit(&cache->active_lane, memory_order_acquire) != lane &&
-        !atomic_load_explicit(&lane->is_watched, memory_order_relaxed))
+    if (!atomic_load_explicit(&lane->is_fast, memory_order_relaxed))
         lane_activate(cache, lane);
 }
 
@@ -261,54 +271,49 @@ void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held)
 
 vmm_status vmm__cache_copies_wait(struct vmm_cache *cache)
 {
-    vmm_status status = vmm__timeline_wait(&cache->copies, vmm__timeline_now(&cache->copies));
+    vmm_status status = vmm__clock_stream_wait(&cache->clock, NULL);
     if (status == VMM_OK)
         return VMM_OK;
     struct error_line line;
     vmm__error_save(&line);
-    (void)vmm__driver_device_wait(cache->driver);
+    (void)vmm__clock_device_wait(&cache->clock);
     vmm__error_restore(&line);
     return status;
 }
 
-/* Lanes are never freed, so the caller may use one without the lock. Shrinks the timeline of a lane without memory: it
- * needs no events. */
+/* Lanes are never freed, so the caller may use one without the lock. */
 static struct lane *lane_after(struct vmm_cache *cache, struct lane *lane)
 {
     vmm__fair_lock(&cache->grow_lock);
-    if (lane != NULL && lane->list != &cache->lanes.stocked)
-        vmm__timeline_shrink(&lane->timeline);
     struct lane *next = lane == NULL ? cache->lanes.first : lane->next;
     vmm__fair_unlock(&cache->grow_lock);
     return next;
 }
 
-/* Queries the driver for every stream, so vmm__cache_wait() calls it once for all stale streams. */
-static bool capture_is_under_way(struct vmm_cache *cache)
+/* Passes over streams that are being captured, and those that the driver does not know. */
+static vmm_status streams_wait(struct vmm_cache *cache)
 {
-    vmm__fair_lock(&cache->grow_lock);
-    bool is_under_way = vmm__capture_is_under_way(cache);
-    vmm__fair_unlock(&cache->grow_lock);
-    return is_under_way;
+    vmm_status first = VMM_OK;
+    struct error_line line;
+    vmm__error_save(&line);
+    for (struct lane *lane = lane_after(cache, NULL); lane != NULL;
+         lane = lane_after(cache, lane)) {
+        if (vmm__lane_has_ended(lane))
+            continue;
+        vmm_status status = vmm__clock_stream_wait(&cache->clock, lane->stream);
+        bool is_passed_over = status == VMM__PENDING || status == VMM_ERR_INVALID_ARGUMENT;
+        if (is_passed_over || first != VMM_OK) {
+            vmm__error_restore(&line); /* what it was, or that of the first */
+        } else if (status != VMM_OK) {
+            first = status;
+            vmm__error_save(&line);
+        }
+    }
+    return first;
 }
 
 vmm_status vmm__cache_wait(struct vmm_cache *cache)
 {
-    vmm_status first = VMM_OK;
-    bool has_asked = false;
-    bool has_capture = false;
-    for (struct lane *lane = lane_after(cache, NULL); lane != NULL;
-         lane = lane_after(cache, lane)) {
-        struct timeline *timeline = &lane->timeline;
-        vmm_status status = vmm__timeline_wait(timeline, vmm__timeline_now(timeline));
-        bool is_stale = status == VMM__PENDING && vmm__timeline_is_stale(timeline);
-        if (is_stale && !has_asked)
-            has_capture = capture_is_under_way(cache);
-        has_asked = has_asked || is_stale;
-        if (is_stale)
-            status = vmm__stream_wait_stale(cache, lane, has_capture);
-        if (status != VMM_OK && status != VMM__PENDING && first == VMM_OK)
-            first = status;
-    }
-    return first;
+    vmm_status status = vmm__clock_wait(&cache->clock, vmm__clock_now(&cache->clock));
+    return status == VMM__PENDING ? streams_wait(cache) : status;
 }

@@ -2,7 +2,7 @@
  * The cache: its memory, lanes and settings, and what all of src/cache shares.
  *
  * Owns: virtual memory, directory and lanes; the driver if vmm_create() opened it.
- * Lock order: grow_lock, then lanes' locks (a second lane's only under grow_lock), then timelines'.
+ * Lock order: grow_lock, then lanes' locks (a second lane's only under grow_lock), then clocks'.
  * grow_lock guards the virtual memory, the set of lanes and every policy decision. The fast path never takes it, and
  * vmm__poll() only tries it.
  * May be called by: cache, debug, api. Locks: as said at each function.
@@ -45,7 +45,6 @@ struct debug_view {
 struct transfers {
     bool is_open;
     vmm_stream stream;
-    struct timeline timeline; /* of that stream */
 };
 
 /* Why no request takes the fast path, in bits. */
@@ -80,6 +79,7 @@ struct vmm_cache {
     bool has_views; /* a heap may map its chunks at further addresses: see lane/views.h */
     uint32_t footprint_permille; /* of the peak of active bytes: see grow/target.c */
     vmm_reuse reuse;
+    bool announces_captures; /* see vmm_config */
     vmm_switch compaction;
     vmm_log_fn log;
     void *log_context;
@@ -95,6 +95,8 @@ struct vmm_cache {
     uint64_t guard_page_next;
 
     struct fair_lock grow_lock;
+    struct events events;
+    struct clock clock; /* covers all work: see vm/clock.h */
     struct vm vm;
     struct directory directory;
     struct views views;
@@ -119,7 +121,6 @@ struct vmm_cache {
     _Atomic bool is_multithreaded; /* more than one thread has called */
     bool has_trim_target;          /* see reclaim/trim.h; grow_lock guards it and the next */
     uint32_t trims;                /* calls of vmm_trim() that are not done */
-    struct timeline copies;        /* of live bytes, on the default stream: see compact/compact.h */
     uint64_t refills;              /* so far; grow_lock guards it */
     struct lane *scanned;     /* the lanes that a request has locked to search them, by scan_next */
     uint64_t slow_operations; /* counted for VMM_CHECK only */
@@ -234,13 +235,12 @@ void vmm__cache_lane_activate(struct vmm_cache *cache, struct lane *lane);
 
 /*
  * Locks a lane to allocate or free in it. The fast way succeeds if the lock is biased to the calling thread and the
- * lane is active, or the totals are shared. The slow way always succeeds.
+ * lane's is_fast is set. The slow way always succeeds.
  */
-static inline bool vmm__cache_lane_lock_fast(struct vmm_cache *cache, struct lane *lane)
+static inline bool vmm__cache_lane_lock_fast(struct lane *lane)
 {
-    bool is_active = atomic_load_explicit(&cache->active_lane, memory_order_acquire) == lane ||
-                     atomic_load_explicit(&lane->is_watched, memory_order_relaxed);
-    return is_active && vmm__biased_lock_fast(&lane->lock);
+    return atomic_load_explicit(&lane->is_fast, memory_order_relaxed) &&
+           vmm__biased_lock_fast(&lane->lock);
 }
 
 void vmm__cache_lane_lock_slow(struct vmm_cache *cache, struct lane *lane);
@@ -271,13 +271,13 @@ void vmm__cache_lanes_lock_refilling(struct vmm_cache *cache, const struct deman
 void vmm__cache_lanes_unlock_refilling(struct vmm_cache *cache, const struct heap *heap);
 
 /*
- * Makes the host wait for the copies of live bytes that were started. Needed also after a failure: the copies read and
- * write memory that the cache may allocate next.
+ * Makes the host wait for the copies of live bytes that were started on the default stream. Needed also after a
+ * failure: the copies read and write memory that the cache may allocate next.
  */
 vmm_status vmm__cache_copies_wait(struct vmm_cache *cache);
 
-/* Makes the host wait for the work of all streams that are not being captured. Takes the grow lock, but not while it
- * waits. */
+/* Makes the host wait for all work; while a capture is under way, for that of the streams that the cache knows and that
+ * are not being captured. Takes the grow lock, but not while it waits. */
 vmm_status vmm__cache_wait(struct vmm_cache *cache);
 
 /* The bytes of the block that serves a request of `bytes`; more than any arena has if they cannot be rounded up. */

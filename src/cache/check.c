@@ -98,13 +98,17 @@ static uint64_t routes_count(const struct vmm_cache *cache, const struct pool *p
 static vmm_status routes_check(const struct vmm_cache *cache)
 {
     uint64_t pushes = 0;
+    uint64_t leaving = 0;
     uint8_t slow = atomic_load_explicit(&cache->slow_path, memory_order_relaxed);
     for (const struct pool *pool = &cache->pool; pool != NULL; pool = pool_after(cache, pool)) {
         uint64_t routes = routes_count(cache, pool);
         if (routes > 1 || routes > pool->routes)
             return broken("route: invariant 1: a pool miscounts its routes");
         pushes += pool->routes - routes;
+        leaving += pool->is_leaving ? 1 : 0;
     }
+    if (leaving != cache->pools.leaving)
+        return broken("pools: invariant 3: leaving pools are miscounted");
     if (pushes != cache->routes.pushes)
         return broken("route: invariant 1: pools miscount pushes");
     if ((cache->routes.first != NULL || pushes > 0) && (slow & SLOW_PATH_ONLY) == 0)
@@ -157,9 +161,9 @@ static bool map_has(const struct map *map, const struct map_node *node)
 /* The list that a lane without memory is in. */
 static const struct lane_list *vacant_list(const struct lanes *lanes, const struct lane *lane)
 {
-    if (!lane->is_pooled)
-        return lane->is_detached ? &lanes->vacant_detached : &lanes->vacant;
-    return vmm__timeline_has_ended(&lane->timeline) ? &lanes->vacant_pooled : NULL;
+    if (!vmm__lane_has_ended(lane))
+        return NULL;
+    return lane->is_pooled ? &lanes->vacant_pooled : &lanes->vacant_detached;
 }
 
 /* Invariants of lanes.h. */
@@ -170,8 +174,7 @@ static vmm_status lists_check(const struct lanes *lanes, const struct lane *lane
         return broken("lanes: invariant 1: a lane with memory is not stocked");
     if (!is_stocked && lane->list != vacant_list(lanes, lane))
         return broken("lanes: invariant 2: a lane without memory is in another list");
-    const struct map *map = lane->is_pooled ? &lanes->pooled_streams : &lanes->closed;
-    if ((lane->is_pooled || lane->is_detached) && !map_has(map, &lane->by_stream))
+    if (lane->is_pooled && !map_has(&lanes->pooled_streams, &lane->by_stream))
         return broken("lanes: invariant 3: a lane cannot be found by its stream");
     return VMM_OK;
 }
@@ -189,7 +192,7 @@ static vmm_status lane_check(const struct vmm_cache *cache, struct lane *lane)
     if (lane->is_imported != (pool == &cache->imports) ||
         (lane->is_imported && lane->lock.may_bias))
         return broken("import: invariant 1: a lane has imported memory and others'");
-    if (!lane->is_pooled && lane->is_detached != vmm__timeline_has_ended(&lane->timeline))
+    if (!lane->is_pooled && lane->is_detached != vmm__lane_has_ended(lane))
         return broken("streams: invariant 1: a detached lane has a stream");
     return vmm__lane_check_locked(lane);
 }

@@ -28,6 +28,7 @@ struct request {
     enum grow_from from;         /* GROW_TARGET at first; reclaim steps raise it */
     unsigned step;               /* of reclaim that it has reached */
     unsigned waits;              /* host waits so far */
+    bool has_waited;             /* for all work of the device */
     unsigned questions;          /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
     uint64_t given;

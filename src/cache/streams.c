@@ -1,7 +1,6 @@
-/* The lanes of closed and stale streams: see streams.h. */
+/* Streams, and the lanes of those that ended: see streams.h. */
 #include "cache/streams.h"
 #include "base/error.h"
-#include "cache/pool/capture.h"
 
 vmm_status vmm__stream_resolve(const char *function, vmm_stream *stream)
 {
@@ -16,35 +15,92 @@ vmm_status vmm__stream_resolve(const char *function, vmm_stream *stream)
     return VMM_OK;
 }
 
+/* ---- What the clock asks for ----------------------------------------------------------------- */
+
+static bool stream_next(void *context, void **place, struct known_stream *out)
+{
+    struct vmm_cache *cache = context;
+    struct lane *lane = *place;
+    lane = lane == NULL ? atomic_load_explicit(&cache->lanes.first, memory_order_acquire)
+                        : atomic_load_explicit(&lane->next, memory_order_acquire);
+    while (lane != NULL && vmm__lane_has_ended(lane))
+        lane = atomic_load_explicit(&lane->next, memory_order_acquire);
+    *place = lane;
+    if (lane == NULL)
+        return false;
+    *out = (struct known_stream){ .stream = lane->stream, .is_gone = &lane->is_gone };
+    return true;
+}
+
+/* Whether the program has blocks of a lane, or waits for one. */
+static bool is_in_use(const struct lane *lane)
+{
+    return vmm__counters_have_blocks(&lane->counters) ||
+           atomic_load_explicit(&lane->refills, memory_order_relaxed) > 0;
+}
+
+/* With captures announced no stream need be asked. *place counts the entries that were seen. */
+static bool live_next(void *context, void **place, struct known_stream *out)
+{
+    struct vmm_cache *cache = context;
+    uintptr_t seen = (uintptr_t)*place;
+    while (seen < LANES_RECENT && !cache->announces_captures) {
+        struct lane *lane =
+            atomic_load_explicit(&cache->lanes.recent[seen++], memory_order_acquire);
+        if (lane == NULL || vmm__lane_has_ended(lane) || !is_in_use(lane))
+            continue;
+        *place = (void *)seen;
+        *out = (struct known_stream){ .stream = lane->stream, .is_gone = &lane->is_gone };
+        return true;
+    }
+    return false;
+}
+
+static void line_tell(void *context, const char *line)
+{
+    vmm__cache_log(context, "%s", line);
+}
+
+struct clock_watch vmm__streams_watch(struct vmm_cache *cache)
+{
+    return (struct clock_watch){
+        .next = stream_next, .next_live = live_next, .tell = line_tell, .context = cache
+    };
+}
+
+void vmm__streams_tick(struct vmm_cache *cache)
+{
+    vmm__clock_tick(&cache->clock);
+    if (!cache->directory.has_own_clocks)
+        return;
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next)
+        vmm__clock_tick(lane->clock);
+}
+
 /* ---- Closing ------------------------------------------------------------------------------- */
 
 /* Whether a lane, in any pool, is this open stream's: not one of a closed stream with the same handle. */
 static bool is_open(const struct lane *lane, vmm_stream stream)
 {
-    return lane->stream == stream && !vmm__timeline_has_ended(&lane->timeline);
+    return lane->stream == stream && !vmm__lane_has_ended(lane);
 }
 
-/* Settles a lane and begins a new epoch, so that a wait for the device covers all that was freed before. Leaves lanes
- * of retained pools alone. */
-static void lane_settle(struct lane *lane)
-{
-    vmm__lane_lock(lane);
-    if (!vmm__lane_is_retained(lane))
-        (void)vmm__lane_settle_locked(lane);
-    vmm__lane_unlock(lane);
-}
-
-/* Detaches a lane, so that other streams may use its free memory. */
+/* Detaches a lane, so that other streams may use its free memory. Settles it, unless its pool is retained: no later
+ * request of its stream will. */
 static void lane_close(struct vmm_cache *cache, struct lane *lane)
 {
-    vmm__timeline_end(&lane->timeline);
+    atomic_store_explicit(&lane->has_ended, true, memory_order_release);
+    atomic_fetch_add_explicit(&lane->ends, 1, memory_order_release);
     if (!lane->is_pooled)
         vmm__lanes_hide(&cache->lanes, lane);
     else if (lane->is_in_table)
         vmm__lane_table_leave(&lane->pool->table, lane);
     if (lane->is_pooled)
         vmm__lanes_pooled_end(&cache->lanes, lane);
-    lane_settle(lane);
+    vmm__lane_lock(lane);
+    if (!vmm__lane_is_retained(lane))
+        (void)vmm__lane_settle_locked(lane);
+    vmm__lane_unlock(lane);
 }
 
 /* The lanes of an open stream: in the default pool, then in others. */
@@ -68,21 +124,21 @@ static struct lane *lane_next(const struct vmm_cache *cache, const struct lane *
     return next;
 }
 
-static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream, bool *is_stale)
+static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     bool has_waits = false;
     for (struct lane *lane = lane_first(cache, stream); lane != NULL;
          lane = lane_next(cache, lane)) {
-        struct timeline *timeline = &lane->timeline;
-        vmm_status status = vmm__timeline_record_last(timeline);
-        *is_stale = vmm__timeline_is_stale(timeline);
+        vmm_status status = vmm__clock_end(lane->clock);
         if (status != VMM_OK)
             return status;
         vmm__lane_lock(lane);
         has_waits = has_waits || vmm__uses_has_waits(&lane->uses);
         vmm__lane_unlock(lane);
     }
+    if (lane_first(cache, stream) != NULL)
+        vmm__clock_stream_end(&cache->clock, stream);
     if (has_waits)
         vmm__cache_counters_flush(cache,
                                   NULL); /* before waits end, so that the totals stay exact */
@@ -95,12 +151,12 @@ static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream, bool 
     return VMM_OK;
 }
 
-vmm_status vmm__stream_end(struct vmm_cache *cache, vmm_stream stream, bool *is_stale)
+vmm_status vmm__stream_end(struct vmm_cache *cache, vmm_stream stream)
 {
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = close_locked(cache, stream, is_stale);
+    vmm_status status = close_locked(cache, stream);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK)
         vmm__error_restore(&line);
@@ -109,127 +165,42 @@ vmm_status vmm__stream_end(struct vmm_cache *cache, vmm_stream stream, bool *is_
 
 /* ---- Reuse ------------------------------------------------------------------------ */
 
-/* Whether all work of a lane's closed stream has finished. */
-static bool has_passed(struct lane *lane)
+static bool lane_give(struct lane *lane, vmm_stream stream)
 {
-    struct timeline *timeline = &lane->timeline;
-    return vmm__timeline_query(timeline, vmm__timeline_now(timeline)) == VMM_OK;
-}
-
-/* Lanes that each search checks. A search rotates its list, so that the next one checks other lanes. */
-enum { CLOSED_PROBES = 2, STALE_PROBES = 2 };
-
-/* A lane without memory, of any closed stream whose work has finished. */
-static struct lane *closed_find(struct vmm_cache *cache)
-{
-    for (int probe = 0; probe < CLOSED_PROBES; probe++) {
-        struct lane *lane = vmm__lane_list_rotate(&cache->lanes.vacant_detached);
-        if (lane != NULL && has_passed(lane))
-            return lane;
-    }
-    return NULL;
-}
-
-/* Whether the driver rejects a lane's stream and no record refers to its timeline. Queries the driver only if it has
- * rejected the stream before, and queries it again because a new stream may have the same handle now. */
-static bool is_stale(struct vmm_cache *cache, const struct lane *lane)
-{
-    bool is_capturing;
-    return vmm__timeline_is_unknown(&lane->timeline) &&
-           vmm__timeline_is_unreferenced(&lane->timeline) &&
-           vmm__driver_capturing(cache->driver, lane->stream, &is_capturing) ==
-               VMM_ERR_INVALID_ARGUMENT;
-}
-
-/* A lane without memory of a stale stream; closes the stream. */
-static struct lane *stale_find(struct vmm_cache *cache)
-{
-    for (int probe = 0; probe < STALE_PROBES; probe++) {
-        struct lane *lane = vmm__lane_list_rotate(&cache->lanes.vacant);
-        if (lane == NULL || !is_stale(cache, lane))
-            continue;
-        vmm__timeline_end(&lane->timeline);
-        vmm__lanes_hide(&cache->lanes, lane);
-        return lane;
-    }
-    return NULL;
-}
-
-static bool lane_resume(struct vmm_cache *cache, struct lane *lane, vmm_stream stream)
-{
-    if (lane == NULL || vmm__timeline_resume(&lane->timeline, stream) != VMM_OK)
+    if (!vmm__clock_move(lane->clock, stream))
         return false;
-    vmm__lanes_show(&cache->lanes, lane, stream);
+    atomic_store_explicit(&lane->is_gone, false, memory_order_relaxed);
+    atomic_store_explicit(&lane->has_ended, false, memory_order_release);
     return true;
 }
 
 bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
 {
+    struct lane *lane = vmm__lane_list_rotate(&cache->lanes.vacant_detached);
+    if (lane == NULL || !lane_give(lane, stream))
+        return false;
+    vmm__lanes_show(&cache->lanes, lane, stream);
+    *out = lane;
+    return true;
+}
+
+/* Whether all that is free in a lane has passed. */
+static bool has_passed(struct lane *lane)
+{
     struct error_line line;
     vmm__error_save(&line);
-    *out = vmm__lanes_find_closed(&cache->lanes, stream);
-    bool is_found = lane_resume(cache, *out, stream);
-    if (!is_found) {
-        *out = closed_find(cache);
-        if (*out == NULL)
-            *out = stale_find(cache);
-        is_found = lane_resume(cache, *out, stream);
-    }
+    bool has_passed = !vmm__lane_has_memory(lane) ||
+                      vmm__clock_query(lane->clock, vmm__clock_now(lane->clock)) == VMM_OK;
     vmm__error_restore(&line);
-    return is_found;
+    return has_passed;
 }
 
 bool vmm__stream_serves(struct lanes *lanes, struct lane *lane, vmm_stream stream)
 {
-    struct timeline *timeline = &lane->timeline;
-    if (!vmm__timeline_has_ended(timeline))
+    if (!vmm__lane_has_ended(lane))
         return lane->stream == stream;
-    struct error_line line;
-    vmm__error_save(&line);
-    bool serves = has_passed(lane) && vmm__timeline_resume(timeline, stream) == VMM_OK;
-    vmm__error_restore(&line);
+    bool serves = has_passed(lane) && lane_give(lane, stream);
     if (serves)
         vmm__lanes_pooled_give(lanes, lane, stream);
     return serves;
-}
-
-/* ---- Stale streams --------------------------------------------------------------------- */
-
-vmm_status vmm__stream_wait_stale(struct vmm_cache *cache, struct lane *lane, bool has_capture)
-{
-    vmm__fair_lock(&cache->grow_lock);
-    has_capture = has_capture || cache->routes.captures > 0;
-    if (!has_capture)
-        lane_settle(lane);
-    vmm__fair_unlock(&cache->grow_lock);
-    return has_capture ? VMM__PENDING : vmm__timeline_wait_stale(&lane->timeline);
-}
-
-static bool any_is_stale(const struct vmm_cache *cache, const struct pool *pool)
-{
-    bool is_stale = false;
-    for (const struct lane *lane = cache->lanes.first; lane != NULL && !is_stale; lane = lane->next)
-        is_stale = (pool == NULL || lane->pool == pool) && vmm__timeline_is_stale(&lane->timeline);
-    return is_stale;
-}
-
-/* One wait for the device serves all stale streams. */
-vmm_status vmm__streams_wait_stale_locked(struct vmm_cache *cache, const struct pool *pool)
-{
-    VMM_ASSERT_HELD(&cache->grow_lock);
-    if (!any_is_stale(cache, pool) || vmm__capture_is_under_way(cache))
-        return VMM__NOTHING;
-    for (struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
-        if (!vmm__timeline_is_stale(&lane->timeline))
-            continue;
-        lane_settle(lane);
-        lane->leaving_epoch = vmm__timeline_advance(&lane->timeline);
-    }
-    vmm_status status = vmm__driver_device_wait(cache->driver);
-    for (struct lane *lane = cache->lanes.first; lane != NULL && status == VMM_OK;
-         lane = lane->next) {
-        if (vmm__timeline_is_stale(&lane->timeline))
-            vmm__timeline_pass_stale(&lane->timeline, lane->leaving_epoch);
-    }
-    return status;
 }

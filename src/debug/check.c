@@ -63,7 +63,7 @@ static vmm_status canaries_query(const struct debug *debug, const struct record 
 {
     uint64_t inner = record->inner;
     const struct heap *heap = vmm__alloc_owner(debug->cache, &inner);
-    return vmm__timeline_query(&heap->lane->timeline, record->epoch);
+    return vmm__clock_query(heap->lane->clock, record->epoch);
 }
 
 static vmm_status record_check(const struct debug_call *call, struct record *record,
@@ -95,15 +95,14 @@ vmm_status vmm__debug_check_all(const struct debug_call *call, bool work_has_end
     return first;
 }
 
-/* Waits for the work of a closed stream on a block. Its event is recorded already: no work follows on the stream.
- * Returns whether that work has ended. */
+/* Waits for the work of a closed stream on a block. Returns whether that work has ended. */
 static bool closed_stream_wait(const struct debug *debug, const struct record *record)
 {
     uint64_t inner = record->inner;
-    struct timeline *timeline = &vmm__alloc_owner(debug->cache, &inner)->lane->timeline;
+    struct clock *clock = vmm__alloc_owner(debug->cache, &inner)->lane->clock;
     struct error_line line;
     vmm__error_save(&line);
-    vmm_status status = vmm__timeline_wait(timeline, vmm__timeline_now(timeline));
+    vmm_status status = vmm__clock_wait(clock, vmm__clock_now(clock));
     vmm__error_restore(&line);
     return status == VMM_OK;
 }
@@ -124,14 +123,14 @@ static void blocks_detach(struct debug *debug, vmm_stream stream)
     }
 }
 
-/* Holds the gate all the time, so that no free submits work of debug mode to the stream after its last event. */
-vmm_status vmm__debug_stream_end(vmm_cache *cache, vmm_stream stream, bool *is_stale)
+/* Holds the gate all the time, so that no free submits work of debug mode to the stream after its end. */
+vmm_status vmm__debug_stream_end(vmm_cache *cache, vmm_stream stream)
 {
     struct debug *debug = cache->debug;
     if (debug == NULL || !vmm__debug_watches_memory(debug))
-        return vmm__stream_end(cache, stream, is_stale);
+        return vmm__stream_end(cache, stream);
     vmm__mutex_lock(&debug->gate);
-    vmm_status status = vmm__stream_end(cache, stream, is_stale);
+    vmm_status status = vmm__stream_end(cache, stream);
     if (status == VMM_OK)
         blocks_detach(debug, stream);
     vmm__mutex_unlock(&debug->gate);

@@ -1,6 +1,5 @@
 /* Debug mode, opened and closed, and its view of blocks: see debug_mode.h. */
 #include "base/hostmem.h"
-#include "cache/pool/capture.h"
 #include "debug/internal.h"
 
 /* The quarantine has at most this share of the device or limit, and at most this many bytes. */
@@ -104,7 +103,8 @@ vmm_status vmm__debug_close(vmm_cache *cache, bool work_has_ended)
     if (debug == NULL)
         return VMM_OK;
     if (vmm__debug_watches_memory(debug) && work_has_ended) {
-        (void)vmm__debug_check_all(&call, !vmm__capture_is_under_way(cache), &finding);
+        (void)vmm__debug_check_all(&call, vmm__clock_capture_query(&cache->clock) == VMM_OK,
+                                   &finding);
         status = vmm__debug_settle(debug);
     }
     if (vmm__debug_watches_memory(debug)) {

@@ -69,7 +69,7 @@ vmm_status vmm__debug_alloc(const struct debug_call *call, size_t bytes, vmm_str
 vmm_status vmm__debug_free(const struct debug_call *call, uint64_t address, bool *should_poll);
 
 /* See vmm__stream_end(). Works in every cache. */
-vmm_status vmm__debug_stream_end(vmm_cache *cache, vmm_stream stream, bool *is_stale);
+vmm_status vmm__debug_stream_end(vmm_cache *cache, vmm_stream stream);
 
 /* The following functions do nothing in a cache without debug mode. */
 

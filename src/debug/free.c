@@ -85,7 +85,7 @@ static bool uses_wait(vmm_cache *cache, uint64_t inner)
     struct heap *heap = vmm__free_lane_lock(cache, &inner);
     if (heap == NULL)
         return false;
-    vmm__uses_stamp(&heap->lane->uses, inner);
+    vmm__uses_record(&heap->lane->uses, inner);
     vmm__biased_unlock(&heap->lane->lock);
     if (vmm__cache_wait(cache) != VMM_OK)
         return false;

@@ -37,7 +37,7 @@ struct record {
     uint64_t inner_bytes;
     struct hidden hidden; /* what the lane's counters leave out of its block */
     vmm_stream stream;
-    uint64_t epoch;   /* of the lane's timeline: once it has passed, the canaries are written */
+    uint64_t epoch;   /* of the lane's clock: once it has passed, the canaries are written */
     bool is_watched;  /* the bytes around it hold canaries */
     bool is_alone;    /* alone on its granules, before a guard page */
     bool is_used;     /* by other streams, too */

@@ -1,8 +1,8 @@
 /* Dispatches driver calls through the table, and counts and times them. See driver.h. */
 #define _GNU_SOURCE
 #include "driver/driver.h"
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/time.h"
 
 #include <string.h>
 
@@ -13,7 +13,7 @@ struct stopwatch {
 
 static struct stopwatch stopwatch_start(struct driver *driver)
 {
-    uint64_t host = vmm__clock_ns();
+    uint64_t host = vmm__time_ns();
     uint64_t clock = driver->ops->clock == NULL ? host : driver->ops->clock(driver);
     return (struct stopwatch){ .clock_ns = clock, .host_ns = host };
 }
@@ -103,6 +103,7 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
 #define AFTER_event_create   counter_add(&driver->events, 1)
 #define AFTER_event_destroy  counter_subtract(&driver->events, 1)
 #define AFTER_event_record   ((void)0)
+#define AFTER_clock_record   ((void)0)
 #define AFTER_event_query    ((void)0)
 #define AFTER_event_wait     ((void)0)
 #define AFTER_stream_wait    ((void)0)
@@ -159,7 +160,7 @@ vmm_status vmm__driver_stream_check(struct driver *driver, vmm_stream stream)
 
 uint64_t vmm__driver_clock(struct driver *driver)
 {
-    return driver->ops->clock == NULL ? vmm__clock_ns() : driver->ops->clock(driver);
+    return driver->ops->clock == NULL ? vmm__time_ns() : driver->ops->clock(driver);
 }
 
 uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call)
@@ -239,6 +240,7 @@ void vmm__driver_init(struct driver *driver, const struct driver_ops *ops)
 {
     driver->ops = ops;
     driver->has_aliases = true;
+    driver->has_clock = true;
     driver->has_sharing = true;
     memcpy(driver->uuid, ops->name, strlen(ops->name));
     vmm__lost_init(&driver->lost);

@@ -65,6 +65,10 @@
 
 struct driver;
 
+/* Handles with a meaning of their own in CUDA. */
+#define STREAM_LEGACY     ((vmm_stream)(uintptr_t)1) /* CU_STREAM_LEGACY: the default stream */
+#define STREAM_PER_THREAD ((vmm_stream)(uintptr_t)2) /* CU_STREAM_PER_THREAD */
+
 /* A fabric handle: stands for memory on other machines, too, as far as NVLink reaches (CUmemFabricHandle). */
 enum { DRIVER_FABRIC_BYTES = 64 };
 struct driver_fabric {
@@ -140,12 +144,17 @@ struct driver_piece {
 /*
  * Events without timing, and streams.
  *
+ *   clock_record   records an event of all work that was submitted before on any stream of the context, also on streams
+ *                that the driver never saw or that were destroyed, and of the other contexts of the process that can
+ *                reach the memory. Orders nothing: work that is submitted later does not wait for it. While a stream is
+ *                being captured, VMM__PENDING, and the capture is spoiled: ask first. ERR_UNSUPPORTED without
+ *   has_clock.
  *   event_query  VMM_OK or VMM__PENDING. An event that was never recorded counts as complete.
  *   event_wait   blocks the host.
  *   device_wait  waits for all work on all streams; blocks the host.
- *   capturing    whether the stream is being captured into a graph. Also true if CUDA cannot answer because another
- *                stream is being captured. Meanwhile the stream must not wait for events; an event recorded on it
- *                belongs to the capture and must never be queried or waited for.
+ *   capturing    whether the stream is being captured into a graph. Also true for the default stream while a stream
+ *                that waits for it is being captured. Meanwhile the stream must not wait for events; an event
+ *                recorded on it belongs to the capture and must never be queried or waited for.
  *   stream_create  the stream does not wait for the default stream, nor that one for it. It may get the handle of a
  *                destroyed one; host and sim always reuse the most recent.
  *   stream_destroy work of a destroyed stream still runs to its end.
@@ -154,6 +163,7 @@ struct driver_piece {
     X(event_create, (P, void **event), (A, event))                                                 \
     X(event_destroy, (P, void *event), (A, event))                                                 \
     X(event_record, (P, void *event, vmm_stream stream), (A, event, stream))                       \
+    X(clock_record, (P, void *event), (A, event))                                                  \
     X(event_query, (P, void *event), (A, event))                                                   \
     X(event_wait, (P, void *event), (A, event))                                                    \
     X(stream_wait, (P, vmm_stream stream, void *event), (A, stream, event))                        \
@@ -278,6 +288,8 @@ struct driver {
     bool has_aliases;     /* D4 holds; false if memory is plain */
     /* cuda: the failed step of the self-test and the reason, if D4 does not hold. */
     char alias_failure[360];
+    bool has_clock;            /* clock_record works */
+    char clock_failure[360];   /* the same as alias_failure, if it does not */
     bool has_sharing;          /* D7 holds; false if memory is plain */
     char sharing_failure[360]; /* the same as alias_failure, if D7 does not hold */
     /* Which device the memory is on, for other processes, too. host and sim: the driver's name. */

@@ -212,7 +212,7 @@ static vmm_status live_table_check(const struct lane *lane, uint64_t listed_bloc
 
 static vmm_status expired_check(const struct lane *lane)
 {
-    uint64_t now = vmm__timeline_now(&lane->timeline);
+    uint64_t now = vmm__clock_now(lane->clock);
     if (lane->trimmed.latest_epoch >= now || lane->period_epoch >= now)
         return vmm__error(VMM_ERR_INTERNAL, "lane: invariant 3: expired before its epoch ended");
     if (lane->decayed.latest_epoch > lane->period_epoch)
@@ -232,7 +232,7 @@ vmm_status vmm__lane_check_locked(struct lane *lane)
     if (status == VMM_OK)
         status = slabs_check(&lane->slabs);
     if (status == VMM_OK)
-        status = vmm__timeline_check(&lane->timeline);
+        status = vmm__clock_check(lane->clock);
     if (status == VMM_OK)
         status = expired_check(lane);
     return status;

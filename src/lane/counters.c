@@ -1,7 +1,7 @@
 /* Counters of lanes and their flush into the totals of the cache: see counters.h. */
 #define _GNU_SOURCE
 #include "lane/counters.h"
-#include "base/clock.h"
+#include "base/time.h"
 
 enum { SLACK_LEAST_BYTES = 4 << 20, SLACK_SHARE_OF_PEAK = 256, SLACK_MOST_SHARE_OF_PEAK = 8 };
 
@@ -39,7 +39,7 @@ static uint64_t slack_next(struct counters *counters, const struct totals *total
     uint64_t peak = atomic_load_explicit(&totals->allocated_bytes.peak, memory_order_relaxed);
     uint64_t least = vmm__max(SLACK_LEAST_BYTES, peak / SLACK_SHARE_OF_PEAK);
     uint64_t slack = counters->slack_bytes;
-    uint64_t now_ns = vmm__clock_ns();
+    uint64_t now_ns = vmm__time_ns();
     if (now_ns - counters->flushed_ns < FLUSH_OFTEN_NS)
         slack *= 2;
     if (now_ns - counters->flushed_ns > FLUSH_SELDOM_NS)
@@ -59,6 +59,13 @@ static void bounds_set(struct counters *counters, const struct totals *totals)
     uint64_t now = counters->allocated_bytes.current;
     counters->low_bytes = now - vmm__min(now, counters->slack_bytes);
     counters->high_bytes = now + counters->slack_bytes;
+}
+
+/* ThreadSanitizer must not see the read of an aligned word that another thread may be writing. */
+__attribute__((noinline, no_sanitize("thread"))) bool
+vmm__counters_have_blocks(const struct counters *counters)
+{
+    return *(const volatile uint64_t *)&counters->allocations.current > 0;
 }
 
 void vmm__counters_init(struct counters *counters)

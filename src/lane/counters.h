@@ -68,6 +68,9 @@ struct hidden {
 
 void vmm__counters_init(struct counters *counters);
 
+/* Whether the lane has live blocks. Needs no lock: the answer is that of some moment. */
+bool vmm__counters_have_blocks(const struct counters *counters);
+
 /* Adds what changed since the last flush to the totals, and to those of the cache. */
 void vmm__counters_flush(struct counters *counters, struct totals *totals);
 

@@ -22,9 +22,11 @@ static void tables_free(struct directory *directory)
                          directory->arena->granules * sizeof *directory->entries);
 }
 
-vmm_status vmm__directory_init(struct directory *directory, const struct arena *arena)
+vmm_status vmm__directory_init(struct directory *directory, const struct arena *arena,
+                               struct clock *clock)
 {
     *directory = (struct directory){ .arena = arena,
+                                     .clock = clock,
                                      .address = arena->address,
                                      .granule_mask = arena->granule_bytes - 1,
                                      .granule_shift = arena->granule_shift };

@@ -11,7 +11,7 @@
  *  1. entries[g].heap is the heap that has granule g in an extent, or in a row of its views; or NULL;
  *  2. a slot names the block with the lowest start in it, or NULL if none starts there; the
  *     slots of a slab name the slab's block;
- *  3. entries[g].epoch is the latest epoch, on the timeline of the heap's lane, at which
+ *  3. entries[g].epoch is the latest epoch, on the clock of the heap's lane, at which
  *     anything in granule g was freed: once it has passed, no work uses the free bytes
  *     there.
  * May be called by: lane, cache, api. Locks: entries[g].heap changes under the grow lock and the heap's lane lock, and
@@ -24,6 +24,7 @@
 #include "lane/names.h"
 #include "trace/recorder.h"
 #include "vm/arena.h"
+#include "vm/clock.h"
 
 struct block;
 struct heap;
@@ -53,10 +54,13 @@ struct directory {
     struct directory_entry *entries; /* by granule */
     struct views *views;             /* of the cache; NULL: none */
     struct live_table *live;         /* of the cache */
+    struct clock *clock;             /* of the cache */
+    bool has_own_clocks;             /* its lanes have clocks of their own: see vm/clock.h */
     struct heap *drained; /* heaps whose last extent was detached; linked by next_drained */
 };
 
-vmm_status vmm__directory_init(struct directory *directory, const struct arena *arena);
+vmm_status vmm__directory_init(struct directory *directory, const struct arena *arena,
+                               struct clock *clock);
 
 /* Frees the slot arrays of remaining extents and the table. */
 void vmm__directory_fini(struct directory *directory);

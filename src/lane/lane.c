@@ -13,28 +13,50 @@ static _Atomic uint64_t last_serial;
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
-vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct directory *directory,
-                          struct pool *pool, struct lane **out)
+/* Gives a lane the cache's clock, or one of its own. */
+static bool clock_open(struct lane *lane, const struct directory *directory, vmm_stream stream)
+{
+    lane->clock = directory->clock;
+    if (!directory->has_own_clocks)
+        return true;
+    lane->clock = vmm__host_alloc(1, sizeof *lane->clock);
+    if (lane->clock != NULL)
+        vmm__clock_init_own(lane->clock, directory->clock, stream);
+    return lane->clock != NULL;
+}
+
+static vmm_status clock_close(const struct lane *lane)
+{
+    if (!vmm__clock_is_own(lane->clock))
+        return VMM_OK;
+    vmm_status status = vmm__clock_fini(lane->clock);
+    vmm__host_free(lane->clock, sizeof *lane->clock);
+    return status;
+}
+
+vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct pool *pool,
+                          struct lane **out)
 {
     struct lane *lane = vmm__host_alloc(1, sizeof *lane);
-    if (lane == NULL)
+    if (lane == NULL || !clock_open(lane, directory, stream)) {
+        vmm__host_free(lane, sizeof *lane);
         return vmm__error(VMM_ERR_HOST_OOM, "lane: no host memory for the lane of a stream");
+    }
     lane->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
     atomic_init(&lane->stream, stream);
     lane->pool = pool;
     lane->has_own_chunks = pool->has_own_chunks;
     lane->is_imported = pool->account.is_imported;
     lane->has_source = vmm__pool_has_source(pool);
-    lane->until_event_bytes = UINT64_MAX;
-    lane->event_distance_bytes = UINT64_MAX / 2;
+    lane->until_due_bytes = UINT64_MAX;
+    lane->due_bytes = UINT64_MAX;
     lane->gather_bytes = UINT64_MAX;
     vmm__biased_init(&lane->lock);
     vmm__counters_init(&lane->counters);
-    vmm__timeline_init(&lane->timeline, driver, stream);
     vmm__heap_init(&lane->small, lane, directory, true);
     vmm__heap_init(&lane->large, lane, directory, false);
     lane->slabs.heap = &lane->small;
-    vmm__uses_init(&lane->uses);
+    vmm__uses_init(&lane->uses, directory->clock);
     *out = lane;
     return VMM_OK;
 }
@@ -46,7 +68,7 @@ vmm_status vmm__lane_close(struct lane *lane)
     vmm__slabs_fini(&lane->slabs);
     vmm__heap_fini(&lane->large);
     vmm__heap_fini(&lane->small);
-    vmm_status status = vmm__timeline_fini(&lane->timeline);
+    vmm_status status = clock_close(lane);
     vmm__biased_fini(&lane->lock);
     vmm__host_free(lane, sizeof *lane);
     return status;
@@ -58,10 +80,9 @@ void vmm__lane_vacate_locked(struct lane *lane)
     vmm__lane_counters_flush(lane);
     lane->last = (struct last_allocated){ .address = 0 };
     vmm__uses_fini(&lane->uses);
-    vmm__uses_init(&lane->uses);
+    vmm__uses_init(&lane->uses, lane->uses.clock);
     vmm__heap_vacate(&lane->large);
     vmm__heap_vacate(&lane->small);
-    vmm__timeline_shrink(&lane->timeline);
 }
 
 static struct magazines *magazines_of(const struct lane *lane)
@@ -75,7 +96,7 @@ static void lane_drain(struct lane *lane)
 {
     if (magazines_of(lane) != NULL)
         vmm__magazines_close_locked(lane);
-    vmm__slabs_purge_lone(&lane->slabs, vmm__timeline_now(&lane->timeline));
+    vmm__slabs_purge_lone(&lane->slabs, vmm__clock_now(lane->clock));
     vmm__heap_settle(&lane->small);
     vmm__heap_settle(&lane->large);
     vmm__views_update(&lane->large);
@@ -369,48 +390,22 @@ static void object_give(struct lane *lane, struct slab *slab, uint32_t object)
 {
     vmm__counters_free(&lane->counters, &lane->pool->totals, slab->requested[object],
                        slab->object_bytes);
-    vmm__slab_give(&lane->slabs, slab, object, vmm__timeline_now(&lane->timeline));
+    vmm__slab_give(&lane->slabs, slab, object, vmm__clock_now(lane->clock));
 }
 
-/*
- * A lane whose memory other streams search records events as it frees: an event that is recorded at the search passes
- * later. It records one for each 64th of its large heap, so about that much at most is freed and has no event; but at
- * least 16 MiB apart, because an event costs about half a microsecond. Without another search each distance is 1/64
- * longer than the one before, so the events become rare.
- */
-enum { EVENT_SHARE = 64, EVENT_LEAST_BYTES = 16 << 20 };
-
-void vmm__lane_lend_locked(struct lane *lane)
+void vmm__lane_search_locked(struct lane *lane)
 {
-    lane->event_distance_bytes = vmm__max(EVENT_LEAST_BYTES, lane->large.bytes / EVENT_SHARE);
-    lane->until_event_bytes = vmm__min(lane->until_event_bytes, lane->event_distance_bytes);
+    lane->due_bytes = vmm__stat_now(&lane->pool->account.reserved_bytes) / CLOCK_SHARES;
+    lane->until_due_bytes = vmm__min(lane->until_due_bytes, lane->due_bytes);
 }
 
-void vmm__lane_search_end_locked(struct lane *lane, bool is_pending, bool has_passed)
-{
-    if (is_pending)
-        lane->prompt_searches = 0;
-    else if (has_passed && lane->prompt_searches < LANE_PROMPT_SEARCHES)
-        lane->prompt_searches++;
-}
-
-/* A driver error here does not fail the free. */
-static void event_record(struct lane *lane)
-{
-    struct error_line line;
-    vmm__error_save(&line);
-    (void)vmm__timeline_record(&lane->timeline, vmm__timeline_now(&lane->timeline));
-    vmm__error_restore(&line);
-}
-
-/* Enough was freed since the last event, or since this was called last. */
+/* Enough was freed since this was called last. */
 static __attribute__((noinline)) void freed_note(struct lane *lane)
 {
-    if (lane->prompt_searches < LANE_PROMPT_SEARCHES)
-        event_record(lane);
+    vmm__clock_due(lane->clock);
+    atomic_store_explicit(&lane->is_fast, false, memory_order_relaxed);
     vmm__pool_has_freed(lane->pool, lane);
-    lane->event_distance_bytes += lane->event_distance_bytes / EVENT_SHARE;
-    lane->until_event_bytes = lane->event_distance_bytes;
+    lane->until_due_bytes = lane->due_bytes;
 }
 
 /* Not inlined, so that the fast path needs no stack frame. */
@@ -418,18 +413,18 @@ static __attribute__((noinline)) void block_return(struct lane *lane, struct hea
                                                    struct block *block)
 {
     uint64_t bytes = block->node.size;
-    (void)vmm__heap_give(heap, block, vmm__timeline_now(&lane->timeline));
-    if (bytes >= lane->until_event_bytes)
+    (void)vmm__heap_give(heap, block, vmm__clock_now(lane->clock));
+    if (bytes >= lane->until_due_bytes)
         freed_note(lane);
     else
-        lane->until_event_bytes -= bytes;
+        lane->until_due_bytes -= bytes;
 }
 
 static void block_give(struct lane *lane, struct heap *heap, struct block *block)
 {
     vmm__counters_free(&lane->counters, &lane->pool->totals, block->requested_bytes,
                        block->node.size);
-    if (!vmm__heap_give_last(heap, block, vmm__timeline_now(&lane->timeline)))
+    if (!vmm__heap_give_last(heap, block, vmm__clock_now(lane->clock)))
         block_return(lane, heap, block);
 }
 
@@ -556,7 +551,7 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
 static void ref_release(struct lane *lane, struct heap *heap, struct block_ref *ref,
                         uint64_t address)
 {
-    uint64_t epoch = vmm__timeline_now(&lane->timeline);
+    uint64_t epoch = vmm__clock_now(lane->clock);
     uint64_t bytes = vmm__block_ref_bytes(ref);
     vmm__counters_release(&lane->counters, bytes);
     vmm__listener_call(heap, VMM_CHANGE_FREE, address, bytes);
@@ -567,7 +562,7 @@ static void ref_release(struct lane *lane, struct heap *heap, struct block_ref *
 }
 
 vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t address,
-                                struct timeline *other)
+                                const struct lane *other)
 {
     VMM_ASSERT_HELD(&lane->lock);
     struct block_ref ref;
@@ -575,7 +570,7 @@ vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t a
         return vmm__block_ref_unknown("vmm_record_stream", heap, address);
     if (vmm__lane_is_of(lane, other))
         return VMM_OK;
-    return vmm__uses_add(&lane->uses, address, other);
+    return vmm__uses_add(&lane->uses, address, vmm__lane_user(other));
 }
 
 vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned)
@@ -659,6 +654,6 @@ uint64_t vmm__lane_settle_locked(struct lane *lane)
     vmm__error_save(&line);
     (void)vmm__lane_poll_locked(lane, UINT32_MAX); /* what fails here is polled again */
     vmm__error_restore(&line);
-    (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
-    return vmm__timeline_advance(&lane->timeline);
+    (void)vmm__slabs_purge(&lane->slabs, vmm__clock_now(lane->clock));
+    return vmm__clock_advance(lane->clock);
 }

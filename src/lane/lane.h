@@ -1,17 +1,17 @@
 /*
  * A lane: the memory that one stream may reuse at once, in two heaps (small and large blocks) and
- * slabs, and the timeline that says when other streams may reuse it.
+ * slabs, and the clock that says when other streams may reuse it.
  *
  * Requests of up to 8 KiB become objects of slabs, up to 1 MiB blocks of the small heap, and
  * larger ones blocks of the large heap. So one live kilobyte never retains a large chunk.
  *
- * Owns: its heaps, slabs, uses, magazines and timeline. Invariants:
+ * Owns: its heaps, slabs, uses, magazines, and its clock unless that is the cache's. Invariants:
  *  1. the size of every live or waiting block decides its heap; in a cache with caching off, in a
  *     pool whose blocks have chunks of their own, and in imported memory, all are large;
  *  2. the counters are the sums over the live and waiting blocks, less what debug mode hides;
  *  3. the epochs in `trimmed`, `decayed` and `period_epoch` have ended; decay expires
  *     nothing later than the last period.
- * May be called by: cache, debug, api. Locks: functions that end in _locked expect the lane's lock; stream and timeline
+ * May be called by: cache, debug, api. Locks: functions that end in _locked expect the lane's lock; stream and clock
  * need none. The alloc and free paths, calls that name one block, and flushes of the counters take only the biased
  * lock. Code that looks for free memory uses vmm__lane_lock(), which settles the last freed blocks, drains all
  * magazines, and returns lone empty slabs to the heap; or vmm__lane_lock_for_scan(), which leaves a busy lane as it is.
@@ -72,25 +72,27 @@ struct lane {
     bool stays_awake;    /* its pool adopted it when it was not awake; guarded by the grow lock */
     _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
     uint64_t serial;          /* never reused */
-    _Atomic bool is_watched;  /* its counters are flushed at each large change */
+    /* The fast path may lock it: it is the active lane, or totals are shared; and its clock is not due. */
+    _Atomic bool is_fast;
     /* All lanes of the cache, in order of creation. Atomic, as lanes.first is: a thread may read the list without a
      * lock. */
     _Atomic(struct lane *) next;
     _Atomic(struct lane *) next_in_bucket; /* see pool.h; the grow lock guards all links below */
-    struct map_node by_stream; /* its key is the stream; in lanes.closed or lanes.pooled_streams */
+    struct map_node by_stream;             /* its key is the stream; in lanes.pooled_streams */
     struct lane *next_pooled;
     struct lane_list *list; /* the list that contains it; NULL: none */
     struct lane *list_prev;
     struct lane *list_next;
-    struct timeline timeline;
+    struct clock *clock;                   /* the cache's, or its own: see vm/clock.h */
+    _Atomic bool has_ended;                /* its stream has: see cache/streams.h */
+    _Atomic uint64_t ends;                 /* changes when its stream ends: see lane/uses.h */
+    _Atomic bool is_gone;                  /* see struct known_stream */
     _Atomic(struct magazines *) magazines; /* NULL: it never was contended; set once */
     struct biased_lock lock;               /* guards all below */
-    uint64_t until_event_bytes;            /* to free until the timeline records an event */
-    /* Between that event and the next: see vmm__lane_lend_locked(), as for the next. */
-    uint64_t event_distance_bytes;
-    uint32_t prompt_searches; /* in a row that found its latest work finished */
+    uint64_t until_due_bytes; /* to free until its clock is due: see vmm__lane_search_locked() */
+    uint64_t due_bytes;       /* between that and the next time */
     uint64_t gather_bytes;    /* requests of fewer bytes do not gather first: see pool.h */
-    uint32_t refills;         /* refills under way: their requests need not gather again */
+    _Atomic uint32_t refills; /* refills under way: their requests need not gather again */
     struct counters counters;
     struct last_allocated last;
     struct last_scan last_scan;
@@ -104,11 +106,10 @@ struct lane {
     uint64_t period_epoch;    /* ended with the last period */
     struct lane *scan_next;   /* see vmm_cache.scanned */
     uint64_t reserved_blocks; /* of vmm_reserve(), with or without memory */
-    uint64_t leaving_epoch;   /* ended when a device wait began: see cache/pool/pools.h */
 };
 
-vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct directory *directory,
-                          struct pool *pool, struct lane **out);
+vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct pool *pool,
+                          struct lane **out);
 /* Frees the lane in any case. Returns the first driver error. */
 vmm_status vmm__lane_close(struct lane *lane);
 
@@ -150,13 +151,23 @@ static inline bool vmm__lane_may_give(const struct lane *from, const struct lane
            (is_one_pool || (vmm__pool_shares(from->pool) && vmm__pool_shares(to->pool)));
 }
 
-/* Whether a timeline is of the lane's stream, which has one in each pool that it uses. After the lane's stream is
- * closed, the same handle names another stream. */
-static inline bool vmm__lane_is_of(const struct lane *lane, const struct timeline *timeline)
+/* Whether the stream of a lane has ended: no more work comes on it, and the same handle may name another one. */
+static inline bool vmm__lane_has_ended(const struct lane *lane)
 {
-    if (timeline == &lane->timeline)
-        return true;
-    return timeline->stream == lane->stream && !vmm__timeline_has_ended(&lane->timeline);
+    return atomic_load_explicit(&lane->has_ended, memory_order_acquire);
+}
+
+/* Whether a lane is another one's stream's, which has one in each pool that it uses. */
+static inline bool vmm__lane_is_of(const struct lane *lane, const struct lane *other)
+{
+    return lane == other || (lane->stream == other->stream && !vmm__lane_has_ended(lane));
+}
+
+/* The stream of a lane, as a user of other lanes' blocks. */
+static inline struct user vmm__lane_user(const struct lane *lane)
+{
+    vmm_stream stream = atomic_load_explicit(&lane->stream, memory_order_relaxed);
+    return (struct user){ .stream = stream, .ends = &lane->ends };
 }
 
 /* Whether the lane has memory, or addresses that may get some. The caller holds the grow lock. */
@@ -233,22 +244,17 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
 bool vmm__lane_find_live_locked(struct lane *lane, const struct heap *heap, uint64_t address,
                                 struct block_ref *ref);
 
-/* Another stream is about to search the lane for idle memory whose work has finished. From now on the timeline records
- * events as memory is freed, so that the next search sees what has finished. */
-void vmm__lane_lend_locked(struct lane *lane);
-
-/* Such a search has ended: is_pending: it found unfinished work; else has_passed: it found that work had finished of
- * which that was not known. After LANE_PROMPT_SEARCHES of the second kind in a row an event that a search records is
- * early enough, and frees record none. */
-enum { LANE_PROMPT_SEARCHES = TIMELINE_EVENTS };
-void vmm__lane_search_end_locked(struct lane *lane, bool is_pending, bool has_passed);
+/* Another stream is about to search the lane for idle memory whose work has finished. From now on its clock is due
+ * whenever a 64th of the pool's memory was freed: the next allocation on the lane takes the slow path, and ticks. So a
+ * later search finds an event that is not much later than the free. */
+void vmm__lane_search_locked(struct lane *lane);
 
 /* Frees the block of a claimed entry, which a magazine has kept. */
 void vmm__lane_give_kept_locked(struct lane *lane, struct live_entry *entry);
 
 /* Records that another stream uses the live block at an address. See vmm_record_stream(). */
 vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t address,
-                                struct timeline *other);
+                                const struct lane *other);
 
 /* Pins or unpins the live block at an address. See vmm_pin(). */
 vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned);

@@ -34,18 +34,15 @@ struct lane *vmm__lane_list_rotate(struct lane_list *list)
     list_move(lane, list);
     /* The next call turns to a lane that the processor has not seen for as many calls as there are lanes. */
     __builtin_prefetch(&list->first->list);
-    __builtin_prefetch(&list->first->timeline);
     return lane;
 }
 
 void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane)
 {
-    if (!lane->is_pooled)
-        list_move(lane, lane->is_detached ? &lanes->vacant_detached : &lanes->vacant);
-    else if (vmm__timeline_has_ended(&lane->timeline))
-        list_move(lane, &lanes->vacant_pooled);
-    else
+    if (!vmm__lane_has_ended(lane))
         list_leave(lane);
+    else
+        list_move(lane, lane->is_pooled ? &lanes->vacant_pooled : &lanes->vacant_detached);
 }
 
 void vmm__lanes_touch(struct lanes *lanes, struct lane *lane)
@@ -54,13 +51,17 @@ void vmm__lanes_touch(struct lanes *lanes, struct lane *lane)
         list_move(lane, &lanes->stocked);
 }
 
-/* ---- The default pool ---------------------------------------------------------------------- */
-
-struct lane *vmm__lanes_find_closed(const struct lanes *lanes, vmm_stream stream)
+void vmm__lanes_note(struct lanes *lanes, struct lane *lane)
 {
-    struct map_node *node = vmm__map_find(&lanes->closed, (uint64_t)(uintptr_t)stream);
-    return node == NULL ? NULL : VMM_MAP_RECORD(node, struct lane, by_stream);
+    for (unsigned i = 0; i < LANES_RECENT; i++) {
+        if (atomic_load_explicit(&lanes->recent[i], memory_order_relaxed) == lane)
+            return;
+    }
+    uint64_t at = lanes->recent_count++ % LANES_RECENT;
+    atomic_store_explicit(&lanes->recent[at], lane, memory_order_release);
 }
+
+/* ---- The default pool ---------------------------------------------------------------------- */
 
 static void table_enter(struct lane *lane)
 {
@@ -70,7 +71,6 @@ static void table_enter(struct lane *lane)
 
 void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream)
 {
-    vmm__map_remove(&lanes->closed, &lane->by_stream);
     atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
     table_enter(lane);
     if (lane->list != &lanes->stocked)
@@ -81,8 +81,6 @@ void vmm__lanes_hide(struct lanes *lanes, struct lane *lane)
 {
     atomic_store_explicit(&lane->is_detached, true, memory_order_release);
     vmm__lane_table_leave(&lane->pool->table, lane);
-    lane->by_stream.key = (uint64_t)(uintptr_t)lane->stream;
-    vmm__map_add(&lanes->closed, &lane->by_stream);
     if (lane->list != &lanes->stocked)
         vmm__lanes_vacate(lanes, lane);
 }
@@ -147,7 +145,6 @@ void vmm__lanes_add(struct lanes *lanes, struct lane *lane)
 vmm_status vmm__lanes_fini(struct lanes *lanes)
 {
     vmm_status first = VMM_OK;
-    vmm__map_clear(&lanes->closed, NULL);
     vmm__map_clear(&lanes->pooled_streams, NULL);
     while (lanes->first != NULL) {
         struct lane *lane = lanes->first;

@@ -7,12 +7,12 @@
  * hiding and showing does not depend on the number of lanes: each touches one bucket. Searches
  * for memory visit only the stocked lanes.
  *
- * Owns: the lanes and the map of closed streams. Invariants:
+ * Owns: the lanes. Invariants:
  *  1. a lane is in at most one list; every lane that has memory is in `stocked`, and leaves it soon
  *     after its last memory;
- *  2. another lane of the default pool is in `vacant`, or `vacant_detached` if it is detached;
- *     another one of `pooled` is in `vacant_pooled` if its stream has ended, otherwise in none;
- *  3. a detached lane of the default pool is in `closed`; each of `pooled` is in `pooled_streams`.
+ *  2. another lane whose stream has ended is in `vacant_detached`, or `vacant_pooled` if it is one of
+ *     `pooled`; all others are in no list;
+ *  3. each lane of `pooled` is in `pooled_streams`.
  * May be called by: lane, cache, api. Locks: finding needs none; the grow lock guards everything else.
  */
 #ifndef VMM_LANE_LANES_H
@@ -26,23 +26,23 @@ struct lane_list {
     uint64_t count;
 };
 
+/* The lanes whose streams the clock asks about captures: see cache/streams.h. */
+enum { LANES_RECENT = 64 };
+
 struct lanes {
-    struct map closed;            /* lanes of closed streams */
     struct map pooled_streams;    /* those of `pooled` by their stream; several may have the same */
     _Atomic(struct lane *) first; /* all, in order of creation */
     struct lane *last;
     struct lane *pooled; /* made for a pool other than the default one; linked by next_pooled */
     struct lane_list stocked; /* lanes that have memory; a refill rotates it */
-    struct lane_list vacant;
     struct lane_list vacant_detached;
     struct lane_list vacant_pooled;
+    _Atomic(struct lane *) recent[LANES_RECENT]; /* that refilled last; read without a lock */
+    uint64_t recent_count;
 };
 
 /* Closes all lanes. Returns the first driver error. */
 vmm_status vmm__lanes_fini(struct lanes *lanes);
-
-/* A lane of a closed stream that had this handle; NULL if there is none. */
-struct lane *vmm__lanes_find_closed(const struct lanes *lanes, vmm_stream stream);
 
 /* Adds a lane of the default pool whose stream has none yet. */
 void vmm__lanes_add(struct lanes *lanes, struct lane *lane);
@@ -61,6 +61,9 @@ void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane, vmm_stream s
 /* Hide a lane from all streams; give a hidden lane to a stream, whose lane it is from then on. */
 void vmm__lanes_hide(struct lanes *lanes, struct lane *lane);
 void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream);
+
+/* Notes that a lane refills. */
+void vmm__lanes_note(struct lanes *lanes, struct lane *lane);
 
 /* Makes a lane stocked: it is about to get memory, or addresses that may get some. */
 void vmm__lanes_touch(struct lanes *lanes, struct lane *lane);

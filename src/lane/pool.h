@@ -57,6 +57,7 @@ struct pool {
     uint64_t uses;   /* of its addresses: see vmm_pool_retain(); a graph pool is created with one */
     uint64_t routes; /* and pushes, of all threads, that lead requests to it */
     bool is_leaving; /* its last use has ended, but the device may not have finished */
+    uint64_t leaving_epoch; /* of the cache's clock: then it has */
     vmm_on_sleep on_sleep;
     vmm_pool_phase phase;  /* see cache/pool/sleep.h; only the call that changes it uses `backup` */
     struct backup *backup; /* NULL: none */

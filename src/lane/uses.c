@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 
+#define EPOCH_NONE UINT64_MAX
+
 /* Return a use of a block in the map, and its next one; NULL: none. */
 static struct use *use_first(const struct uses *uses, uint64_t address)
 {
@@ -21,44 +23,44 @@ static void use_remove(struct uses *uses, struct use *use)
     atomic_fetch_sub_explicit(&uses->count, 1, memory_order_relaxed);
 }
 
-void vmm__uses_init(struct uses *uses)
+void vmm__uses_init(struct uses *uses, struct clock *clock)
 {
-    *uses = (struct uses){ .newest_next = &uses->oldest };
+    *uses = (struct uses){ .clock = clock, .newest_next = &uses->oldest };
 }
 
-static void use_free(struct use *use)
+static void use_free(struct uses *uses, struct use *use)
 {
-    vmm__timeline_forget(use->timeline);
+    vmm__event_drop(uses->clock->events, use->event);
     vmm__host_free(use, sizeof *use);
 }
 
-/* Frees the record only: at the end of the cache the timelines may no longer exist. */
-static void use_drop(struct map_node *node)
-{
-    vmm__host_free(node, sizeof(struct use));
-}
-
-static void use_forget(struct map_node *node)
-{
-    use_free((struct use *)node);
-}
-
-static void use_list_free(struct use *use)
+static void use_list_free(struct uses *uses, struct use *use)
 {
     while (use != NULL) {
         struct use *next = use->next;
-        use_drop(&use->node);
+        use_free(uses, use);
         use = next;
     }
 }
 
+void vmm__uses_forget_all(struct uses *uses)
+{
+    struct map_node *next;
+    for (struct map_node *node = vmm__map_next(&uses->map, NULL); node != NULL; node = next) {
+        next = vmm__map_next(&uses->map, node);
+        use_remove(uses, (struct use *)node);
+        use_free(uses, (struct use *)node);
+    }
+    vmm__map_clear(&uses->map, NULL);
+}
+
 void vmm__uses_fini(struct uses *uses)
 {
-    vmm__map_clear(&uses->map, use_drop);
+    vmm__uses_forget_all(uses);
     while (uses->oldest != NULL) {
         struct wait *wait = uses->oldest;
         uses->oldest = wait->next;
-        use_list_free(wait->uses);
+        use_list_free(uses, wait->uses);
         vmm__host_free(wait, sizeof *wait);
     }
 }
@@ -68,77 +70,147 @@ bool vmm__uses_has(const struct uses *uses, uint64_t address)
     return vmm__uses_count(uses) != 0 && use_first(uses, address) != NULL;
 }
 
-void vmm__uses_forget_all(struct uses *uses)
+/* ---- One use --------------------------------------------------------------------------------- */
+
+static bool user_is(const struct use *use, struct user user)
 {
-    vmm__map_clear(&uses->map, use_forget);
-    atomic_store_explicit(&uses->count, 0, memory_order_relaxed);
+    return use->user.stream == user.stream && use->user.ends == user.ends &&
+           use->ends == atomic_load_explicit(user.ends, memory_order_acquire);
 }
 
-vmm_status vmm__uses_waits(const struct uses *uses, uint64_t address, struct limbo_wait **waits)
+static bool user_has_ended(const struct use *use)
 {
-    struct limbo_wait *made = NULL;
-    struct limbo_wait **last = &made;
-    for (const struct use *use = use_first(uses, address); use != NULL; use = use_next(use)) {
-        struct limbo_wait *wait = vmm__host_alloc(1, sizeof *wait);
-        if (wait == NULL) {
-            vmm__limbo_waits_free(made, true);
-            return vmm__error(VMM_ERR_HOST_OOM, "uses: no host memory for a chunk that must wait");
-        }
-        *wait = (struct limbo_wait){ .timeline = use->timeline,
-                                     .epoch = vmm__timeline_now(use->timeline) };
-        vmm__timeline_refer(use->timeline);
-        *last = wait;
-        last = &wait->next;
-    }
-    *last = *waits;
-    *waits = made;
-    return VMM_OK;
+    return atomic_load_explicit(use->user.ends, memory_order_acquire) != use->ends;
 }
 
-vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *timeline)
+/* Replaces what an earlier record left: the new event or epoch is not earlier than it. */
+static vmm_status use_record(const struct uses *uses, struct use *use)
+{
+    struct error_line line;
+    struct event *event = NULL;
+    vmm_status status = VMM__PENDING;
+    vmm__error_save(&line);
+    if (!use->waits_for_all && !user_has_ended(use))
+        status = vmm__clock_mark(uses->clock, use->user.stream, &event);
+    vmm__event_drop(uses->clock->events, use->event);
+    use->event = event;
+    use->epoch = vmm__clock_now(uses->clock);
+    if (status != VMM_ERR_LOST)
+        vmm__error_restore(&line);
+    return status == VMM_ERR_LOST ? status : VMM_OK;
+}
+
+/* VMM_OK if the use has passed. */
+static vmm_status use_query(const struct uses *uses, const struct use *use)
+{
+    if (use->event != NULL)
+        return vmm__driver_event_query(uses->clock->driver, use->event->handle);
+    return vmm__clock_query(uses->clock, use->epoch);
+}
+
+vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct user user)
 {
     for (const struct use *use = use_first(uses, address); use != NULL; use = use_next(use)) {
-        if (use->timeline == timeline)
+        if (user_is(use, user))
             return VMM_OK;
     }
     struct use *use = vmm__host_alloc(1, sizeof *use);
     if (use == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_record_stream: no host memory for another use");
-    *use = (struct use){ .node.key = address, .timeline = timeline };
-    vmm__timeline_refer(timeline);
+    *use = (struct use){ .node.key = address, .user = user, .epoch = EPOCH_NONE };
+    use->ends = atomic_load_explicit(user.ends, memory_order_acquire);
     vmm__map_add(&uses->map, &use->node);
     atomic_fetch_add_explicit(&uses->count, 1, memory_order_relaxed);
     return VMM_OK;
 }
 
-void vmm__uses_lend(struct uses *uses, uint64_t address, const struct timeline *timeline)
+void vmm__uses_lend(struct uses *uses, uint64_t address, struct user user, bool waits_for_all)
 {
-    for (struct use *use = use_first(uses, address); use != NULL; use = use_next(use))
-        use->is_borrower = use->timeline == timeline;
+    for (struct use *use = use_first(uses, address); use != NULL; use = use_next(use)) {
+        use->is_borrower = user_is(use, user);
+        use->waits_for_all = use->is_borrower && waits_for_all;
+    }
 }
 
-const struct timeline *vmm__uses_borrower(const struct uses *uses, uint64_t address)
+bool vmm__uses_borrower(const struct uses *uses, uint64_t address, vmm_stream *stream,
+                        bool *has_ended)
 {
     const struct use *use = use_first(uses, address);
     while (use != NULL && !use->is_borrower)
         use = use_next(use);
-    return use == NULL ? NULL : use->timeline;
+    if (use == NULL)
+        return false;
+    *stream = use->user.stream;
+    *has_ended = user_has_ended(use);
+    return true;
 }
 
-/* Records an event for every use of a block, and counts the uses. */
-static vmm_status uses_record(struct uses *uses, uint64_t address, uint64_t *count)
+/* ---- Live blocks ----------------------------------------------------------------------------- */
+
+/* Records the uses of a block, and counts them. ERR_LOST. */
+static vmm_status uses_record(const struct uses *uses, uint64_t address, uint64_t *count)
 {
+    vmm_status status = VMM_OK;
     *count = 0;
-    for (struct use *use = use_first(uses, address); use != NULL; use = use_next(use)) {
-        use->epoch = vmm__timeline_now(use->timeline);
-        vmm_status status = vmm__timeline_record(use->timeline, use->epoch);
-        /* The event of a capturing stream is recorded later. */
-        if (status != VMM_OK && status != VMM__PENDING)
-            return status;
-        (*count)++;
+    for (struct use *use = use_first(uses, address); use != NULL && status == VMM_OK;
+         use = use_next(use)) {
+        status = use_record(uses, use);
+        ++*count;
     }
-    return VMM_OK;
+    return status;
 }
+
+void vmm__uses_record(struct uses *uses, uint64_t address)
+{
+    uint64_t count;
+    struct error_line line;
+    vmm__error_save(&line);
+    if (vmm__uses_count(uses) != 0)
+        (void)uses_record(uses, address, &count);
+    vmm__error_restore(&line); /* a lost device runs no work */
+}
+
+bool vmm__uses_forget(struct uses *uses, uint64_t address)
+{
+    bool forgot_all = true;
+    struct use *next;
+    if (vmm__uses_count(uses) == 0)
+        return true;
+    for (struct use *use = use_first(uses, address); use != NULL; use = next) {
+        next = use_next(use);
+        if (use->epoch == EPOCH_NONE || use_query(uses, use) != VMM_OK) {
+            forgot_all = false;
+            continue;
+        }
+        use_remove(uses, use);
+        use_free(uses, use);
+    }
+    return forgot_all;
+}
+
+static vmm_status use_follow(const struct uses *uses, const struct use *use, vmm_stream stream)
+{
+    vmm_status status = use->event != NULL
+                            ? vmm__clock_event_follow(uses->clock, use->event, stream)
+                            : vmm__clock_follow(uses->clock, use->epoch, stream);
+    bool has_none = status == VMM__PENDING || status == VMM_ERR_INVALID_ARGUMENT;
+    return has_none ? VMM_OK : status;
+}
+
+vmm_status vmm__uses_follow(struct uses *uses, uint64_t address, vmm_stream stream)
+{
+    vmm_status status = VMM_OK;
+    if (vmm__uses_count(uses) == 0)
+        return VMM_OK;
+    for (const struct use *use = use_first(uses, address); use != NULL && status == VMM_OK;
+         use = use_next(use)) {
+        if (use->epoch != EPOCH_NONE)
+            status = use_follow(uses, use, stream);
+    }
+    return status;
+}
+
+/* ---- Freed blocks ---------------------------------------------------------------------------- */
 
 /* Removes the uses of a block from the map, into a list. */
 static struct use *uses_collect(struct uses *uses, uint64_t address)
@@ -155,24 +227,23 @@ static struct use *uses_collect(struct uses *uses, uint64_t address)
 
 vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
 {
-    if (vmm__uses_count(uses) == 0)
+    if (!vmm__uses_has(uses, address))
         return VMM_OK;
     uint64_t count;
     struct error_line line;
-    vmm__error_save(&line);
-    vmm_status status = uses_record(uses, address, &count);
-    if (status == VMM_ERR_LOST) { /* a lost device runs no work, and its memory is never reused */
-        use_list_free(uses_collect(uses, address));
-        vmm__error_restore(&line);
-        return VMM_OK;
-    }
-    if (status != VMM_OK || count == 0)
-        return status;
     struct wait *wait = vmm__host_alloc(1, sizeof *wait);
     if (wait == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_free: no host memory for a block that must wait");
-    wait->address = address;
-    wait->uses = uses_collect(uses, address);
+    vmm__error_save(&line);
+    vmm_status status = uses_record(uses, address, &count);
+    struct use *collected = uses_collect(uses, address);
+    if (status == VMM_ERR_LOST) { /* a lost device runs no work, and its memory is never reused */
+        use_list_free(uses, collected);
+        vmm__host_free(wait, sizeof *wait);
+        vmm__error_restore(&line);
+        return VMM_OK;
+    }
+    *wait = (struct wait){ .address = address, .uses = collected };
     *uses->newest_next = wait;
     uses->newest_next = &wait->next;
     return VMM__PENDING;
@@ -186,62 +257,47 @@ bool vmm__uses_is_waiting(const struct uses *uses, uint64_t address)
     return wait != NULL;
 }
 
-void vmm__uses_stamp(struct uses *uses, uint64_t address)
-{
-    if (vmm__uses_count(uses) == 0)
-        return;
-    for (struct use *use = use_first(uses, address); use != NULL; use = use_next(use))
-        use->epoch = vmm__timeline_now(use->timeline);
-}
-
-bool vmm__uses_forget(struct uses *uses, uint64_t address)
-{
-    if (vmm__uses_count(uses) == 0)
-        return true;
-    bool forgot_all = true;
-    struct use *next;
-    for (struct use *use = use_first(uses, address); use != NULL; use = next) {
-        next = use_next(use);
-        if (vmm__timeline_query(use->timeline, use->epoch) != VMM_OK) {
-            forgot_all = false;
-            continue;
-        }
-        use_remove(uses, use);
-        use_free(use);
-    }
-    return forgot_all;
-}
-
 void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pass)
 {
     pass->link = &uses->oldest;
     pass->left = most;
+    pass->stuck_epoch = EPOCH_NONE;
     pass->stuck_count = 0;
 }
 
-/* Queries a timeline, unless this pass already knows that the epoch is pending. */
-static vmm_status use_query(const struct use *use, struct uses_pass *pass)
+/* Whether the pass already knows that a use is pending: events of one stream pass in order. */
+static bool use_is_stuck(const struct use *use, const struct uses_pass *pass)
 {
-    for (unsigned i = 0; i < pass->stuck_count; i++) {
-        if (pass->stuck[i].timeline == use->timeline && pass->stuck[i].epoch <= use->epoch)
-            return VMM__PENDING;
-    }
-    vmm_status status = vmm__timeline_query(use->timeline, use->epoch);
-    if (status == VMM__PENDING && pass->stuck_count < USES_STUCK)
-        pass->stuck[pass->stuck_count++] = *use;
+    if (use->event == NULL)
+        return use->epoch >= pass->stuck_epoch;
+    unsigned i = 0;
+    while (i < pass->stuck_count && pass->stuck[i] != use->user.stream)
+        i++;
+    return i < pass->stuck_count;
+}
+
+static vmm_status pass_query(const struct uses *uses, const struct use *use, struct uses_pass *pass)
+{
+    if (use_is_stuck(use, pass))
+        return VMM__PENDING;
+    vmm_status status = use_query(uses, use);
+    if (status == VMM__PENDING && use->event == NULL)
+        pass->stuck_epoch = use->epoch;
+    else if (status == VMM__PENDING && pass->stuck_count < USES_STUCK)
+        pass->stuck[pass->stuck_count++] = use->user.stream;
     return status;
 }
 
 /* Drops the uses that have passed. VMM_OK if all have. */
-static vmm_status wait_poll(struct wait *wait, struct uses_pass *pass)
+static vmm_status wait_poll(struct uses *uses, struct wait *wait, struct uses_pass *pass)
 {
     while (wait->uses != NULL) {
         struct use *use = wait->uses;
-        vmm_status status = use_query(use, pass);
+        vmm_status status = pass_query(uses, use, pass);
         if (status != VMM_OK)
             return status;
         wait->uses = use->next;
-        use_free(use);
+        use_free(uses, use);
     }
     return VMM_OK;
 }
@@ -250,7 +306,7 @@ vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64
 {
     for (; *pass->link != NULL && pass->left > 0; pass->link = &(*pass->link)->next, pass->left--) {
         struct wait *wait = *pass->link;
-        vmm_status status = wait_poll(wait, pass);
+        vmm_status status = wait_poll(uses, wait, pass);
         if (status == VMM__PENDING)
             continue;
         if (status != VMM_OK)
@@ -265,23 +321,18 @@ vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64
     return VMM__NOTHING;
 }
 
-/* Whether the streams of all its uses can finish: no stream is capturing. */
-static bool wait_can_finish(const struct wait *wait)
-{
-    const struct use *use = wait->uses;
-    while (use != NULL && vmm__timeline_record(use->timeline, use->epoch) != VMM__PENDING)
-        use = use->next;
-    return use == NULL;
-}
-
-bool vmm__uses_oldest(const struct uses *uses, struct timeline **timeline, uint64_t *epoch)
+bool vmm__uses_oldest(const struct uses *uses, struct event **event, uint64_t *epoch)
 {
     const struct wait *wait = uses->oldest;
-    while (wait != NULL && !wait_can_finish(wait))
+    while (wait != NULL && (wait->uses == NULL || wait->uses->event == NULL))
         wait = wait->next;
+    if (wait == NULL)
+        wait = uses->oldest;
     if (wait == NULL || wait->uses == NULL)
         return false;
-    *timeline = wait->uses->timeline;
+    *event = wait->uses->event;
     *epoch = wait->uses->epoch;
+    if (*event != NULL)
+        vmm__event_hold(uses->clock->events, *event);
     return true;
 }

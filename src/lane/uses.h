@@ -2,12 +2,12 @@
  * Uses: which live blocks other streams use (vmm_record_stream), and which freed blocks wait for
  * those streams.
  *
- * A use pairs the address of a block with the timeline of another stream. When the block is
- * freed, its uses are stamped with the current epochs of those timelines, and the block waits
- * until all have passed.
+ * A use pairs the address of a block with another stream. When the block is freed, an event is recorded on each such
+ * stream, and the block waits until all have passed. If a stream has ended, is being captured or refuses the event, the
+ * block waits for all work of the device instead: for an epoch of the cache's clock.
  *
- * Owns: the records of uses and waits. Invariants:
- *  1. each pair (address, timeline) is in the map at most once, and a live block starts at
+ * Owns: the records of uses and waits, and their events. Invariants:
+ *  1. each pair (address, stream) is in the map at most once, and a live block starts at
  *     the address;
  *  2. a block waits for streams exactly if its address is in the list of waits, and then it
  *     has no use in the map. An exported block waits for its shares: see lane.h.
@@ -17,16 +17,25 @@
 #define VMM_LANE_USES_H
 
 #include "base/map.h"
-#include "vm/vm.h"
+#include "vm/clock.h"
 
 enum { USES_STUCK = 8 };
+
+/* A stream that uses blocks. `ends` changes when it ends, and the handle may name another one. */
+struct user {
+    vmm_stream stream;
+    const _Atomic uint64_t *ends;
+};
 
 struct use {
     struct map_node node; /* its key is the block's address */
     struct use *next;     /* in the list of a wait */
-    struct timeline *timeline;
-    uint64_t epoch; /* set by the free, or by vmm__uses_stamp() */
+    struct user user;
+    uint64_t ends;       /* when the use was added */
+    struct event *event; /* of the stream; NULL: none, and `epoch` counts */
+    uint64_t epoch;      /* of the cache's clock; UINT64_MAX: neither is set yet */
     bool is_borrower;
+    bool waits_for_all; /* the block returns to another stream than the one that it served */
 };
 
 struct wait {
@@ -36,13 +45,14 @@ struct wait {
 };
 
 struct uses {
+    struct clock *clock;    /* the cache's */
     struct map map;         /* of the uses of live blocks */
     _Atomic uint64_t count; /* in the map; may be read without the lock */
     struct wait *oldest;
     struct wait **newest_next;
 };
 
-void vmm__uses_init(struct uses *uses);
+void vmm__uses_init(struct uses *uses, struct clock *clock);
 void vmm__uses_fini(struct uses *uses);
 
 static inline uint64_t vmm__uses_count(const struct uses *uses)
@@ -62,40 +72,45 @@ static inline bool vmm__uses_has_waits(const struct uses *uses)
     return uses->oldest != NULL;
 }
 
-/* Records that the timeline's stream uses the block. ERR_HOST_OOM. */
-vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *timeline);
+/* Records that a stream uses the block. ERR_HOST_OOM. */
+vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct user user);
 
-/* Marks a use that was added: the block was allocated for the timeline's stream, from another stream's memory. */
-void vmm__uses_lend(struct uses *uses, uint64_t address, const struct timeline *timeline);
+/* Marks a use that was added: the block was allocated for this stream, from another stream's memory. waits_for_all:
+ * once freed it waits for all work of the device. */
+void vmm__uses_lend(struct uses *uses, uint64_t address, struct user user, bool waits_for_all);
 
-/* Returns the timeline of the stream that a live block was allocated for; NULL: the lane's. */
-const struct timeline *vmm__uses_borrower(const struct uses *uses, uint64_t address);
+/* The stream that a live block was allocated for; false: the lane's. *has_ended: it has ended. */
+bool vmm__uses_borrower(const struct uses *uses, uint64_t address, vmm_stream *stream,
+                        bool *has_ended);
 
 /*
  * Ends the life of a block. VMM_OK: no other stream uses it. VMM__PENDING: it waits from now on.
- * On failure (an event could not be recorded, ERR_HOST_OOM) nothing changes. On a lost device no
- * block has uses any more.
+ * ERR_HOST_OOM changes nothing. On a lost device no block has uses any more.
  */
 vmm_status vmm__uses_end(struct uses *uses, uint64_t address);
 
 /* Whether the block at an address waits. */
 bool vmm__uses_is_waiting(const struct uses *uses, uint64_t address);
 
-/* Adds a wait for each use of a live block, for the work that its stream has now. ERR_HOST_OOM: adds none. */
-vmm_status vmm__uses_waits(const struct uses *uses, uint64_t address, struct limbo_wait **waits);
+/* Records an event for each use of a live block, of the work that its stream has now. Without host memory, or on
+ * another failure, the use waits for the cache's clock. */
+void vmm__uses_record(struct uses *uses, uint64_t address);
 
-/* Stamps the uses of a live block with the current epochs. vmm__uses_forget() then drops those
- * that have passed and returns whether all have. The streams may run other work between the two
- * calls. */
-void vmm__uses_stamp(struct uses *uses, uint64_t address);
+/* After a record: drops the uses that have passed, and returns whether all have. Their streams may run other work since
+ * then. */
 bool vmm__uses_forget(struct uses *uses, uint64_t address);
 
-/* One pass over the waits, oldest first, with the uses that it found pending. */
+/* After a record: makes later work of a stream wait, on the device, for all uses; not for what a capture forbids to
+ * wait for. */
+vmm_status vmm__uses_follow(struct uses *uses, uint64_t address, vmm_stream stream);
+
+/* One pass over the waits, oldest first, with what it found pending. */
 struct uses_pass {
     struct wait **link;
-    unsigned left; /* waits that the pass may still check */
+    unsigned left;        /* waits that the pass may still check */
+    uint64_t stuck_epoch; /* of the cache's clock */
     unsigned stuck_count;
-    struct use stuck[USES_STUCK]; /* timeline and epoch */
+    vmm_stream stuck[USES_STUCK];
 };
 
 void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pass);
@@ -104,8 +119,8 @@ void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pa
  * the pass. */
 vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64_t *address);
 
-/* The first use of the oldest wait whose streams are not capturing. False if there is none. The
- * host may wait for it without the lane's lock: timelines outlive the lock. */
-bool vmm__uses_oldest(const struct uses *uses, struct timeline **timeline, uint64_t *epoch);
+/* What a wait needs: the event of the first one that has any, which the caller drops, else an epoch of the cache's
+ * clock, which a capture may stop. False if there is none. The host may wait for it without the lane's lock. */
+bool vmm__uses_oldest(const struct uses *uses, struct event **event, uint64_t *epoch);
 
 #endif

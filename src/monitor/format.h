@@ -21,7 +21,7 @@
 #define MONITOR_PREFIX    "vmmcache." /* a segment is PREFIX PID "." NUMBER */
 
 enum {
-    MONITOR_VERSION = 1,
+    MONITOR_VERSION = 2,
     MONITOR_MAGIC_BYTES = 8,
     MONITOR_NAME_BYTES = 64,
     MONITOR_DEVICE_BYTES = 96,
@@ -111,8 +111,7 @@ struct monitor_pool {
 /* What one stream has in one pool. */
 struct monitor_lane {
     uint64_t stream;
-    uint32_t pool; /* the number of its pool: 0 is the default pool */
-    uint32_t is_stale;
+    uint64_t pool; /* the number of its pool: 0 is the default pool */
     MONITOR_LANE_MAP(MONITOR_MEMBER)
 };
 

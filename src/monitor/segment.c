@@ -1,7 +1,7 @@
 /* The segment of this process: see segment.h. */
 #define _GNU_SOURCE
 #include "monitor/segment.h"
-#include "base/clock.h"
+#include "base/time.h"
 #include "monitor/process.h"
 
 #include <errno.h>
@@ -80,7 +80,7 @@ static void head_complete(struct monitor_head *head)
         vmm__process_name(head->program, sizeof head->program);
         (void)snprintf(head->library, sizeof head->library, "%s", vmm_version());
     }
-    head->time_ns = vmm__clock_ns();
+    head->time_ns = vmm__time_ns();
     head->checksum =
         vmm__monitor_checksum((char *)head + MONITOR_COVERED, head->bytes - MONITOR_COVERED);
 }

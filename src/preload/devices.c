@@ -102,6 +102,7 @@ static vmm_status cache_make(struct preload_device *device, int ordinal)
     config.driver = VMM_DRIVER_CUDA;
     config.device = ordinal;
     config.peer_devices = UINT64_MAX;
+    config.announces_captures = VMM_ON;
     vmm_status status = vmm__preload_leave_children();
     if (status == VMM_OK)
         status = vmm_create(&config, &device->cache);

@@ -7,9 +7,9 @@
  * Called by: memory, any thread. `lock` guards making and ending recordings.
  */
 #define _GNU_SOURCE
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/stack.h"
+#include "base/time.h"
 #include "preload/preload.h"
 #include "trace/file_name.h"
 #include "trace/recorder.h"

@@ -10,8 +10,9 @@
 #define EXPORT __attribute__((visibility("default")))
 
 struct capture {
-    struct map_node node; /* key_of() the stream on which it began */
-    int ordinal;          /* of its device */
+    struct map_node node; /* key_of() the stream on which it begins */
+    CUstream stream;
+    int ordinal; /* of its device */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -103,10 +104,16 @@ static uint64_t key_of(CUstream stream)
     return stream == PRELOAD_PER_THREAD ? (uintptr_t)&vmm__preload_inside : (uintptr_t)stream;
 }
 
-static void capture_remove_locked(struct map_node *node)
+/* Calls the cache of a capture's device, if it has one. */
+static void cache_tell(const struct capture *capture,
+                       vmm_status (*call)(vmm_cache *cache, vmm_stream stream))
 {
-    vmm__map_remove(&captures, node);
-    vmm__host_free(VMM_MAP_RECORD(node, struct capture, node), sizeof(struct capture));
+    vmm__preload_caches_hold();
+    const struct preload_device *device =
+        capture->ordinal >= 0 ? vmm__preload_device_at(capture->ordinal) : NULL;
+    if (device != NULL)
+        (void)call(device->cache, capture->stream);
+    vmm__preload_caches_release();
 }
 
 /* The stream has no capture any more. */
@@ -115,50 +122,63 @@ static void capture_remove(CUstream stream)
     (void)pthread_mutex_lock(&lock);
     struct map_node *node = vmm__map_find(&captures, key_of(stream));
     if (node != NULL)
-        capture_remove_locked(node);
+        vmm__map_remove(&captures, node);
     (void)pthread_mutex_unlock(&lock);
+    if (node == NULL)
+        return;
+    struct capture *capture = VMM_MAP_RECORD(node, struct capture, node);
+    cache_tell(capture, vmm_capture_retract);
+    vmm__host_free(capture, sizeof *capture);
 }
 
+/* The announcements ended with the device's cache. */
 static void device_captures_remove(int ordinal)
 {
     struct map_node *next;
     (void)pthread_mutex_lock(&lock);
     for (struct map_node *node = vmm__map_next(&captures, NULL); node != NULL; node = next) {
+        struct capture *capture = VMM_MAP_RECORD(node, struct capture, node);
         next = vmm__map_next(&captures, node);
-        if (VMM_MAP_RECORD(node, struct capture, node)->ordinal == ordinal)
-            capture_remove_locked(node);
+        if (capture->ordinal != ordinal)
+            continue;
+        vmm__map_remove(&captures, node);
+        vmm__host_free(capture, sizeof *capture);
     }
     (void)pthread_mutex_unlock(&lock);
 }
 
-/* Without host memory for a record, frees do not wait for the end of the capture. */
-static CUresult capture_began(CUresult result, CUstream stream)
+/* Before a capture begins. Without host memory for a record, frees do not wait for its end. */
+static void capture_begins(CUstream stream)
 {
     CUdevice ordinal = -1;
-    struct capture *capture = result == CUDA_SUCCESS ? vmm__host_alloc(1, sizeof *capture) : NULL;
+    struct capture *capture = vmm__host_alloc(1, sizeof *capture);
     if (capture == NULL)
-        return result;
+        return;
     (void)vmm__preload_real()->cuCtxGetDevice(&ordinal);
-    *capture = (struct capture){ .node.key = key_of(stream), .ordinal = ordinal };
+    *capture = (struct capture){ .node.key = key_of(stream), .stream = stream, .ordinal = ordinal };
     capture_remove(stream);
+    cache_tell(capture, vmm_capture_announce);
     (void)pthread_mutex_lock(&lock);
     vmm__map_add(&captures, &capture->node);
     (void)pthread_mutex_unlock(&lock);
-    return result;
 }
 
-/* An error does not say whether the capture has ended, so libcuda is asked. */
-static CUresult capture_ended(CUresult result, CUstream stream)
+/* After a call that may have begun or ended a capture. An error does not say so, hence libcuda is asked. */
+static void capture_look(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (vmm__preload_real()->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
         status == CU_STREAM_CAPTURE_STATUS_NONE)
         capture_remove(stream);
-    return result;
 }
 
-/* Passes a call on; `note` gets its result. */
-#define CAPTURE_CALL(name, note, named, parameters, arguments)                                     \
+static void nothing_begins(CUstream stream)
+{
+    (void)stream;
+}
+
+/* Passes a call on; `before` gets the stream. */
+#define CAPTURE_CALL(name, before, named, parameters, arguments)                                   \
     EXPORT CUresult name parameters                                                                \
     {                                                                                              \
         const struct preload_real *real = vmm__preload_real();                                     \
@@ -166,7 +186,9 @@ static CUresult capture_ended(CUresult result, CUstream stream)
             return CUDA_ERROR_NOT_SUPPORTED;                                                       \
         if (!vmm__preload_enter())                                                                 \
             return real->name arguments;                                                           \
-        CUresult result = note(real->name arguments, named);                                       \
+        before(named);                                                                             \
+        CUresult result = real->name arguments;                                                    \
+        capture_look(named);                                                                       \
         vmm__preload_leave();                                                                      \
         return result;                                                                             \
     }
@@ -176,19 +198,19 @@ static CUresult capture_ended(CUresult result, CUstream stream)
 #define PER_THREAD (stream == NULL ? PRELOAD_PER_THREAD : stream)
 
 #define BEGIN_CALL(name, named)                                                                    \
-    CAPTURE_CALL(name, capture_began, named, (CUstream stream, CUstreamCaptureMode mode),          \
+    CAPTURE_CALL(name, capture_begins, named, (CUstream stream, CUstreamCaptureMode mode),         \
                  (stream, mode))
 BEGIN_CALL(cuStreamBeginCapture_v2, LEGACY)
 BEGIN_CALL(cuStreamBeginCapture_v2_ptsz, PER_THREAD)
 
 #define END_CALL(name, named)                                                                      \
-    CAPTURE_CALL(name, capture_ended, named, (CUstream stream, CUgraph * graph), (stream, graph))
+    CAPTURE_CALL(name, nothing_begins, named, (CUstream stream, CUgraph * graph), (stream, graph))
 END_CALL(cuStreamEndCapture, LEGACY)
 END_CALL(cuStreamEndCapture_ptsz, PER_THREAD)
 
 #if CUDA_VERSION >= 12030
 #define BEGIN_TO_GRAPH_CALL(name, named)                                                           \
-    CAPTURE_CALL(name, capture_began, named,                                                       \
+    CAPTURE_CALL(name, capture_begins, named,                                                      \
                  (CUstream stream, CUgraph graph, const CUgraphNode *nodes,                        \
                   const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode),           \
                  (stream, graph, nodes, edges, count, mode))

@@ -30,7 +30,7 @@ static double first_fraction = 1.0; /* see vmm__torch_fraction_begin() */
 static bool has_caches;             /* a cache exists, or is being created: settings are fixed */
 static _Atomic int device_count;    /* from vmm_torch_init(); 0: unknown */
 static _Atomic(change_watch_fn) change_watch;  /* NULL: none */
-static _Atomic bool wants_sharing;             /* see vmm__torch_sharing_want() */
+static _Atomic bool has_class;                 /* see vmm__torch_class_note() */
 static _Atomic bool defers_peers;              /* see vmm__torch_peers_defer() */
 static _Thread_local uint64_t waiting_address; /* last freed block; 0: no stream uses it */
 
@@ -282,9 +282,9 @@ static vmm_status limit_begin_locked(vmm_cache *cache, uint64_t *limit_bytes)
                : VMM_OK;
 }
 
-void vmm__torch_sharing_want(void)
+void vmm__torch_class_note(void)
 {
-    atomic_store_explicit(&wants_sharing, true, memory_order_relaxed);
+    atomic_store_explicit(&has_class, true, memory_order_relaxed);
 }
 
 /* Creates a cache whose blocks can be shared, if the settings leave that open and the device can do it. */
@@ -292,7 +292,7 @@ static vmm_status shareable_create(struct torch_device *device, union settings *
                                    vmm_cache **out)
 {
     struct error_line line;
-    bool is_open = atomic_load_explicit(&wants_sharing, memory_order_relaxed) &&
+    bool is_open = atomic_load_explicit(&has_class, memory_order_relaxed) &&
                    wanted->config.shareable == VMM_DEFAULT &&
                    environment_find("VMM_SHAREABLE") == NULL;
     if (!is_open)
@@ -326,6 +326,10 @@ static vmm_status cache_create_locked(struct torch_device *device, int ordinal, 
         wanted.config.misuse = vmm__record_misuse;
         wanted.config.misuse_context = device;
     }
+    bool is_class = atomic_load_explicit(&has_class, memory_order_relaxed);
+    if (is_class && wanted.config.announces_captures == VMM_DEFAULT &&
+        environment_find("VMM_ANNOUNCES_CAPTURES") == NULL)
+        wanted.config.announces_captures = VMM_ON;
     return shareable_create(device, &wanted, out);
 }
 

@@ -35,7 +35,7 @@ vmm_status vmm__torch_peers_add(int ordinal, uint64_t devices);
 
 /* From now on blocks of new caches can be shared with other processes, as far as settings and devices allow. New memory
  * then costs the driver more. */
-void vmm__torch_sharing_want(void);
+void vmm__torch_class_note(void);
 
 /* Whether a cache exists or is being created, so that settings no longer change. */
 bool vmm__torch_is_open(void);

@@ -175,6 +175,24 @@ static uint64_t stack_find(const void *address)
     return vmm__history_recall(&device->history, item.address, &block) ? block.stack : 0;
 }
 
+static vmm_status capture_announce(int ordinal, vmm_stream stream)
+{
+    const struct torch_device *device = vmm__torch_find(ordinal);
+    return device == NULL ? VMM_OK : vmm_capture_announce(vmm__torch_cache_of(device), stream);
+}
+
+/* On a lost device nothing is captured. */
+static void capture_retract(int ordinal, vmm_stream stream)
+{
+    struct error_line line;
+    const struct torch_device *device = vmm__torch_find(ordinal);
+    if (device == NULL)
+        return;
+    vmm__error_save(&line);
+    (void)vmm_capture_retract(vmm__torch_cache_of(device), stream);
+    vmm__error_restore(&line);
+}
+
 /* ---- The table ------------------------------------------------------------------------------ */
 
 static const vmm_torch_functions functions = {
@@ -222,10 +240,12 @@ static const vmm_torch_functions functions = {
     .peers_add = vmm__torch_peers_add,
     .fraction_begin = vmm__torch_fraction_begin,
     .failure_write = vmm__torch_failure_write,
+    .capture_announce = capture_announce,
+    .capture_retract = capture_retract,
 };
 
 const vmm_torch_functions *vmm_torch_provider(void)
 {
-    vmm__torch_sharing_want(); /* who asks is PyTorch's allocator, which can share */
+    vmm__torch_class_note(); /* who asks is PyTorch's allocator class */
     return &functions;
 }

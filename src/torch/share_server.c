@@ -1,9 +1,9 @@
 /* The thread that answers requests for shared blocks: see share_server.h. */
 #define _GNU_SOURCE
 #include "torch/share_server.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/mutex.h"
+#include "base/time.h"
 #include "base/worker.h"
 #include "torch/share_socket.h"
 #include "torch/shared_blocks.h"
@@ -85,7 +85,7 @@ static void peer_add(int socket)
         peer_end(0);
     server.peers[server.count++] =
         (struct peer){ .socket = socket,
-                       .until_ns = vmm__clock_ns() + PEER_SECONDS * UINT64_C(1000000000) };
+                       .until_ns = vmm__time_ns() + PEER_SECONDS * UINT64_C(1000000000) };
 }
 
 static void peers_accept(void)
@@ -118,7 +118,7 @@ static bool peer_serve(struct peer *peer)
 /* The newest first, because a peer that ends moves those behind it. */
 static void peers_serve(const struct pollfd *polled, uint32_t count)
 {
-    uint64_t now_ns = vmm__clock_ns();
+    uint64_t now_ns = vmm__time_ns();
     while (count-- > 0) {
         struct peer *peer = &server.peers[count];
         bool stays = peer->until_ns > now_ns;
@@ -133,7 +133,7 @@ static int wait_ms(void)
 {
     if (server.count == 0)
         return -1;
-    uint64_t now_ns = vmm__clock_ns();
+    uint64_t now_ns = vmm__time_ns();
     uint64_t until_ns = server.peers[0].until_ns; /* the oldest's */
     return until_ns <= now_ns ? 0 : (int)((until_ns - now_ns) / 1000000 + 1);
 }

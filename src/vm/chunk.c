@@ -243,13 +243,13 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
     return VMM_OK;
 }
 
-void vmm__vm_discard(struct vm *vm, uint64_t granule, uint64_t count, struct timeline *timeline,
+void vmm__vm_discard(struct vm *vm, uint64_t granule, uint64_t count, struct clock *clock,
                      uint64_t epoch)
 {
     for (uint64_t at = 0; at < count;) {
         struct chunk *chunk = vmm__vm_chunk(vm, granule + at);
         at += chunk->granules;
-        vmm__limbo_put(vm, chunk, timeline, epoch);
+        vmm__limbo_put(vm, chunk, clock, epoch);
     }
 }
 
@@ -358,8 +358,6 @@ static vmm_status chunks_close(struct vm *vm)
     vmm_status first = VMM_OK;
     for (uint32_t id = 1; id < vm->record_high; id++) {
         struct chunk *chunk = &vm->records[id];
-        vmm__limbo_waits_free(chunk->waits, false);
-        chunk->waits = NULL;
         vmm_status status = chunk->state == CHUNK_UNUSED ? VMM_OK : vmm__chunk_close(vm, chunk);
         first = first == VMM_OK ? status : first;
     }

@@ -41,84 +41,19 @@ static void limbo_remove(struct vm *vm, const struct chunk *chunk)
     *(chunk->next != 0 ? &vm->records[chunk->next].previous : &vm->limbo_tail) = chunk->previous;
 }
 
-void vmm__limbo_waits_free(struct limbo_wait *waits, bool forgets)
-{
-    while (waits != NULL) {
-        struct limbo_wait *next = waits->next;
-        if (forgets)
-            vmm__timeline_forget(waits->timeline);
-        vmm__host_free(waits, sizeof *waits);
-        waits = next;
-    }
-}
-
-void vmm__limbo_put(struct vm *vm, struct chunk *chunk, struct timeline *timeline, uint64_t epoch)
-{
-    vmm__limbo_put_waiting(vm, chunk, timeline, epoch, NULL);
-}
-
-void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline *timeline,
-                            uint64_t epoch, struct limbo_wait *waits)
+void vmm__limbo_put(struct vm *vm, struct chunk *chunk, struct clock *clock, uint64_t epoch)
 {
     chunk->state = CHUNK_LIMBO;
-    chunk->timeline = timeline;
+    chunk->clock = clock;
     chunk->epoch = epoch;
-    chunk->waits = waits;
-    vmm__timeline_refer(timeline);
     limbo_append(vm, vmm__chunk_id(vm, chunk));
     limbo_count(vm, chunk->account, held_bytes(vm, chunk));
-}
-
-void vmm__limbo_prolong(struct chunk *chunk, struct timeline *timeline, uint64_t epoch)
-{
-    struct limbo_wait *wait = NULL;
-    if (chunk->timeline == timeline) {
-        chunk->epoch = epoch;
-        return;
-    }
-    if (chunk->timeline != NULL && (wait = vmm__host_alloc(1, sizeof *wait)) == NULL) {
-        (void)vmm__timeline_wait(timeline, epoch);
-        return;
-    }
-    if (wait != NULL) {
-        *wait = (struct limbo_wait){ .timeline = chunk->timeline,
-                                     .epoch = chunk->epoch,
-                                     .next = chunk->waits };
-        chunk->waits = wait;
-    }
-    chunk->timeline = timeline;
-    chunk->epoch = epoch;
-    vmm__timeline_refer(timeline);
-}
-
-/* A capture has no such order, as its graph would not wait again at each launch; a destroyed stream, which the driver
- * does not know, needs none. */
-static vmm_status epoch_follow(struct timeline *timeline, uint64_t epoch,
-                               const struct timeline *own)
-{
-    if (timeline == NULL || timeline == own)
-        return VMM_OK;
-    vmm_status status = vmm__timeline_follow(timeline, epoch, own->stream);
-    bool has_none = status == VMM__PENDING || status == VMM_ERR_INVALID_ARGUMENT;
-    return has_none ? VMM_OK : status;
-}
-
-vmm_status vmm__limbo_follow(const struct chunk *chunk, const struct timeline *own)
-{
-    vmm_status status = epoch_follow(chunk->timeline, chunk->epoch, own);
-    for (const struct limbo_wait *wait = chunk->waits; wait != NULL && status == VMM_OK;
-         wait = wait->next)
-        status = epoch_follow(wait->timeline, wait->epoch, own);
-    return status;
 }
 
 void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk)
 {
     limbo_remove(vm, chunk);
-    vmm__timeline_forget(chunk->timeline);
-    vmm__limbo_waits_free(chunk->waits, true);
-    chunk->waits = NULL;
-    chunk->timeline = NULL;
+    chunk->clock = NULL;
     chunk->state = CHUNK_HELD;
     limbo_count(vm, chunk->account, -held_bytes(vm, chunk));
 }
@@ -137,41 +72,20 @@ uint64_t vmm__limbo_unmapped_bytes(const struct vm *vm, const struct account *ac
 /* One pass over limbo: the bytes it released, and the last epoch that it found pending. */
 struct drain {
     uint64_t released_bytes;
-    const struct timeline *waiting;
+    const struct clock *waiting;
     uint64_t waiting_epoch;
 };
 
-static vmm_status epoch_query(const struct chunk *chunk, struct drain *drain)
+static vmm_status chunk_query(const struct chunk *chunk, struct drain *drain)
 {
-    if (chunk->timeline == NULL)
+    if (chunk->clock == NULL)
         return VMM_OK;
-    if (chunk->timeline == drain->waiting && chunk->epoch >= drain->waiting_epoch)
+    if (chunk->clock == drain->waiting && chunk->epoch >= drain->waiting_epoch)
         return VMM__PENDING;
-    vmm_status status = vmm__timeline_query(chunk->timeline, chunk->epoch);
+    vmm_status status = vmm__clock_query(chunk->clock, chunk->epoch);
     if (status == VMM__PENDING) {
-        drain->waiting = chunk->timeline;
+        drain->waiting = chunk->clock;
         drain->waiting_epoch = chunk->epoch;
-    }
-    return status;
-}
-
-/* Makes the next wait of a chunk its current one. */
-static void wait_next(struct chunk *chunk)
-{
-    struct limbo_wait *wait = chunk->waits;
-    vmm__timeline_forget(chunk->timeline);
-    chunk->timeline = wait->timeline;
-    chunk->epoch = wait->epoch;
-    chunk->waits = wait->next;
-    vmm__host_free(wait, sizeof *wait);
-}
-
-static vmm_status chunk_query(struct chunk *chunk, struct drain *drain)
-{
-    vmm_status status = epoch_query(chunk, drain);
-    while (status == VMM_OK && chunk->waits != NULL) {
-        wait_next(chunk);
-        status = epoch_query(chunk, drain);
     }
     return status;
 }
@@ -184,7 +98,6 @@ static vmm_status chunk_try(struct vm *vm, uint32_t id, struct drain *drain)
     uint64_t bytes = held_bytes(vm, chunk);
     struct account *account = chunk->account;
     vmm_status status = chunk_query(chunk, drain);
-    struct timeline *timeline = chunk->timeline;
     bool is_sourced = chunk->segment != NULL;
     if (status == VMM_OK && is_sourced)
         atomic_store_explicit(&vm->segments.has_ready, true, memory_order_relaxed);
@@ -194,7 +107,6 @@ static vmm_status chunk_try(struct vm *vm, uint32_t id, struct drain *drain)
         limbo_append(vm, id);
         return status == VMM__PENDING ? VMM_OK : status;
     }
-    vmm__timeline_forget(timeline);
     limbo_count(vm, account, -bytes);
     drain->released_bytes += bytes == 0 ? 0 : own_bytes(account, bytes);
     return VMM_OK;
@@ -234,12 +146,10 @@ void vmm__limbo_drain_quietly(struct vm *vm)
 static struct sourced_segment *segment_take(struct vm *vm, struct chunk *chunk)
 {
     struct sourced_segment *segment = chunk->segment;
-    struct timeline *timeline = chunk->timeline;
     limbo_remove(vm, chunk);
     limbo_count(vm, chunk->account, -held_bytes(vm, chunk));
     segment->account = chunk->account;
     (void)vmm__chunk_close(vm, chunk);
-    vmm__timeline_forget(timeline);
     return vmm__sourced_take_closed(&vm->segments);
 }
 
@@ -255,19 +165,19 @@ struct sourced_segment *vmm__limbo_take_segment(struct vm *vm)
     return NULL;
 }
 
-/* Waits for a chunk's epoch, unless this pass already knows that its stream is capturing. VMM__NOTHING: all of its work
- * has finished. */
+/* Waits for a chunk's epoch, unless this pass already knows that a capture stops its clock. VMM__NOTHING: its work has
+ * finished. */
 static vmm_status chunk_wait(const struct chunk *chunk, struct drain *drain)
 {
-    if (chunk->timeline == NULL)
+    if (chunk->clock == NULL)
         return VMM__NOTHING;
-    if (chunk->timeline == drain->waiting && chunk->epoch >= drain->waiting_epoch)
+    if (chunk->clock == drain->waiting && chunk->epoch >= drain->waiting_epoch)
         return VMM__PENDING;
-    if (chunk->waits == NULL && vmm__timeline_query(chunk->timeline, chunk->epoch) == VMM_OK)
+    if (vmm__clock_query(chunk->clock, chunk->epoch) == VMM_OK)
         return VMM__NOTHING;
-    drain->waiting = chunk->timeline;
+    drain->waiting = chunk->clock;
     drain->waiting_epoch = chunk->epoch;
-    return vmm__timeline_wait(chunk->timeline, chunk->epoch);
+    return vmm__clock_wait(chunk->clock, chunk->epoch);
 }
 
 vmm_status vmm__limbo_wait(struct vm *vm, const struct account *account, uint64_t *released)

@@ -126,16 +126,15 @@ void vmm__move_cancel(struct vm *vm, const struct memory_part *parts, uint32_t c
 }
 
 void vmm__move_settle(struct vm *vm, const struct memory_part *parts, uint32_t count,
-                      uint32_t aliases, struct timeline *timeline, uint64_t epoch)
+                      uint32_t aliases, struct clock *clock, uint64_t epoch)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct chunk *chunk = parts[i].chunk;
         uint32_t next = vm->records[aliases].next;
         struct chunk *alias = vmm__alias_make(vm, aliases, chunk, chunk->first);
         alias->keeps_addresses = chunk->keeps_addresses;
-        vmm__limbo_put_waiting(vm, alias, timeline, epoch, chunk->waits);
+        vmm__limbo_put(vm, alias, clock, epoch);
         aliases = next;
-        chunk->waits = NULL;
         chunk->keeps_addresses = true;
         chunk->first = parts[i].granule;
         vmm__chunk_page_home(vm, chunk, vmm__chunk_id(vm, chunk));

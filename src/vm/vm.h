@@ -38,7 +38,7 @@
 #include "base/stat.h"
 #include "trace/recorder.h"
 #include "vm/arena.h"
-#include "vm/timeline.h"
+#include "vm/clock.h"
 #include "vmmcache/vmmcache.h"
 
 enum chunk_state {
@@ -60,13 +60,6 @@ struct account {
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
     uint64_t asleep_bytes; /* of chunks without memory */
-};
-
-/* Work, besides that of its own timeline, which a chunk in limbo waits for. */
-struct limbo_wait {
-    struct limbo_wait *next;
-    struct timeline *timeline; /* referred to */
-    uint64_t epoch;
 };
 
 /* For "no granule". */
@@ -104,9 +97,8 @@ struct chunk {
     struct chunk_export *exported; /* of its shares: see cache/share/export.h; NULL: none */
     uint32_t unmapped; /* mappings that are missing while its pool sleeps: see sleep.c */
     bool lacks_access; /* the last of these, or in limbo its home, is mapped without access */
-    uint64_t epoch; /* limbo: on `timeline`, and released once it has passed; see alloc/commit.c */
-    struct timeline *timeline; /* limbo: NULL if no work is in flight */
-    struct limbo_wait *waits;  /* limbo: what it waits for after that */
+    uint64_t epoch;    /* limbo: of `clock`, and released once it has passed; see alloc/commit.c */
+    struct clock *clock; /* limbo: NULL if no work is in flight */
     struct account *account;
     struct sourced_segment *segment; /* memory of a source; NULL: the cache created it */
 };
@@ -275,14 +267,14 @@ vmm_status vmm__range_access(struct vm *vm, struct chunk *chunk);
 /*
  * Moves held chunks to other addresses without a copy: the parts, in rising order of their granules,
  * which lie in a range. Begin maps them there with access; they then have two mappings. Settle makes
- * the new ones their homes; the old ones go to limbo, with the chunk's waits, until `epoch` of
- * `timeline` has passed. Cancel, and a begin that fails, drops the new ones instead. Settle and cancel
+ * the new ones their homes; the old ones go to limbo, until `epoch` of
+ * `clock` has passed. Cancel, and a begin that fails, drops the new ones instead. Settle and cancel
  * cannot fail.
  */
 vmm_status vmm__move_begin(struct vm *vm, const struct memory_part *parts, uint32_t count,
                            uint32_t *aliases);
 void vmm__move_settle(struct vm *vm, const struct memory_part *parts, uint32_t count,
-                      uint32_t aliases, struct timeline *timeline, uint64_t epoch);
+                      uint32_t aliases, struct clock *clock, uint64_t epoch);
 void vmm__move_cancel(struct vm *vm, const struct memory_part *parts, uint32_t count,
                       uint32_t aliases);
 
@@ -305,7 +297,7 @@ vmm_status vmm__vm_access(struct vm *vm, uint64_t granule, uint64_t count);
 vmm_status vmm__vm_peers_add(struct vm *vm, uint64_t devices);
 
 /* Puts all chunks of mapped granules into limbo, as vmm__limbo_put(). No block may use them. */
-void vmm__vm_discard(struct vm *vm, uint64_t granule, uint64_t count, struct timeline *timeline,
+void vmm__vm_discard(struct vm *vm, uint64_t granule, uint64_t count, struct clock *clock,
                      uint64_t epoch);
 
 /* The first granule of the mapping of a chunk, its home or a place, that contains a granule. */
@@ -338,29 +330,15 @@ static inline uint64_t vmm__chunk_address(const struct vm *vm, const struct chun
 
 /*
  * Puts a mapped chunk that no block uses into limbo: a drain releases it once `epoch` of
- * `timeline` has passed (at once if timeline is NULL). Cannot fail.
+ * `clock` has passed (at once if clock is NULL). Cannot fail.
  */
-void vmm__limbo_put(struct vm *vm, struct chunk *chunk, struct timeline *timeline, uint64_t epoch);
-
-/* The same for a chunk that waits for other work, too. Owns `waits`, which may be NULL. */
-void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline *timeline,
-                            uint64_t epoch, struct limbo_wait *waits);
-
-/* Lets a chunk in limbo wait for later work, too. Without host memory it waits for that work at once. */
-void vmm__limbo_prolong(struct chunk *chunk, struct timeline *timeline, uint64_t epoch);
-
-/* Makes later work of a timeline's stream wait, on the device, for what a chunk in limbo waits for; but not if that, or
- * the stream, is being captured, or the stream was destroyed. */
-vmm_status vmm__limbo_follow(const struct chunk *chunk, const struct timeline *own);
+void vmm__limbo_put(struct vm *vm, struct chunk *chunk, struct clock *clock, uint64_t epoch);
 
 /* Takes a mapped chunk out of limbo again. */
 void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk);
 
 /* The memory of an account in limbo that the driver refused to map, or to release once it was unmapped. */
 uint64_t vmm__limbo_unmapped_bytes(const struct vm *vm, const struct account *account);
-
-/* Frees waits. `forgets`: their timelines still exist. */
-void vmm__limbo_waits_free(struct limbo_wait *waits, bool forgets);
 
 /*
  * Releases every chunk in limbo whose epoch has passed; never waits. Adds the released bytes to
@@ -378,7 +356,7 @@ void vmm__limbo_drain_quietly(struct vm *vm);
 vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk);
 
 /* Makes the host wait for the oldest chunk in limbo, of an account or with NULL of all, whose work has not finished and
- * whose stream is not capturing, then drains. What the driver refuses to release is no failure. VMM__NOTHING if there
+ * whose clock no capture stops, then drains. What the driver refuses to release is no failure. VMM__NOTHING if there
  * was nothing to wait for, and the drain released nothing. */
 vmm_status vmm__limbo_wait(struct vm *vm, const struct account *account, uint64_t *released);
 

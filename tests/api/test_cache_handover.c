@@ -165,7 +165,7 @@ CACHE_TEST(completed_memory_of_others_is_remapped_under_work)
 {
     struct growth growths[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
-        struct scene scene = { .from = 2, .to = 1 };
+        struct scene scene = { .from = 2, .to = 1, .reuse = VMM_REUSE_DECLARED };
         void *block;
         scene_begin(test, &scene);
         block_fill(test, scene.old, old_bytes(), 1, 2);

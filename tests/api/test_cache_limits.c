@@ -243,6 +243,7 @@ static void *success_after_retry(void *context)
 
 CACHE_TEST(retries_leave_no_error)
 {
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .reuse = VMM_REUSE_DECLARED);
     void *block = block_alloc(test, CACHE_LIMIT, 1);
     bool is_sure = flight_begin(test, block, CACHE_LIMIT, 1);
     block_free(test, block);

@@ -78,7 +78,7 @@ CACHE_TEST(every_change_is_reported)
     for (unsigned i = 0; i < 9; i++) {
         vmm_config config = VMM_CONFIG_INIT;
         config.limit_bytes = i == 1 || i == 4 ? 0 : CACHE_LIMIT;
-        config.reuse = i % 2 == 0 ? VMM_REUSE_COMPLETED : VMM_REUSE_STREAM_WAIT;
+        config.reuse = i % 2 == 0 ? VMM_REUSE_ANY_USE : VMM_REUSE_STREAM_WAIT;
         config.compaction = i % 3 == 0 ? VMM_OFF : VMM_ON;
         config.footprint_permille = config.limit_bytes == 0 ? 50 : i % 4 == 0 ? 1 : 0;
         config.no_caching = i == 7;

@@ -9,6 +9,7 @@ enum { PIECES = (int)(CACHE_LIMIT / LARGE) };
 /* A program that keeps blocks which it can do without. What goes wrong is asserted afterwards: it is
  * called on other threads, too. */
 struct program {
+    vmm_reuse reuse;
     struct cache_test *test;
     pthread_mutex_t lock;
     void *spare[PIECES]; /* NULL: none */
@@ -57,7 +58,7 @@ static void program_begin(struct cache_test *test, struct program *program)
     program->test = test;
     assert_int_equal(pthread_mutex_init(&program->lock, NULL), 0);
     cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .pressure = pressure_callback,
-                       .pressure_context = program);
+                       .pressure_context = program, .reuse = program->reuse);
     for (int i = 0; i < PIECES; i++)
         program->spare[i] = block_alloc(test, LARGE, (unsigned)i % 2);
     assert_int_equal(program->asked, 0);
@@ -90,7 +91,7 @@ CACHE_TEST(a_callback_that_frees_blocks_lets_the_request_succeed)
 /* Work still runs on what it frees: the stream that gets it comes after that work. */
 CACHE_TEST(freed_blocks_may_still_be_in_use)
 {
-    struct program program = { .each = 2 };
+    struct program program = { .each = 2, .reuse = VMM_REUSE_DECLARED };
     program_begin(test, &program);
     (void)flight_begin(test, program.spare[0], LARGE, 0);
     void *block = block_alloc(test, 2 * LARGE, 2);

@@ -364,7 +364,7 @@ static void model_run(struct cache_test *test, uint64_t seed, bool has_faults)
 {
     struct model model = { .test = test, .seed = seed, .has_faults = has_faults };
     cache_restart_with(test, .limit_bytes = CACHE_LIMIT,
-                       .reuse = seed % 2 == 0 ? VMM_REUSE_STREAM_WAIT : VMM_REUSE_COMPLETED,
+                       .reuse = seed % 2 == 0 ? VMM_REUSE_STREAM_WAIT : VMM_REUSE_ANY_USE,
                        .footprint_permille = seed % 3 == 0 ? 1 : 0,
                        .zero = seed % 5 == 0 ? VMM_ON : VMM_OFF,
                        .no_caching = seed % 7 == 0 ? VMM_ON : VMM_OFF);

@@ -86,6 +86,7 @@ CACHE_TEST(the_same_stream_reuses_memory_in_flight)
 /* The limit leaves no other choice than the memory that the other stream's work still uses. */
 CACHE_TEST(pressure_makes_streams_follow)
 {
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .reuse = VMM_REUSE_DECLARED);
     void *first = block_alloc(test, CACHE_LIMIT, 1);
     (void)flight_begin(test, first, CACHE_LIMIT, 1);
     block_free(test, first);

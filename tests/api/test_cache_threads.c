@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "support/cache_support.h"
 
-#include "base/clock.h"
+#include "base/time.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -250,10 +250,10 @@ static bool goes_on_beside_a_wait(struct cache_test *test)
     block_free(test, pending);
     assert_int_equal(pthread_create(&thread, NULL, waiter_main, &waiter), 0);
     (void)usleep(150 * 1000); /* it waits by now */
-    uint64_t begin_ns = vmm__clock_ns();
+    uint64_t begin_ns = vmm__time_ns();
     (void)cache_trim(test, 0);
     void *other = block_alloc(test, 5 * MIB, 2);
-    uint64_t took_ns = vmm__clock_ns() - begin_ns;
+    uint64_t took_ns = vmm__time_ns() - begin_ns;
     block_free(test, other);
     (void)pthread_join(thread, NULL);
     assert_ok(waiter.status);

@@ -152,6 +152,7 @@ static uint64_t reserved_now(struct cache_test *test)
 CACHE_TEST(work_in_flight_is_not_waited_for)
 {
     void *blocks[MANY];
+    cache_restart_with(test, .reuse = VMM_REUSE_DECLARED);
     many_alloc(test, blocks, LARGE);
     work_verify(test);
     bool is_sure = flight_begin(test, blocks[1], LARGE, 1);

@@ -238,6 +238,7 @@ CACHE_TEST(debug_modes_and_zeros_lend_nothing)
 
 CACHE_TEST(the_stream_waits_on_the_device_for_the_lender)
 {
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .reuse = VMM_REUSE_DECLARED);
     vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
     void *first = pool_alloc(test, pool, CACHE_LIMIT, 1);
     bool is_certain = flight_begin(test, first, CACHE_LIMIT, 1);
@@ -300,6 +301,7 @@ CACHE_TEST(a_pool_with_a_borrowed_block_ends_by_adoption)
     vmm_pool *pool = lender_of_all(test);
     void *block = block_alloc(test, 24 * MIB, 2);
     block_fill(test, block, 24 * MIB, 9, 2);
+    work_verify(test); /* else the pool is leaving for a while */
     assert_ok(vmm_pool_drop(pool));
     assert_refused(vmm_pool_destroy(pool, 0), "live blocks");
     assert_ok(vmm_pool_destroy(pool, 1));
@@ -381,6 +383,7 @@ CACHE_TEST(a_driver_that_fails_lends_nothing)
         return; /* only sim can make a call fail */
     for (unsigned variant = 0; variant < 4; variant++) {
         uint64_t fired = 1;
+        cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .reuse = VMM_REUSE_DECLARED);
         for (uint64_t call = 1; fired > 0; call++) {
             vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
             void *first = pool_alloc(test, pool, CACHE_LIMIT, 1);

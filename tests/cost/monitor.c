@@ -9,7 +9,7 @@
 #include "cost.h"
 
 #include "api/monitor.h"
-#include "base/clock.h"
+#include "base/time.h"
 
 #define ROUNDS      50
 #define NS_MOST     20000
@@ -31,9 +31,9 @@ static uint64_t best_ns(vmm_cache *cache)
 {
     uint64_t best = UINT64_MAX;
     for (int i = 0; i < ROUNDS; i++) {
-        uint64_t start = vmm__clock_ns();
+        uint64_t start = vmm__time_ns();
         cost_require(vmm__monitor_read(cache, (char *)buffer, sizeof buffer) != NULL, "a reading");
-        uint64_t ns = vmm__clock_ns() - start;
+        uint64_t ns = vmm__time_ns() - start;
         best = ns < best ? ns : best;
     }
     return best;

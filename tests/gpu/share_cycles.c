@@ -15,8 +15,8 @@
 #include "support/folder_support.h"
 #include "support/tcp_support.h"
 
-#include "base/clock.h"
 #include "base/hostmem.h"
+#include "base/time.h"
 #include "driver/driver.h"
 
 #include "api/create_on.h"
@@ -156,7 +156,7 @@ static void import_cycle(const struct process *process, uint64_t bytes)
     REQUIRE(vmm__driver_check(process->driver, (uint64_t)(uintptr_t)block, bytes, FILL_WORD,
                               NULL) == VMM_OK);
     REQUIRE(vmm__driver_mismatches(process->driver, &wrong) == VMM_OK);
-    uint64_t end_ns = vmm__clock_ns();
+    uint64_t end_ns = vmm__time_ns();
     REQUIRE(wrong == 0);
     REQUIRE(vmm_free(process->cache, block) == VMM_OK);
     REQUIRE(vmm_share_close(share, 0) == VMM_OK);
@@ -193,7 +193,7 @@ static struct times export_cycle(const struct process *process, vmm_pool *pool, 
             VMM_OK);
     REQUIRE(vmm__driver_mismatches(process->driver, &wrong) == VMM_OK); /* waits for the fill */
     uint64_t before_ns = vmm__driver_host_ns(process->driver);
-    uint64_t start_ns = vmm__clock_ns();
+    uint64_t start_ns = vmm__time_ns();
     REQUIRE(vmm_share_export(process->cache, block, &share) == VMM_OK);
     uint64_t driver_ns = vmm__driver_host_ns(process->driver) - before_ns;
     REQUIRE(vmm_share_send(share, process->socket) == VMM_OK);

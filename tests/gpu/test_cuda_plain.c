@@ -1,7 +1,7 @@
 /* Plain memory of the cuda driver, on a fake libcuda that allocates host memory. */
 #define _GNU_SOURCE
 #include "api/create_on.h"
-#include "base/clock.h"
+#include "base/time.h"
 #include "driver/cuda/internal.h"
 #include "support/cache_support.h"
 
@@ -122,6 +122,7 @@ static const struct driver_ops ops = {
     .event_create = event_create,
     .event_destroy = event_done,
     .event_record = event_record,
+    .clock_record = event_done,
     .event_query = event_done,
     .event_wait = event_done,
     .stream_wait = stream_wait,
@@ -137,6 +138,7 @@ static struct driver *plain_start(uint64_t device_bytes)
     cuda.api = &api;
     cuda.base.granule_bytes = GRANULE;
     cuda.base.total_bytes = FREE;
+    cuda.base.has_clock = true;
     assert_ok(vmm__cuda_plain_begin(&cuda, &ops, device_bytes));
     assert_true(cuda.base.is_plain);
     return &cuda.base;

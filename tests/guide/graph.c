@@ -14,6 +14,7 @@ static struct gpu_graph *capture(vmm_cache *cache, vmm_pool *pool, vmm_stream st
 {
     void *scratch;
     check(vmm_pool_route(pool, is_captured, &stream));
+    check(vmm_capture_announce(cache, stream));
     gpu_capture_begin(stream);
     check(vmm_alloc(cache, BYTES, stream, &scratch));
     check(vmm_alloc(cache, BYTES, stream, result));
@@ -21,6 +22,7 @@ static struct gpu_graph *capture(vmm_cache *cache, vmm_pool *pool, vmm_stream st
     gpu_fill(*result, 2, BYTES, stream);
     check(vmm_free(cache, scratch)); /* stays the graph's: each launch writes there again */
     struct gpu_graph *graph = gpu_capture_end(stream);
+    check(vmm_capture_retract(cache, stream));
     check(vmm_pool_unroute(pool));
     return graph;
 }

@@ -14,8 +14,8 @@
 #include "life/lost_support.h"
 
 #include "api/create_on.h"
-#include "base/clock.h"
 #include "base/hostmem.h"
+#include "base/time.h"
 #include "cache/cache.h"
 #include "support/pool_calls.h"
 
@@ -293,9 +293,9 @@ static inline void lost_cache_check(struct scene *scene)
 /* Destroys the lost cache; returns the time that it took. */
 static inline uint64_t lost_cache_destroy(const struct scene *scene)
 {
-    uint64_t begin = vmm__clock_ns();
+    uint64_t begin = vmm__time_ns();
     CHILD_REQUIRES(vmm_destroy(scene->cache) == VMM_ERR_LOST);
-    uint64_t took = vmm__clock_ns() - begin;
+    uint64_t took = vmm__time_ns() - begin;
     CHILD_REQUIRES(strcmp(vmm_last_error(), scene->line) == 0 || scene->line[0] == '\0');
     CHILD_REQUIRES(took < (uint64_t)ENDS_IN_S * 1000000000);
     return took;

@@ -275,7 +275,7 @@ FAKE_TEST(a_stream_of_another_context_is_refused)
     CHILD_REQUIRES(vmm_record_stream(cache, block, foreign) == VMM_ERR_INVALID_ARGUMENT);
     CHILD_REQUIRES(strstr(vmm_last_error(), "primary context of device 0") != NULL);
     CHILD_REQUIRES(none == NULL && vmm_stats_get(cache, &stats) == VMM_OK);
-    CHILD_REQUIRES(stats.streams == 1 && stats.stale_streams == 0);
+    CHILD_REQUIRES(stats.streams == 1);
     CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK && vmm_destroy(cache) == VMM_OK);
     fake_check_misuses();
 }

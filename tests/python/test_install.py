@@ -81,7 +81,7 @@ print(sorted(name for name in os.environ if name.startswith('VMM_') and name not
     def test_a_default_that_is_given_undoes_a_variable(self):
         self.assertEqual(self.told("no_caching=False", VMM_NO_CACHING="1"), ["limit 0", "kept", "[]"])
         self.assertEqual(self.told("limit=0", VMM_LIMIT="50%"), ["limit 0", "kept", "[]"])
-        for given in ("compaction='off'", "reuse='completed'", "decay_ms=0", "footprint=10"):
+        for given in ("compaction='off'", "reuse='any_use'", "decay_ms=0", "footprint=10"):
             name = "VMM_" + given.partition("=")[0].upper()
             self.assertEqual(self.told(given, **{name: "of no sense"})[-1], "[]")
 

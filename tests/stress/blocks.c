@@ -48,6 +48,7 @@ void stress_block_read(struct stress *stress, const struct model_block *block, u
 {
     if (block->word == 0 || block->requested_bytes == 0 || stress_is_unusable(stress))
         return;
+    stress_all_follow(stress, stream, block->writer);
     if (block->unit_bytes == 0)
         range_check(stress, block->address, block->requested_bytes, block->word, stream);
     for (uint64_t units = block->filled; units != 0; units &= units - 1) {
@@ -60,6 +61,9 @@ void stress_block_write(struct stress *stress, struct model_block *block, unsign
 {
     if (block->requested_bytes == 0 || block->share != 0 || stress_is_unusable(stress))
         return;
+    stress_all_follow(stress, stream, block->undeclared);
+    block->undeclared = 0;
+    block->writer = 0;
     block->word = stress_word(stress);
     bool is_filled =
         block->unit_bytes != 0 ||
@@ -256,11 +260,13 @@ static void block_note(struct stress *stress, unsigned slot, unsigned stream, ui
     stress_block_note(stress, slot, &block);
 }
 
-/* Of a worker that captures, half of the requests are for its graph. */
+/* Half of a worker's requests are on its own stream while it captures, for its graph, and a quarter else: only
+ * there may undeclared uses outlive a block. */
 static unsigned alloc_stream(struct stress *stress, uint8_t value)
 {
-    bool is_of_graph = stress->shared != NULL && stress->captured != 0 && value % 2 == 0;
-    return is_of_graph ? stress->stream_count - 1 : operand_stream(stress, value);
+    unsigned one_in = stress->captured != 0 ? 2 : 4;
+    bool is_own = stress->shared != NULL && value % one_in == 0;
+    return is_own ? stress->stream_count - 1 : operand_stream(stress, value);
 }
 
 void stress_alloc(struct stress *stress, const struct operation *operation,
@@ -280,6 +286,7 @@ void stress_alloc(struct stress *stress, const struct operation *operation,
     void *address = UNTOUCHED;
     unsigned taking = stress->taking;
     stress->taking = slot;
+    stress_own_follow(stress, stream);
     stress_enter(stress);
     vmm_status status =
         control_alloc(&stress->control, stress->cache, is_named ? tenant->handle : NULL, bytes,
@@ -332,6 +339,7 @@ void operation_pool_place(struct stress *stress, const struct operation *operati
         return;
     const struct model_tenant *tenant = tenant_of(stress, &last);
     void *address = (void *)(uintptr_t)last.address;
+    stress_own_follow(stress, last.stream);
     stress_enter(stress);
     vmm_status status =
         vmm_pool_place(tenant->handle, address, last.requested_bytes, stress->streams[last.stream]);
@@ -343,10 +351,13 @@ void operation_pool_place(struct stress *stress, const struct operation *operati
 
 /* ---- Free ------------------------------------------------------------------------------------ */
 
-/* What is in a block, a last time: its own stream looks, or one that the cache knows to use it. */
+/* What is in a block, a last time: its own stream looks, or one that the cache knows to use it. Neither waits for an
+ * undeclared write: the free must not come after it for them. */
 static void block_last_read(struct stress *stress, const struct model_block *block)
 {
     unsigned reader = block->stream;
+    if (block->writer != 0)
+        return;
     if (reader == MODEL_STREAMS) {
         reader = 0;
         while (reader < stress->stream_count && (block->users >> reader & 1) == 0)
@@ -375,6 +386,7 @@ void stress_block_give(struct stress *stress, struct model_block *block)
     if (!stress_expect(stress, "vmm_free", status, STATUS_BIT(OK), faulty))
         return;
     stress_graph_give(stress, block);
+    stress_undeclared_give(stress, block);
     model_remove(&stress->model, block);
 }
 
@@ -435,6 +447,7 @@ static int pressure_relieve(struct stress *stress)
     if (model->live == 0 || model->order[turn % model->live] == stress->taking)
         return 0;
     struct model_block *block = &model->blocks[model->order[turn % model->live]];
+    stress_undeclared_join(stress, block); /* the request under way may get its memory */
     stress_block_give(stress, block);
     return !block->is_live;
 }

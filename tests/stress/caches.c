@@ -23,7 +23,7 @@
  * The upper five bits of footprint:
  *    0-15  work finishes by lag    16-29 in an order of one of seven kinds, chosen by the seed in bits    30-31 by lag
  * Those of memory: see stress_debug_draw(). Those of decay: 128-255 there is decay; 96-127 the cache is shareable,
- * without debug mode.
+ * without debug mode; its tens: how memory is reused, see reuse_set().
  */
 static unsigned bits_of(const struct operation *operation, unsigned first, unsigned count)
 {
@@ -86,6 +86,17 @@ static void memory_set(struct stress *stress, const struct operation *operation)
     }
 }
 
+static void reuse_set(vmm_config *config, const struct operation *operation)
+{
+    enum { DECLARED = 2, KNOWN_STREAMS = 3, KINDS = 4 };
+    unsigned drawn = operation->c / 10 % KINDS;
+    bool is_any = bits_of(operation, 0, 1) == 0;
+    config->reuse = is_any ? VMM_REUSE_ANY_USE : VMM_REUSE_STREAM_WAIT;
+    if (is_any && drawn == DECLARED)
+        config->reuse = VMM_REUSE_DECLARED;
+    config->clock_kind = drawn == KNOWN_STREAMS ? VMM_CLOCK_STREAMS : VMM_CLOCK_CONTEXT;
+}
+
 static void config_set(struct stress *stress, const struct operation *operation)
 {
     static const uint32_t footprints[] = { 0, 1, 5, 10, 50, 200, 1000, VMM_FOOTPRINT_ANY };
@@ -106,7 +117,7 @@ static void config_set(struct stress *stress, const struct operation *operation)
         config->decay_ms = DECAY_HOUR_MS;
         stress->clock_step_ns = DECAY_HOUR_MS * UINT64_C(50000);
     }
-    config->reuse = bits_of(operation, 0, 1) != 0 ? VMM_REUSE_STREAM_WAIT : VMM_REUSE_COMPLETED;
+    reuse_set(config, operation);
     config->compaction = bits_of(operation, 1, 2) % 3 != 0 ? VMM_ON : VMM_OFF;
     config->no_caching = bits_of(operation, 3, 4) == 15;
     if (bits_of(operation, 7, 2) == 3) {
@@ -167,7 +178,7 @@ static void driver_open(struct stress *stress)
 /* The first is the default stream. */
 static void streams_make(struct stress *stress)
 {
-    for (unsigned i = 1; i < stress->stream_count && !stress_is_troubled(stress); i++)
+    for (unsigned i = 1; i < stress_streams(stress) && !stress_is_troubled(stress); i++)
         stress_expect_ok(stress, "stream create",
                          vmm__driver_stream_create(stress->driver, &stress->streams[i]));
 }
@@ -272,6 +283,9 @@ void stress_state_begin(struct stress *stress)
     stress->is_lost = false;
     stress->was_hurt = false;
     stress->has_launched = false;
+    stress->has_undeclared = false;
+    stress->has_abandoned = false;
+    memset(stress->freed_under, 0, sizeof stress->freed_under);
     stress->has_resized = false;
 }
 
@@ -370,7 +384,7 @@ static void driver_close(struct stress *stress, bool is_refused, bool may_race)
     if (!stress->is_lost)
         stress_expect_ok(stress, "event destroy",
                          vmm__driver_event_destroy(stress->driver, stress->event));
-    for (unsigned i = 1; i < stress->stream_count && !stress_is_sim(stress); i++) {
+    for (unsigned i = 1; i < stress_streams(stress) && !stress_is_sim(stress); i++) {
         if ((stress->gone >> i & 1) == 0 && !stress->is_lost)
             stress_expect_ok(stress, "stream destroy",
                              vmm__driver_stream_destroy(stress->driver, stress->streams[i]));
@@ -397,7 +411,7 @@ static void stats_add(struct stress *stress)
 /*
  * Ends captures first, because no call can wait for work on a captured stream. After a fault, memory that the driver
  * refused to release may stay on the device. Memory may be unmapped under work only if the driver refuses to wait more
- * than once, or for graphs on streams that the cache has not seen.
+ * than once, or for graphs and undeclared uses on streams that the cache has not seen.
  */
 void stress_close(struct stress *stress)
 {
@@ -413,7 +427,8 @@ void stress_close(struct stress *stress)
     stress_leave(stress);
     bool is_refused = stress->faults.fired != 0 || stress->is_lost;
     bool is_refused_often = stress->faults.for_ever || stress->sums.faults - faults > 1;
-    bool may_race = stress->is_lost || (is_refused && (is_refused_often || stress->has_launched));
+    bool has_unseen = stress->has_launched || stress->has_undeclared;
+    bool may_race = stress->is_lost || (is_refused && (is_refused_often || has_unseen));
     (void)stress_expect(stress, "vmm_destroy", status, STATUS_BIT(OK), STATUS_FAULTS);
     stress_misuse_none(stress);
     stress_shares_end(stress);

@@ -135,7 +135,7 @@ void stress_enter(struct stress *stress)
     if (stress->faults.depth++ == 0)
         stress->faults.fired = 0;
     call_begin(stress);
-    control_enter(&stress->control, stress->driver);
+    control_enter(&stress->control, stress->driver, stress->cache);
     faults_arm(stress);
     if (stress->points != NULL)
         stress->points->begin();

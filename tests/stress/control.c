@@ -48,8 +48,48 @@ static vmm_status record_wrong(struct driver *driver, void *event, vmm_stream st
     return ++records % 2 == 0 ? VMM_OK : true_ops->event_record(driver, event, stream);
 }
 
-void control_enter(const struct control *control, struct driver *driver)
+static vmm_status clock_record_wrong(struct driver *driver, void *event)
 {
+    return ++records % 2 == 0 ? VMM_OK : true_ops->clock_record(driver, event);
+}
+
+static vmm_status clock_record_partial(struct driver *driver, void *event)
+{
+    return true_ops->event_record(driver, event, NULL);
+}
+
+/* ---- A cache that is wrong ------------------------------------------------------------------- */
+
+/* What is in limbo waits for nothing. */
+static void limbo_hurry(vmm_cache *cache)
+{
+    vmm__fair_lock(&cache->grow_lock);
+    for (uint32_t id = cache->vm.limbo_head; id != 0; id = cache->vm.records[id].next)
+        cache->vm.records[id].clock = NULL;
+    vmm__fair_unlock(&cache->grow_lock);
+}
+
+/* The oldest event is not waited for. */
+static void epoch_hurry(struct clock *clock)
+{
+    vmm__mutex_lock(&clock->lock);
+    uint64_t epoch = clock->count == 0 ? 0 : clock->ring[clock->oldest].epoch;
+    vmm__mutex_unlock(&clock->lock);
+    vmm__clock_pass(clock, epoch);
+}
+
+static void cache_spoil(const struct control *control, vmm_cache *cache)
+{
+    if (control->kind == CONTROL_limbo)
+        limbo_hurry(cache);
+    if (control->kind == CONTROL_epoch)
+        epoch_hurry(&cache->clock);
+}
+
+void control_enter(const struct control *control, struct driver *driver, vmm_cache *cache)
+{
+    if (cache != NULL)
+        cache_spoil(control, cache);
     if (control->kind < CONTROL_query || driver == NULL || depth++ > 0)
         return;
     true_ops = driver->ops;
@@ -62,6 +102,10 @@ void control_enter(const struct control *control, struct driver *driver)
         wrong_ops.device_wait = device_wrong;
     if (control->kind == CONTROL_record)
         wrong_ops.event_record = record_wrong;
+    if (control->kind == CONTROL_clock)
+        wrong_ops.clock_record = clock_record_wrong;
+    if (control->kind == CONTROL_partial)
+        wrong_ops.clock_record = clock_record_partial;
     driver->ops = &wrong_ops;
 }
 
@@ -96,6 +140,16 @@ vmm_status control_alloc(struct control *control, vmm_cache *cache, vmm_pool *po
     return VMM_OK;
 }
 
+/* A free whose thread read the clock before the last tick, and goes on after it. */
+static vmm_status free_early(vmm_cache *cache, void *ptr)
+{
+    bool is_first = vmm__clock_now(&cache->clock) == 1;
+    atomic_fetch_sub_explicit(&cache->clock.now, is_first ? 0 : 1, memory_order_relaxed);
+    vmm_status status = vmm_free(cache, ptr);
+    atomic_fetch_add_explicit(&cache->clock.now, is_first ? 0 : 1, memory_order_relaxed);
+    return status;
+}
+
 vmm_status control_free(struct control *control, vmm_cache *cache, void *ptr)
 {
     bool is_contended = control->live >= LIVE_MANY;
@@ -105,7 +159,8 @@ vmm_status control_free(struct control *control, vmm_cache *cache, void *ptr)
         abort();
     while (control->kind == CONTROL_hang && is_contended)
         (void)pause();
-    vmm_status status = vmm_free(cache, ptr);
+    vmm_status status =
+        control->kind == CONTROL_stamp ? free_early(cache, ptr) : vmm_free(cache, ptr);
     if (status == VMM_OK && ptr != NULL && control->live > 0)
         control->live--;
     return status;
@@ -152,6 +207,11 @@ vmm_status control_use(const struct control *control, vmm_cache *cache, void *pt
                        vmm_stream stream)
 {
     return control->kind == CONTROL_use ? VMM_OK : vmm_record_stream(cache, ptr, stream);
+}
+
+vmm_status control_announce(const struct control *control, vmm_cache *cache, vmm_stream stream)
+{
+    return control->kind == CONTROL_announce ? VMM_OK : vmm_capture_announce(cache, stream);
 }
 
 vmm_status control_stream_end(const struct control *control, vmm_cache *cache, vmm_stream stream)

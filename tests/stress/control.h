@@ -10,7 +10,7 @@
 #ifndef STRESS_CONTROL_H
 #define STRESS_CONTROL_H
 
-#include "driver/driver.h"
+#include "cache/cache.h"
 
 /* X(name, text) */
 #define CONTROL_MAP(X)                                                                             \
@@ -26,10 +26,16 @@
     X(resize, "vmm_resize() loses the contents of the block")                                      \
     X(import, "vmm_share_import() allocates a block of the cache")                                 \
     X(hang, "a free while three blocks are live never returns")                                    \
+    X(announce, "captures are not announced")                                                      \
+    X(limbo, "memory is unmapped and released without asking whether its work has ended")          \
+    X(epoch, "an epoch has passed as soon as there is an event for it")                            \
+    X(stamp, "a free stamps memory with the epoch before, whose event may be recorded already")    \
     X(query, "every event has passed whenever the cache asks")                                     \
     X(follow, "streams that the cache makes wait do not wait")                                     \
     X(device, "waits of the cache for the device end at once")                                     \
     X(record, "every other event of the cache is not recorded")                                    \
+    X(clock, "every other event of all work is not recorded")                                      \
+    X(partial, "events of all work cover the default stream only")                                 \
     X(use, "vmm_record_stream() is not called")                                                    \
     X(end, "vmm_stream_end() is not called")
 
@@ -52,8 +58,9 @@ struct control {
 /* A new cache: nothing has happened in it. */
 void control_begin(struct control *control);
 
-/* Calls of the cache between these two see the driver that is wrong. They nest. */
-void control_enter(const struct control *control, struct driver *driver);
+/* Calls of the cache between these two see the driver that is wrong, and a cache whose records were made wrong. They
+ * nest. cache: NULL if there is none. */
+void control_enter(const struct control *control, struct driver *driver, vmm_cache *cache);
 void control_leave(const struct control *control, struct driver *driver);
 
 /* From a pool; NULL: from none in particular. */
@@ -72,6 +79,7 @@ vmm_status control_import(const struct control *control, vmm_cache *cache, vmm_s
                           size_t bytes, vmm_stream stream, void **out);
 vmm_status control_use(const struct control *control, vmm_cache *cache, void *ptr,
                        vmm_stream stream);
+vmm_status control_announce(const struct control *control, vmm_cache *cache, vmm_stream stream);
 vmm_status control_stream_end(const struct control *control, vmm_cache *cache, vmm_stream stream);
 
 bool control_read(const char *name, enum control_kind *kind);

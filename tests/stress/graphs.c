@@ -91,11 +91,43 @@ void operation_pool_release(struct stress *stress, const struct operation *opera
 
 /* ---- Captures -------------------------------------------------------------------------------- */
 
-static void capture_begin(struct stress *stress, unsigned stream)
+/* One in three announcements ends by itself, unless the driver may refuse for ever to say whether the stream is being
+ * captured. CUDA may crash when asked about a stream that has ended. */
+static bool is_retracted(const struct stress *stress, unsigned stream)
 {
+    bool may_refuse = stress->points != NULL || stress->faults.for_ever;
+    return stress->kind == VMM_DRIVER_CUDA || may_refuse || stream % 3 != 0;
+}
+
+static bool capture_announce(struct stress *stress, unsigned stream)
+{
+    stress_enter(stress);
+    vmm_status status = control_announce(&stress->control, stress->cache, stress->streams[stream]);
+    stress_leave(stress);
+    return stress_expect(stress, "vmm_capture_announce", status, STATUS_BIT(OK), STATUS_FAULTS);
+}
+
+static void capture_retract(struct stress *stress, unsigned stream)
+{
+    if (stress->cache == NULL || !is_retracted(stress, stream))
+        return;
+    stress_enter(stress);
+    vmm_status status = vmm_capture_retract(stress->cache, stress->streams[stream]);
+    stress_leave(stress);
+    (void)stress_expect(stress, "vmm_capture_retract", status, STATUS_BIT(OK), 0);
+}
+
+/* False: a fault has hindered the announcement. */
+static bool capture_begin(struct stress *stress, unsigned stream)
+{
+    stress_own_follow(stress, stream);
+    stress_undeclared_leave(stress, stream);
+    if (!capture_announce(stress, stream))
+        return false;
     stress_expect_ok(stress, "capture begin",
                      vmm__driver_capture_begin(stress->driver, stress->streams[stream]));
     stress->captured |= STREAM_BIT(stream);
+    return true;
 }
 
 static void capture_end(struct stress *stress, unsigned stream)
@@ -104,6 +136,8 @@ static void capture_end(struct stress *stress, unsigned stream)
     if (!stress->is_lost)
         stress_expect_ok(stress, "capture end", status);
     stress->captured &= ~(STREAM_BIT(stream));
+    capture_retract(stress, stream);
+    stress_own_follow(stress, stream);
 }
 
 /* The cache can be careful only of streams that it knows. */
@@ -112,7 +146,7 @@ void operation_capture_begin(struct stress *stress, const struct operation *oper
     unsigned stream = operand_made_stream(stress, operation->a);
     bool is_known = (stress->known >> stream & 1) != 0;
     if (is_known && !stress_is_captured(stress, STREAM_BIT(stream)))
-        capture_begin(stress, stream);
+        (void)capture_begin(stress, stream);
 }
 
 void operation_capture_end(struct stress *stress, const struct operation *operation)
@@ -153,8 +187,11 @@ void operation_graph_begin(struct stress *stress, const struct operation *operat
     if (graph->state != GRAPH_NONE || stress_is_captured(stress, STREAM_BIT(stream)) ||
         !pool_begin(stress, pool, is_open ? 0 : STREAM_BIT(stream)))
         return;
+    if (!capture_begin(stress, stream)) {
+        pool_end(stress, pool);
+        return;
+    }
     *graph = (struct stress_graph){ .state = GRAPH_CAPTURED, .pool = pool, .stream = stream };
-    capture_begin(stress, stream);
     stress->graph_bound |= STREAM_BIT(stream);
 }
 

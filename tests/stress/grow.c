@@ -101,6 +101,7 @@ void operation_alloc_aligned(struct stress *stress, const struct operation *oper
         legal = STATUS_BIT(ERR_UNSUPPORTED);
     unsigned taking = stress->taking;
     stress->taking = operation->a;
+    stress_own_follow(stress, stream);
     stress_enter(stress);
     vmm_status status = control_alloc_aligned(&stress->control, handle_of(stress, tenant), bytes,
                                               alignment, stress->streams[stream], &address);
@@ -192,6 +193,17 @@ static unsigned stream_of(const struct stress *stress, const struct model_block 
     return stream == stress->stream_count ? MODEL_STREAMS : stream;
 }
 
+/* The block is about to get memory, maybe what its stream freed, and to be copied or cleared. A reserved block
+ * keeps its memory. */
+static void memory_follow(struct stress *stress, struct model_block *block)
+{
+    unsigned stream = stream_of(stress, block);
+    if (stream != MODEL_STREAMS)
+        stress_own_follow(stress, stream);
+    if (block->unit_bytes == 0 || stress->config.zero != 0)
+        stress_undeclared_join(stress, block);
+}
+
 /* New units are zeros, if the cache promises that. */
 static void units_verify(struct stress *stress, const struct model_block *block, uint64_t units)
 {
@@ -221,6 +233,7 @@ void operation_commit(struct stress *stress, const struct operation *operation)
         return;
     unsigned taking = stress->taking;
     stress->taking = (unsigned)(block - stress->model.blocks);
+    memory_follow(stress, block);
     stress_enter(stress);
     vmm_status status = control_commit(&stress->control, stress->cache,
                                        (void *)(uintptr_t)block->address, part.offset, part.bytes);
@@ -355,6 +368,7 @@ static void resize_note(struct stress *stress, struct model_block *block, uint64
     if (stress_is_troubled(stress))
         return;
     stress->sums.resizes++;
+    stress_undeclared_give(stress, block);
     if (is_copy && block->tenant == 0) /* in the default pool, also if it was adopted */
         next.is_shareable = stress->config.shareable == VMM_ON;
     if (block->tenant == 0)
@@ -409,6 +423,7 @@ void operation_resize(struct stress *stress, const struct operation *operation)
     stress->has_resized = true;
     const struct model_block part = part_fill(stress, block, bytes);
     unsigned copier = stream_of(stress, block);
+    memory_follow(stress, block);
     copy_order(stress, copier, block, true);
     unsigned taking = stress->taking;
     stress->taking = operation->a;

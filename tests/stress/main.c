@@ -7,7 +7,7 @@
 #include "minimise.h"
 #include "options.h"
 
-#include "base/clock.h"
+#include "base/time.h"
 #include "fragtest/cli/progress.h"
 
 #include <errno.h>
@@ -68,8 +68,8 @@ static const char usage_text[] =
     "  --bytes         the files are inputs of libFuzzer, not text\n"
     "  --patience MS   a run that takes longer hangs; default 20000\n"
     "  --control NAME  make the cache or the driver wrong: overlap, forget, status, crash, pool,\n"
-    "                  align, commit, decommit, resize, import, hang, query, follow, device,\n"
-    "                  record, use or end\n";
+    "                  align, commit, decommit, resize, import, hang, announce, limbo, epoch,\n"
+    "                  stamp, query, follow, device, record, clock, partial, use or end\n";
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
@@ -161,7 +161,7 @@ struct runs {
 
 static double runs_seconds(const struct runs *runs)
 {
-    return (double)(vmm__clock_ns() - runs->start_ns) / 1e9;
+    return (double)(vmm__time_ns() - runs->start_ns) / 1e9;
 }
 
 static bool runs_end(const struct runs *runs, uint64_t done)
@@ -217,11 +217,12 @@ static void sums_write(const struct runs *runs, const struct child_report *repor
                  " caches, %" PRIu64 " allocations (%" PRIu64 " refused), %" PRIu64
                  " faults, %" PRIu64 " misuses, %" PRIu64 " launches, %" PRIu64 " moves, %" PRIu64
                  " compactions, %" PRIu64 " walks, %" PRIu64 " stream waits, %" PRIu64
-                 " stalls, %" PRIu64 " streams ended; %.1f s, %.0f operations/s\n",
+                 " stalls, %" PRIu64 " streams ended, %" PRIu64
+                 " undeclared uses; %.1f s, %.0f operations/s\n",
                  runs->options->seed, (uint64_t)report->runs, sums->operations, sums->caches,
                  sums->allocations, sums->refused, sums->faults, sums->misuses, sums->launches,
                  sums->moves, sums->compactions, sums->walks, sums->stream_waits, sums->stalls,
-                 sums->ends, seconds, (double)sums->operations / seconds);
+                 sums->ends, sums->undeclared, seconds, (double)sums->operations / seconds);
 }
 
 static int runs_make(struct runs *runs, struct child_report *report)
@@ -249,7 +250,7 @@ static int runs_make(struct runs *runs, struct child_report *report)
 
 static int mode_run(const struct options *options, struct child_report *report)
 {
-    struct runs runs = { .options = options, .start_ns = vmm__clock_ns() };
+    struct runs runs = { .options = options, .start_ns = vmm__time_ns() };
     struct sequence sequence;
     if (!sequence_make(&sequence, (size_t)options->operations))
         return EXIT_TROUBLE;
@@ -382,7 +383,7 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (options.seed == NO_SEED && !options.is_replay && !options.is_minimise)
-        options.seed = (vmm__clock_ns() ^ (uint64_t)getpid() << 32) % 1000000000;
+        options.seed = (vmm__time_ns() ^ (uint64_t)getpid() << 32) % 1000000000;
     struct child_report *report = child_report_make();
     if (report == NULL) {
         perror("stress");

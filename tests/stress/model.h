@@ -27,6 +27,9 @@ struct model_block {
     vmm_stream handle; /* that the stream had */
     uint64_t
         users; /* a bit for each stream that uses it with vmm_record_stream(), and that has not ended */
+    uint64_t undeclared; /* and for each whose use the cache was not told: see undeclared.c */
+    uint64_t
+        writer; /* that of the last of these that wrote it; 0: none did since its own stream looked */
     unsigned pool; /* of a graph pool; MODEL_POOLS: of none */
     vmm_pool_id pool_id;
     unsigned tenant; /* of a general pool: its number + 1; 0: of none */
@@ -49,6 +52,8 @@ struct model_block {
     bool is_shared; /* another stream uses it, or did */
     bool
         is_left; /* its stream, or one of its users, has ended: the heir comes after that one's work */
+    bool
+        is_abandoned; /* its stream has ended without a word: the next one with the handle gets its memory */
     bool is_of_pool_surely; /* the graph pool has been in use since it was handed out */
 };
 

@@ -95,7 +95,8 @@ enum operand { OPERAND_NONE, OPERAND_SIZE, OPERAND_COUNT, OPERAND_TIME, OPERAND_
     X(share_export, 16, 6, 0, "slot", "share", "", "", NONE)                                       \
     X(share_import, 24, 8, 0, "slot", "stream", "share", "way", COUNT)                             \
     X(share_close, 10, 4, 0, "share", "force", "", "", NONE)                                       \
-    X(pool_sleep, 6, 2, 0, "pool", "mode", "", "", NONE)
+    X(pool_sleep, 6, 2, 0, "pool", "mode", "", "", NONE)                                           \
+    X(undeclared, 120, 160, 80, "slot", "user", "way", "ns", TIME)
 
 enum operation_code {
 #define OPERATION_ENUM(name, random, schedule, worker, a, b, c, number, operand) OPERATION_##name,

@@ -55,6 +55,7 @@ static void work_follows(struct stress *stress, const struct model_block *block,
 {
     stress_stream_follows(stress, later, stress_block_keeper(block));
     stress_users_follow(stress, block, later);
+    stress_all_follow(stress, later, block->writer);
 }
 
 /* ---- Export -------------------------------------------------------------------------------- */

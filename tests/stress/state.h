@@ -18,10 +18,12 @@ enum { STRESS_HEIR = 0 };
 enum {
     STRESS_PUSHES = 8,
     STRESS_STREAMS = 8,
+    STRESS_STRANGERS = 2, /* streams that the cache never sees */
     STRESS_GRAPHS = 4,
     STRESS_STEPS = 64,
     STRESS_GRAPH_POOLS = 3,
-    STRESS_SHARES = 4
+    STRESS_SHARES = 4,
+    STRESS_ENDS_MOST = 200 /* of streams: the sim driver keeps the work of so many apart */
 };
 enum { STRESS_OPEN_POOL = MODEL_POOLS - 1 }; /* it takes the requests of every stream */
 
@@ -135,6 +137,7 @@ struct stress_sums {
     uint64_t ends; /* of streams */
     uint64_t passes;
     uint64_t shares;
+    uint64_t undeclared; /* uses */
     uint64_t commits;
     uint64_t resizes;
 };
@@ -160,7 +163,9 @@ struct stress {
     void *event;
     unsigned stream_count;
     vmm_stream streams
-        [MODEL_STREAMS]; /* by handle; a worker's last one is its own, the others are shared */
+        [MODEL_STREAMS]; /* by handle; a worker's last one is its own, the others are shared; then the strangers */
+    uint64_t
+        freed_under[MODEL_STREAMS]; /* for each stream: those that use, undeclared, what it freed */
     struct model model;
     struct stress_faults faults;
     const struct stress_points *points; /* NULL: only operations make calls fail */
@@ -178,6 +183,7 @@ struct stress {
     struct stress_misuse misuse;
     struct order order; /* in which work finishes, unless it is by lag */
     uint64_t gone;      /* a bit for each stream that has ended, and was not made anew */
+    bool has_abandoned; /* a stream has ended without a word: the heir comes after its work */
     unsigned ended;     /* how many have, since the cache was made */
     bool
         has_strays; /* one has gone without a word, and a trim may give its pool more memory back */
@@ -195,13 +201,14 @@ struct stress {
     uint32_t words;
     unsigned opens; /* graph pools that took every stream's requests for a graph */
     unsigned pressure_turn;
-    unsigned taking;   /* the slot of the request under way; OPERATION_SLOTS: there is none */
-    bool has_waited;   /* the operation before was a wait, which nothing hindered */
-    bool may_stall;    /* the cache may have waited for the device */
-    bool is_lost;      /* the driver said so: the cache owes no more than its end */
-    bool has_resized;  /* a block, or tried to, since the cache was made */
-    bool has_launched; /* graphs, since the cache was made */
-    bool was_hurt;     /* faults have happened since the cache was made */
+    unsigned taking;     /* the slot of the request under way; OPERATION_SLOTS: there is none */
+    bool has_waited;     /* the operation before was a wait, which nothing hindered */
+    bool may_stall;      /* the cache may have waited for the device */
+    bool is_lost;        /* the driver said so: the cache owes no more than its end */
+    bool has_resized;    /* a block, or tried to, since the cache was made */
+    bool has_launched;   /* graphs, since the cache was made */
+    bool has_undeclared; /* uses, since the cache was made */
+    bool was_hurt;       /* faults have happened since the cache was made */
     struct control control;
     FILE *listing; /* receives each operation and what its calls returned; NULL: none */
     struct stress_sums sums;

@@ -13,6 +13,7 @@
  *   caches.c    caches: created with drawn settings, emptied, destroyed
  *   blocks.c    blocks: allocated, given back
  *   uses.c      blocks: used in legal order, pinned, passed on
+ *   undeclared.c  blocks: uses that the cache cannot know of
  *   grow.c      blocks with an alignment, reserved blocks, blocks of another size
  *   streams.c   streams: they end, and their handles come back
  *   graphs.c    graph pools, captures, graphs and their launches
@@ -195,6 +196,23 @@ static inline uint32_t stress_word(struct stress *stress)
 /* The program is asked for memory. */
 int stress_pressure(void *context, vmm_pool *pool, size_t bytes);
 
+/* ---- undeclared.c ---------------------------------------------------------------------- */
+
+/* Lets later work of one stream come after that of a set of others. */
+void stress_all_follow(struct stress *stress, unsigned later, uint64_t earlier);
+
+/* A stream is about to get memory, maybe what it freed itself: the program orders that, as it must. */
+void stress_own_follow(struct stress *stress, unsigned stream);
+
+/* A block has been given back. */
+void stress_undeclared_give(struct stress *stress, const struct model_block *block);
+
+/* A block's own stream comes after all undeclared uses of it. */
+void stress_undeclared_join(struct stress *stress, struct model_block *block);
+
+/* A stream is about to end, or to be captured: the heir comes after its undeclared uses instead. */
+void stress_undeclared_leave(struct stress *stress, unsigned stream);
+
 /* ---- streams.c ------------------------------------------------------------------------- */
 
 /* The handle of a stream that has none: no stream's. */
@@ -202,6 +220,15 @@ int stress_pressure(void *context, vmm_pool *pool, size_t bytes);
 
 /* Makes a stream anew if it has ended: the handle that was given back last is its. */
 void stress_stream_renew(struct stress *stress, unsigned stream);
+
+/* Ends a stream that the cache has been told of, never saw, or finds gone. */
+void stress_stream_destroy(struct stress *stress, unsigned stream);
+
+/* How many streams there are, strangers among them. */
+static inline unsigned stress_streams(const struct stress *stress)
+{
+    return stress->stream_count + STRESS_STRANGERS;
+}
 
 /* ---- debug.c --------------------------------------------------------------------------- */
 

@@ -230,6 +230,12 @@ void stream_follow(struct cache_test *test, unsigned later, unsigned earlier)
 
 void capture_begin(struct cache_test *test, unsigned stream)
 {
+    assert_ok(vmm_capture_announce(test->cache, test->streams[stream]));
+    capture_begin_silently(test, stream);
+}
+
+void capture_begin_silently(struct cache_test *test, unsigned stream)
+{
     assert_ok(vmm__driver_capture_begin(test->driver, test->streams[stream]));
     test->captured[stream] = true;
 }
@@ -238,6 +244,8 @@ void capture_end(struct cache_test *test, unsigned stream)
 {
     test->captured[stream] = false;
     assert_ok(vmm__driver_capture_end(test->driver, test->streams[stream]));
+    if (test->cache != NULL)
+        assert_ok(vmm_capture_retract(test->cache, test->streams[stream]));
 }
 
 static void flight_kernel(void *context)

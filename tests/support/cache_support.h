@@ -84,6 +84,7 @@ void stream_follow(struct cache_test *test, unsigned later, unsigned earlier);
 
 /* Between these calls the stream is captured and accepts no work. The teardown ends captures of a failed test. */
 void capture_begin(struct cache_test *test, unsigned stream);
+void capture_begin_silently(struct cache_test *test, unsigned stream); /* unannounced */
 void capture_end(struct cache_test *test, unsigned stream);
 
 /*

@@ -1,6 +1,6 @@
 /*
  * The layers below the cache, assembled by hand on a small sim device: 64 MiB of memory, an arena
- * of 64 granules, two lanes of streams 1 and 2.
+ * of 64 granules, two lanes of streams 1 and 2 with clocks of their own.
  *
  * Use ENGINE_TEST(name), in which `engine` is that. The teardown releases all memory and checks
  * that nothing is left.
@@ -29,6 +29,8 @@ enum { ENGINE_GRANULES = 64 };
 
 struct engine {
     struct driver *driver;
+    struct events events;
+    struct clock clock;
     struct vm memory;
     struct directory directory;
     struct views views;
@@ -45,14 +47,15 @@ static inline int engine_setup(void **state)
     assert_ok(vmm__driver_sim_open(&options, &engine->driver));
     assert_ok(vmm__vm_init(&engine->memory, engine->driver, ENGINE_LIMITS));
     assert_int_equal(engine->memory.arena.granules, ENGINE_GRANULES);
-    assert_ok(vmm__directory_init(&engine->directory, &engine->memory.arena));
+    vmm__events_init(&engine->events, engine->driver);
+    vmm__clock_init(&engine->clock, engine->driver, &engine->events, NULL, VMM_CLOCK_CONTEXT);
+    assert_ok(vmm__directory_init(&engine->directory, &engine->memory.arena, &engine->clock));
+    engine->directory.has_own_clocks = true;
     assert_ok(vmm__views_init(&engine->views, &engine->memory, &engine->directory));
     engine->pool.account.name = "engine";
     vmm__account_add(&engine->memory, &engine->pool.account);
-    assert_ok(vmm__lane_open(STREAM(1), engine->driver, &engine->directory, &engine->pool,
-                             &engine->lane));
-    assert_ok(vmm__lane_open(STREAM(2), engine->driver, &engine->directory, &engine->pool,
-                             &engine->other));
+    assert_ok(vmm__lane_open(STREAM(1), &engine->directory, &engine->pool, &engine->lane));
+    assert_ok(vmm__lane_open(STREAM(2), &engine->directory, &engine->pool, &engine->other));
     return 0;
 }
 
@@ -67,6 +70,8 @@ static inline int engine_teardown(void **state)
     vmm__lane_close(engine->other);
     vmm__views_fini(&engine->views);
     assert_ok(vmm__vm_fini(&engine->memory));
+    assert_ok(vmm__clock_fini(&engine->clock));
+    assert_ok(vmm__events_fini(&engine->events));
     sim_assert_clean(engine->driver);
     assert_true(sim_census_is_zero(engine->driver));
     vmm__driver_close(engine->driver);

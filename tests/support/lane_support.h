@@ -34,7 +34,7 @@ static inline vmm_status lane_give(struct lane *lane, struct heap *heap, uint64_
 }
 
 static inline vmm_status lane_use(struct lane *lane, struct heap *heap, uint64_t address,
-                                  struct timeline *other)
+                                  const struct lane *other)
 {
     vmm__biased_lock(&lane->lock);
     return lane_unlock(lane, vmm__lane_use_locked(lane, heap, address, other));

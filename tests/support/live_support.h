@@ -118,7 +118,7 @@ static inline void live_block_free(struct scene *scene, uint64_t address)
         struct block *block = vmm__heap_find(live->heap, address);
         assert_non_null(block);
         assert_ok(lane_pin(live->heap, address, false));
-        (void)vmm__heap_give(live->heap, block, vmm__timeline_now(&live->heap->lane->timeline));
+        (void)vmm__heap_give(live->heap, block, vmm__clock_now(live->heap->lane->clock));
         live->address = 0;
     }
     assert_ok(vmm__cache_check(scene->cache));

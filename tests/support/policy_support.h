@@ -27,18 +27,22 @@ struct scene {
     struct lane *other;
 };
 
+static inline void scene_open(struct scene *scene, vmm_config config)
+{
+    struct driver_options options = { .device_bytes = SCENE_GRANULES / 2 * GRANULE };
+    config.arena_bytes = SCENE_GRANULES * GRANULE; /* twice the device */
+    *scene = (struct scene){ .cache = NULL };
+    assert_ok(vmm__driver_sim_open(&options, &scene->driver));
+    assert_ok(vmm__cache_create_on(&config, scene->driver, &scene->cache));
+    assert_int_equal(scene->cache->vm.arena.granules, SCENE_GRANULES);
+    assert_ok(vmm__cache_lane(scene->cache, STREAM(1), &scene->lane));
+    assert_ok(vmm__cache_lane(scene->cache, STREAM(2), &scene->other));
+}
+
 static inline int scene_setup(void **state)
 {
     static struct scene scene;
-    struct driver_options options = { .device_bytes = SCENE_GRANULES / 2 * GRANULE };
-    vmm_config config = VMM_CONFIG_INIT;
-    config.arena_bytes = SCENE_GRANULES * GRANULE; /* twice the device */
-    scene = (struct scene){ .cache = NULL };
-    assert_ok(vmm__driver_sim_open(&options, &scene.driver));
-    assert_ok(vmm__cache_create_on(&config, scene.driver, &scene.cache));
-    assert_int_equal(scene.cache->vm.arena.granules, SCENE_GRANULES);
-    assert_ok(vmm__cache_lane(scene.cache, STREAM(1), &scene.lane));
-    assert_ok(vmm__cache_lane(scene.cache, STREAM(2), &scene.other));
+    scene_open(&scene, CONFIG(.limit_bytes = 0));
     *state = &scene;
     return 0;
 }
@@ -65,6 +69,14 @@ static inline void scene_renew(struct scene *scene)
     void *state = scene;
     assert_int_equal(scene_teardown(&state), 0);
     assert_int_equal(scene_setup(&state), 0);
+}
+
+/* The same with a cache of another configuration. */
+static inline void scene_renew_as(struct scene *scene, vmm_config config)
+{
+    void *state = scene;
+    assert_int_equal(scene_teardown(&state), 0);
+    scene_open(scene, config);
 }
 
 static inline uint64_t scene_address(const struct scene *scene, uint64_t granule)
@@ -100,7 +112,7 @@ static inline struct block *block_free_busy(struct scene *scene, struct heap *he
 {
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
     memory_fill(scene->driver, block->address, block->node.size, 1, heap->lane->stream);
-    return vmm__heap_give(heap, block, vmm__timeline_now(&heap->lane->timeline));
+    return vmm__heap_give(heap, block, vmm__clock_now(heap->lane->clock));
 }
 
 static inline uint64_t scene_reserved_bytes(const struct scene *scene)

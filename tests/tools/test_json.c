@@ -137,13 +137,13 @@ static void settings_expect(struct policy_settings settings, const char *part)
 
 TEST(test_settings)
 {
-    settings_expect((struct policy_settings){ .reuse = VMM_REUSE_COMPLETED, .compaction = VMM_OFF },
-                    "\"settings\":{\"footprint_permille\":null,\"reuse\":\"completed\","
+    settings_expect((struct policy_settings){ .reuse = VMM_REUSE_ANY_USE, .compaction = VMM_OFF },
+                    "\"settings\":{\"footprint_permille\":null,\"reuse\":\"any_use\","
                     "\"compaction\":\"off\"},");
     settings_expect((struct policy_settings){ .footprint_permille = VMM_FOOTPRINT_ANY,
-                                              .reuse = VMM_REUSE_COMPLETED,
+                                              .reuse = VMM_REUSE_ANY_USE,
                                               .compaction = VMM_ON },
-                    "\"settings\":{\"footprint_permille\":\"any\",\"reuse\":\"completed\","
+                    "\"settings\":{\"footprint_permille\":\"any\",\"reuse\":\"any_use\","
                     "\"compaction\":\"on\"},");
 }
 

@@ -53,7 +53,7 @@ TEST(test_no_arguments)
     assert_int_equal(parsed.options.compacts, 0);
     assert_int_equal(parsed.options.jitter, 0);
     assert_int_equal(parsed.options.settings.footprint_permille, 0);
-    assert_int_equal(parsed.options.settings.reuse, VMM_REUSE_COMPLETED);
+    assert_int_equal(parsed.options.settings.reuse, VMM_REUSE_ANY_USE);
     assert_int_equal(parsed.options.settings.compaction, VMM_OFF);
     assert_int_equal(options_limit(&parsed.options, 1000), 1050);
 }
@@ -121,7 +121,7 @@ TEST(test_settings)
         { "--footprint 1", { .footprint_permille = 1, .compaction = VMM_OFF } },
         { "--footprint 1000", { .footprint_permille = 1000, .compaction = VMM_OFF } },
         { "--footprint any", { .footprint_permille = VMM_FOOTPRINT_ANY, .compaction = VMM_OFF } },
-        { "--reuse stream_wait --reuse completed", { .compaction = VMM_OFF } },
+        { "--reuse stream_wait --reuse any_use", { .compaction = VMM_OFF } },
         { "--compaction off", { .compaction = VMM_OFF } },
         { "--compaction off --compaction on", { .compaction = VMM_ON } },
     };
@@ -131,7 +131,7 @@ TEST(test_settings)
         line_accept(&parsed, cases[i].line);
         const struct policy_settings *settings = &parsed.options.settings;
         assert_int_equal(settings->footprint_permille, cases[i].settings.footprint_permille);
-        assert_int_equal(settings->reuse, VMM_REUSE_COMPLETED); /* the last word, or the default */
+        assert_int_equal(settings->reuse, VMM_REUSE_ANY_USE); /* the last word, or the default */
         assert_int_equal(settings->compaction, cases[i].settings.compaction);
     }
 }
@@ -144,6 +144,28 @@ TEST(test_workloads_with_a_size)
     assert_int_equal(parsed.options.source_count, 2);
     assert_true(parsed.options.sources[0].is_workload);
     assert_string_equal(parsed.options.sources[1].name, "alternate:64K");
+}
+
+TEST(test_each_reuse)
+{
+    static const char *const lines[] = { "--reuse any_use", "--reuse declared",
+                                         "--reuse stream_wait" };
+    struct parsed parsed;
+
+    for (unsigned i = 0; i < 3; i++) {
+        line_accept(&parsed, lines[i]);
+        assert_int_equal(parsed.options.settings.reuse, VMM_REUSE_ANY_USE + i);
+    }
+}
+
+TEST(test_a_workload_that_runs_alone)
+{
+    struct parsed parsed;
+
+    line_accept(&parsed, "--workload unrecorded --driver host --memory 100%");
+    assert_true(parsed.options.is_unrecorded);
+    assert_int_equal(parsed.options.source_count, 0);
+    assert_int_equal(options_limit(&parsed.options, 1000), 1000);
 }
 
 TEST(test_help)
@@ -214,13 +236,20 @@ static const struct {
     { "--footprint any1", "--footprint takes" },
     { "--footprint 1%", "--footprint takes" },
     { "--reuse", "--reuse needs a value" },
-    { "--reuse waits", "--reuse takes completed, stream_wait, not \"waits\"" },
+    { "--reuse waits", "--reuse takes any_use, declared, stream_wait, not \"waits\"" },
     { "--reuse WAIT", "--reuse takes" },
+    { "--reuse default", "--reuse takes" },
+    { "--reuse completed", "--reuse takes" },
     { "--compaction 1", "--compaction takes on, off, not \"1\"" },
     { "--compaction auto", "--compaction takes on, off, not \"auto\"" },
     { "--compaction=of", "--compaction takes" },
-    { "--reuse a\nb\033[2J", "--reuse takes completed, stream_wait, not \"a?b?[2J\"" },
+    { "--compaction default", "--compaction takes" },
+    { "--reuse a\nb\033[2J", "--reuse takes any_use, declared, stream_wait, not \"a?b?[2J\"" },
     { "--json - --timeline -", "cannot both go to stdout" },
+    { "--workload unrecorded:2MiB", "did you mean unrecorded?" },
+    { "--workload unrecorded --trace a", "--workload unrecorded runs alone" },
+    { "--workload unrecorded --workload sleep", "runs alone" },
+    { "--workload unrecorded --timeline a", "--workload unrecorded has no timeline" },
 };
 
 TEST(test_bad_usage)

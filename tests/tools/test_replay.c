@@ -98,8 +98,9 @@ REPLAY_TEST(test_second_pass_needs_no_driver)
         assert_int_equal(outcome.pass_count, 3);
         assert_int_equal(outcome.ops_done, 4);
         assert_true(outcome.passes[0].driver_ns > 0);
-        uint64_t last_ns = outcome.passes[2].driver_ns; /* at most events: mapping takes longer */
-        assert_true(last_ns < 1000);
+        uint64_t last_ns =
+            outcome.passes[2].driver_ns; /* at most events: mapping takes longer, 32 us */
+        assert_true(last_ns < 5000);
         assert_int_equal(outcome.driver_ns,
                          outcome.passes[0].driver_ns + outcome.passes[1].driver_ns + last_ns);
     }

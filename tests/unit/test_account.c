@@ -53,8 +53,8 @@ ENGINE_TEST(an_heir_gets_chunks_in_every_state)
     account_map(engine, &account, 0, 4);
     account_map(engine, &account, 8, 4);
     engine_make_busy(engine, engine_address(engine, 8), GRANULE, 1);
-    vmm__vm_discard(&engine->memory, 8, 4, &engine->lane->timeline,
-                    vmm__timeline_now(&engine->lane->timeline));
+    vmm__vm_discard(&engine->memory, 8, 4, engine->lane->clock,
+                    vmm__clock_now(engine->lane->clock));
     (void)engine_drain(engine);
     assert_int_equal(account.limbo_bytes, 4 * GRANULE);
     vmm__account_remove(&engine->memory, &account, &engine->pool.account);

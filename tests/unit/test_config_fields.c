@@ -141,8 +141,8 @@ static void check_variable_refused(const char *name, const char *text)
 CONFIG_TEST(variables_accept_words)
 {
     vmm_config config;
-    assert_ok(environment_read("VMM_REUSE", "completed", &config));
-    assert_int_equal(config.reuse, VMM_REUSE_COMPLETED);
+    assert_ok(environment_read("VMM_REUSE", "any_use", &config));
+    assert_int_equal(config.reuse, VMM_REUSE_ANY_USE);
     assert_ok(environment_read("VMM_REUSE", "stream_wait", &config));
     assert_int_equal(config.reuse, VMM_REUSE_STREAM_WAIT);
     assert_ok(environment_read("VMM_COMPACTION", "off", &config));
@@ -160,7 +160,7 @@ CONFIG_TEST(variables_accept_words)
 CONFIG_TEST(errors_list_the_known_words)
 {
     check_variable_refused("VMM_REUSE", "all");
-    assert_names("not one of: completed, stream_wait");
+    assert_names("not one of: any_use, declared, stream_wait");
     assert_null(strstr(vmm_last_error(), "wait,"));
     check_variable_refused("VMM_COMPACTION", "all");
     assert_names("not one of: on, off");
@@ -227,7 +227,7 @@ static vmm_config quiet_config(void)
     vmm_config config = VMM_CONFIG_INIT;
     config.driver = VMM_DRIVER_SIM;
     config.no_caching = VMM_OFF;
-    config.reuse = VMM_REUSE_COMPLETED;
+    config.reuse = VMM_REUSE_ANY_USE;
     config.compaction = VMM_OFF;
     config.zero = VMM_OFF;
     config.debug = VMM_DEBUG_OFF;
@@ -253,7 +253,7 @@ CONFIG_TEST(explicit_off_overrides_the_environment)
     vmm_cache *cache;
     assert_ok(vmm_create(&config, &cache));
     assert_false(cache->no_caching);
-    assert_int_equal(cache->reuse, VMM_REUSE_COMPLETED);
+    assert_int_equal(cache->reuse, VMM_REUSE_ANY_USE);
     assert_int_equal(cache->compaction, VMM_OFF);
     assert_null(cache->debug);
     assert_null(cache->nvtx);

@@ -134,57 +134,63 @@ POLICY_TEST(transfers_without_host_memory_change_nothing)
     assert_int_equal(scene->lane->large.bytes, 4 * GRANULE);
 }
 
-/* The events that a program records when it frees 20 MiB of stream 1, with work in flight. */
-static uint64_t events_of_a_free(struct scene *scene)
-{
-    void *large;
-    void *last;
-    assert_ok(vmm_alloc(scene->cache, 20 * MIB, STREAM(1), &large));
-    assert_ok(vmm_alloc(scene->cache, 2 * MIB, STREAM(1), &last));
-    vmm__sim_lag_set(scene->driver, 1000);
-    memory_fill(scene->driver, (uint64_t)(uintptr_t)large, 20 * MIB, 1, STREAM(1));
-    uint64_t before = vmm__driver_calls(scene->driver, DRIVER_CALL_event_record);
-    assert_ok(vmm_free(scene->cache, large));
-    uint64_t after = vmm__driver_calls(scene->driver, DRIVER_CALL_event_record);
-    assert_ok(vmm_free(scene->cache, last));
-    assert_ok(vmm_wait(scene->cache));
-    vmm__sim_lag_set(scene->driver, 0);
-    return after - before;
-}
-
-/* A stream whose memory others search records events as it frees, so that the next search finds what has finished. It
- * stops when no search follows. */
-POLICY_TEST(searched_streams_record_events_as_they_free)
-{
-    assert_int_equal(events_of_a_free(scene), 0);
-    assert_status(transfer(scene, &scene->other->large, 30 * MIB, IDLE_FINISHED), VMM__NO_FIT);
-    assert_int_equal(events_of_a_free(scene), 1);
-    uint64_t last_events = 1;
-    for (int i = 0; i < 300; i++)
-        last_events = events_of_a_free(scene);
-    assert_int_equal(last_events, 0);
-}
-
-/* Frees 20 MiB of stream 1 after work on it; then another stream searches stream 1, and finds too little. */
-static void free_and_search(struct scene *scene)
+/* Frees a block of stream 1 with work in flight. Returns whether the clock is due then. */
+static bool free_makes_due(struct scene *scene, uint64_t bytes)
 {
     void *block;
-    assert_ok(vmm_alloc(scene->cache, 20 * MIB, STREAM(1), &block));
-    memory_fill(scene->driver, (uint64_t)(uintptr_t)block, 20 * MIB, 1, STREAM(1));
+    assert_ok(vmm_alloc(scene->cache, bytes, STREAM(1), &block));
+    scene->lane->large.last_taken = NULL; /* as if another block had been taken since */
+    vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
+    memory_fill(scene->driver, (uint64_t)(uintptr_t)block, bytes, 1, STREAM(1));
+    uint64_t calls = vmm__sim_calls(scene->driver);
     assert_ok(vmm_free(scene->cache, block));
-    assert_status(transfer(scene, &scene->other->large, 30 * MIB, IDLE_FINISHED), VMM__NO_FIT);
+    assert_int_equal(vmm__sim_calls(scene->driver), calls); /* a free makes no driver call */
+    return atomic_load(&scene->cache->clock.is_due);
 }
 
-/* If searches find again and again that all work has finished, a stream need not record events before them. */
-POLICY_TEST(prompt_streams_record_no_events)
+static uint64_t ticks(const struct scene *scene)
 {
-    for (int i = 0; i < LANE_PROMPT_SEARCHES; i++) {
-        free_and_search(scene);
-        assert_int_equal(events_of_a_free(scene), i < LANE_PROMPT_SEARCHES - 1 ? 1 : 0);
-    }
-    vmm__sim_lag_set(scene->driver, 1000);
-    free_and_search(scene);
-    assert_int_equal(events_of_a_free(scene), 1);
+    return atomic_load(&scene->cache->clock.ticks);
+}
+
+static vmm_status search(struct scene *scene)
+{
+    return transfer(scene, &scene->other->large, 30 * MIB, IDLE_FINISHED);
+}
+
+/* Once others search a stream's memory, its frees mark the clock as due, and the next search ticks: a later one then
+ * finds what has finished since. */
+POLICY_TEST(frees_of_searched_streams_make_the_clock_due)
+{
+    struct clock *clock = &scene->cache->clock;
+    assert_false(free_makes_due(scene, 20 * MIB));
+    assert_status(search(scene), VMM__NO_FIT);
+    assert_true(free_makes_due(scene, 20 * MIB));
+    uint64_t before = ticks(scene);
+    uint64_t epoch = vmm__clock_now(clock);
+    assert_status(search(scene), VMM__NO_FIT);
+    assert_true(ticks(scene) > before);
+    assert_false(atomic_load(&clock->is_due));
+    before = ticks(scene);
+    assert_int_equal(mismatches(scene->driver), 0);
+    assert_ok(vmm__clock_query(clock, epoch));
+    assert_int_equal(ticks(scene), before);
+}
+
+/* The clock is due after a 64th of the heap's bytes, in however many blocks. */
+POLICY_TEST(small_frees_make_the_clock_due_together)
+{
+    enum { PIECE = 2 * MIB };
+    struct lane *lane = scene->lane;
+    unsigned frees = 1;
+    (void)extent(scene, &lane->large, 10, 12, 4);
+    assert_status(search(scene), VMM__NO_FIT);
+    assert_int_equal(lane->due_bytes, lane->large.bytes / 64);
+    lane->due_bytes = 2 * PIECE + 1; /* as if the heap had 256 MiB */
+    lane->until_due_bytes = lane->due_bytes;
+    while (!free_makes_due(scene, PIECE))
+        frees++;
+    assert_int_equal(frees, 3);
 }
 
 POLICY_TEST(work_in_flight_prevents_a_transfer_or_is_followed)

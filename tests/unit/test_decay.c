@@ -35,7 +35,7 @@ static struct block *use_chunk(struct scene *scene, struct heap *heap, uint64_t 
     struct block *block =
         block_make_live(heap, extent(scene, heap, granule, granules, granules), granules * GRANULE);
     memory_fill(scene->driver, block->address, block->node.size, 1, heap->lane->stream);
-    return vmm__heap_give(heap, block, vmm__timeline_now(&heap->lane->timeline));
+    return vmm__heap_give(heap, block, vmm__clock_now(heap->lane->clock));
 }
 
 POLICY_TEST(without_a_period_nothing_is_due)
@@ -96,7 +96,7 @@ POLICY_TEST(memory_in_use_does_not_expire)
     struct block *block = use_chunk(scene, heap, 10, 4);
     for (uint64_t ms = 1010; ms < 1200; ms += 10) {
         block = block_make_live(heap, block, 3 * GRANULE);
-        block = vmm__heap_give(heap, block, vmm__timeline_now(&heap->lane->timeline));
+        block = vmm__heap_give(heap, block, vmm__clock_now(heap->lane->clock));
         poll_at(scene, ms);
         assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
     }
@@ -117,7 +117,7 @@ POLICY_TEST(decay_keeps_the_floor)
     assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE + 8 * GRANULE);
     poll_at(scene, 1030);
     assert_int_equal(scene_reserved_bytes(scene), 16 * GRANULE);
-    (void)vmm__heap_give(&scene->other->large, live, vmm__timeline_now(&scene->other->timeline));
+    (void)vmm__heap_give(&scene->other->large, live, vmm__clock_now(scene->other->clock));
     poll_at(scene, 1040);
     assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE);
     poll_at(scene, 1050);
@@ -173,7 +173,7 @@ POLICY_TEST(a_trim_target_that_is_met_ends)
     struct heap *heap = &scene->lane->large;
     (void)use_chunk(scene, &scene->other->large, 30, 2);
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 2, 2), 2 * GRANULE);
-    assert_ok(vmm__timeline_wait(&scene->other->timeline, 1));
+    assert_ok(vmm__clock_wait(scene->other->clock, 1));
     (void)block_free_busy(scene, heap, block);
     assert_ok(vmm_trim(scene->cache, 4 * GRANULE, NULL));
     assert_false(scene->cache->has_trim_target);
@@ -211,12 +211,12 @@ POLICY_TEST(one_free_in_64_polls)
     for (int i = 0; i < 2 * DECAY_POLL_FREES; i++)
         assert_ok(vmm_alloc(scene->cache, 100, STREAM(1), &objects[i]));
     now_ms = 1010;
-    uint64_t epoch = vmm__timeline_now(&scene->lane->timeline);
+    uint64_t epoch = vmm__clock_now(scene->lane->clock);
     for (int i = 0; i < DECAY_POLL_FREES; i++) {
-        assert_int_equal(vmm__timeline_now(&scene->lane->timeline), epoch);
+        assert_int_equal(vmm__clock_now(scene->lane->clock), epoch);
         assert_ok(vmm_free(scene->cache, objects[i]));
     }
-    assert_int_equal(vmm__timeline_now(&scene->lane->timeline), epoch + 1);
+    assert_int_equal(vmm__clock_now(scene->lane->clock), epoch + 2); /* one for each lane */
     now_ms = 1020;
     for (int i = DECAY_POLL_FREES; i < 2 * DECAY_POLL_FREES; i++) {
         assert_int_equal(scene_reserved_bytes(scene), 3 * GRANULE);
@@ -262,12 +262,12 @@ POLICY_TEST(missing_host_memory_is_reported)
     struct heap *heap = &scene->lane->large;
     decay_begin(scene, 0);
     struct block *block = use_chunk(scene, heap, 10, 8);
-    uint64_t epoch = vmm__timeline_now(&scene->lane->timeline);
+    uint64_t epoch = vmm__clock_now(scene->lane->clock);
     (void)use_chunk(scene, heap, 30, 2);
     while (heap->store.spare_count > 0)
         block = block_make_live(heap, block, 512)->next;
     poll_at(scene, 1010);
-    assert_ok(vmm__timeline_query(&scene->lane->timeline, epoch));
+    assert_ok(vmm__clock_query(scene->lane->clock, epoch));
     now_ms = 1020;
     (void)vmm__host_fail_at(1);
     assert_status(vmm_poll(scene->cache), VMM_ERR_HOST_OOM);
@@ -283,9 +283,9 @@ POLICY_TEST(a_cache_without_decay_never_polls)
     assert_false(vmm__trim_may_have_expired(scene->cache));
     for (int i = 0; i < 3 * DECAY_POLL_FREES; i++)
         assert_false(vmm__decay_should_poll(&scene->cache->decay, &scene->lane->frees));
-    uint64_t epoch = vmm__timeline_now(&scene->lane->timeline);
+    uint64_t epoch = vmm__clock_now(scene->lane->clock);
     assert_ok(vmm_poll(scene->cache));
-    assert_int_equal(vmm__timeline_now(&scene->lane->timeline), epoch);
+    assert_int_equal(vmm__clock_now(scene->lane->clock), epoch);
     assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
 }
 
@@ -294,7 +294,7 @@ POLICY_TEST(the_check_finds_wrong_epochs)
     scene->lane->decayed.latest_epoch = 1;
     assert_status(vmm__cache_check(scene->cache), VMM_ERR_INTERNAL);
     scene->lane->decayed.latest_epoch = 0;
-    scene->lane->trimmed.latest_epoch = vmm__timeline_now(&scene->lane->timeline);
+    scene->lane->trimmed.latest_epoch = vmm__clock_now(scene->lane->clock);
     assert_status(vmm__cache_check(scene->cache), VMM_ERR_INTERNAL);
     scene->lane->trimmed.latest_epoch = 0;
 }

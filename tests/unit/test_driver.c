@@ -76,6 +76,7 @@ SIM_TEST(every_call_is_counted)
     assert_ok(vmm__driver_event_query(driver, event));
     assert_ok(vmm__driver_event_wait(driver, event));
     assert_ok(vmm__driver_stream_wait(driver, STREAM(2), event));
+    assert_ok(vmm__driver_clock_record(driver, event));
     assert_ok(vmm__driver_event_destroy(driver, event));
     assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
     assert_ok(vmm__driver_peers_check(driver, 2));

@@ -94,16 +94,34 @@ POLICY_TEST(used_memory_waits_for_the_stream_that_gathered_it)
     assert_int_equal(heap->free_bytes, 4 * GRANULE);
 }
 
-/* Decay counts from the transfer: an epoch of the new heap may have passed long ago. */
-POLICY_TEST(gathered_memory_does_not_expire_at_once)
+/* Memory that was freed before the lane's last period is gathered. Returns its stamp. */
+static uint64_t gathered_epoch(struct scene *scene, uint64_t freed)
 {
     struct lane *lane = scene->other;
-    (void)extent(scene, &scene->lane->large, 10, 4, 2);
+    struct block *block = extent(scene, &scene->lane->large, 10, 4, 2);
+    block = block_make_live(&scene->lane->large, block, 4 * GRANULE);
+    (void)vmm__heap_give(&scene->lane->large, block, freed);
     scene_lock(scene, &lane->large);
     lane->period_epoch = vmm__lane_settle_locked(lane);
     scene_unlock(scene, &lane->large);
     assert_true(gather(scene, &lane->large));
-    assert_true(vmm__directory_epoch(&scene->cache->directory, 10, 4) > lane->period_epoch);
+    return vmm__directory_epoch(&scene->cache->directory, 10, 4);
+}
+
+/* Decay counts from the free, on whatever stream. */
+POLICY_TEST(gathered_memory_keeps_its_stamp)
+{
+    uint64_t freed = vmm__clock_now(scene->lane->clock);
+    assert_int_equal(gathered_epoch(scene, freed), freed);
+}
+
+/* If lanes have clocks of their own, an epoch of the new heap may have passed long ago: decay counts from the
+ * transfer. */
+POLICY_TEST(memory_gathered_from_another_clock_does_not_expire_at_once)
+{
+    scene_renew_as(scene, CONFIG(.reuse = VMM_REUSE_DECLARED));
+    uint64_t epoch = gathered_epoch(scene, vmm__clock_now(scene->lane->clock));
+    assert_true(epoch > scene->other->period_epoch);
 }
 
 POLICY_TEST(small_heaps_gather_nothing)

@@ -35,7 +35,7 @@ static void view_use(struct scene *scene, struct heap *heap)
     memory_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
     assert_int_equal(scene->driver->stalls, 0);
     assert_int_equal(mismatches(scene->driver), 0);
-    (void)vmm__heap_give(heap, block, vmm__timeline_now(&heap->lane->timeline));
+    (void)vmm__heap_give(heap, block, vmm__clock_now(heap->lane->clock));
 }
 
 POLICY_TEST(own_chunks_serve_a_view_while_in_use)
@@ -452,10 +452,10 @@ POLICY_TEST(a_pool_at_its_limit_makes_a_view_of_its_own_chunks)
  * do. */
 POLICY_TEST(idle_memory_of_a_captured_stream_does_not_hinder_a_view)
 {
-    struct lane *lane = scene->lane;
     struct block *block;
     void *out;
-    scene->cache->reuse = VMM_REUSE_STREAM_WAIT;
+    scene_renew_as(scene, CONFIG(.reuse = VMM_REUSE_STREAM_WAIT));
+    struct lane *lane = scene->lane;
     scene->cache->vm.limit_bytes = 10 * GRANULE;
     block = extent(scene, &scene->other->large, 20, 4, 4);
     block = block_make_live(&scene->other->large, block, 4 * GRANULE);

@@ -162,10 +162,10 @@ ENGINE_TEST(finds_slabs_of_pools_that_start_elsewhere)
 ENGINE_TEST(finds_expired_epochs_that_have_not_ended)
 {
     struct row row = { .lane = engine->lane };
-    uint64_t now = vmm__timeline_now(&engine->lane->timeline);
+    uint64_t now = vmm__clock_now(engine->lane->clock);
     assert_found(check(&row), row.lane->trimmed.latest_epoch, now, "lane: invariant 3: expired");
     assert_found(check(&row), row.lane->period_epoch, now, "lane: invariant 3: expired");
     assert_found(check(&row), row.lane->decayed.latest_epoch, row.lane->period_epoch + 1,
                  "lane: invariant 3: decayed");
-    assert_found(check(&row), row.lane->timeline.passed, now, "timeline: invariant 1");
+    assert_found(check(&row), row.lane->clock->passed, now, "clock: invariant 1");
 }

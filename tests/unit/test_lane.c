@@ -29,7 +29,7 @@ static vmm_status give(struct engine *engine, uint64_t address)
 
 static vmm_status use(struct engine *engine, uint64_t address, struct lane *other)
 {
-    return lane_use(engine->lane, heap_of(engine, address), address, &other->timeline);
+    return lane_use(engine->lane, heap_of(engine, address), address, other);
 }
 
 static void assert_counters(struct engine *engine, uint64_t requested, uint64_t count)
@@ -188,8 +188,9 @@ ENGINE_TEST(failed_free_changes_nothing)
     lane_feed(engine);
     uint64_t address = take(engine, 5 * MIB);
     assert_ok(use(engine, address, engine->other));
-    vmm__sim_fail_at(engine->driver, 1, VMM_ERR_DRIVER, false);
-    assert_status(give(engine, address), VMM_ERR_DRIVER);
+    (void)vmm__host_fail_at(1);
+    assert_status(give(engine, address), VMM_ERR_HOST_OOM);
+    (void)vmm__host_fail_at(0);
     assert_counters(engine, 5 * MIB, 1);
     engine_check(engine);
     assert_ok(give(engine, address));

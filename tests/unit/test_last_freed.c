@@ -110,7 +110,7 @@ ENGINE_TEST(scan_lock_settles_only_lanes_that_allocate_nothing)
     engine_check(engine);
 }
 
-/* The timeline advanced between the frees of two blocks in one granule: the later epoch counts. */
+/* The clock advanced between the frees of two blocks in one granule: the later epoch counts. */
 ENGINE_TEST(later_free_keeps_its_epoch)
 {
     struct heap *heap = &engine->lane->large;
@@ -149,7 +149,7 @@ ENGINE_TEST(last_freed_block_is_an_unknown_pointer)
     assert_non_null(heap->last_freed);
     assert_status(lane_give(lane, heap, address), VMM_ERR_UNKNOWN_POINTER);
     assert_status(lane_pin(heap, address, true), VMM_ERR_UNKNOWN_POINTER);
-    assert_status(lane_use(lane, heap, address, &engine->other->timeline), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(lane_use(lane, heap, address, engine->other), VMM_ERR_UNKNOWN_POINTER);
     assert_int_equal(lane->counters.allocations.current, 0);
     engine_check(engine);
 }

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 struct locks {
-    struct mutex gate, grow, lanes[2], timeline, leaf;
+    struct mutex gate, grow, lanes[2], clock, leaf;
 };
 
 static void locks_init(struct locks *locks)
@@ -25,7 +25,7 @@ static void locks_init(struct locks *locks)
     vmm__mutex_init_ranked(&locks->grow, LOCK_RANK_GROW);
     for (int i = 0; i < 2; i++)
         vmm__mutex_init_ranked(&locks->lanes[i], LOCK_RANK_LANE);
-    vmm__mutex_init_ranked(&locks->timeline, LOCK_RANK_TIMELINE);
+    vmm__mutex_init_ranked(&locks->clock, LOCK_RANK_CLOCK);
     vmm__mutex_init(&locks->leaf);
 }
 
@@ -75,8 +75,8 @@ static void assert_aborts(void (*act)(struct locks *locks), const char *message)
 
 static void lock_in_order(struct locks *locks)
 {
-    struct mutex *order[] = { &locks->gate,     &locks->grow,     &locks->lanes[1],
-                              &locks->lanes[0], &locks->timeline, &locks->leaf };
+    struct mutex *order[] = { &locks->gate,     &locks->grow,  &locks->lanes[1],
+                              &locks->lanes[0], &locks->clock, &locks->leaf };
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 6; i++)
             vmm__mutex_lock(order[i]);
@@ -106,7 +106,7 @@ static void lock_twice(struct locks *locks)
 static void lock_under_a_leaf(struct locks *locks)
 {
     vmm__mutex_lock(&locks->leaf);
-    vmm__mutex_lock(&locks->timeline);
+    vmm__mutex_lock(&locks->clock);
 }
 
 static void unlock_a_free_lock(struct locks *locks)

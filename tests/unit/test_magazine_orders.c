@@ -6,147 +6,40 @@
  * operations a scenario must fail.
  */
 #define _GNU_SOURCE
-#include "support/test_support.h"
+#include "support/explorer_support.h"
 
 #include "base/barrier.h"
 #include "lane/lane.h"
 
 #include <string.h>
-#include <ucontext.h>
 
-/* ---- Scheduler -------------------------------------------------------------------------------- */
-
-enum { ACTORS_MOST = 3, STEPS_MOST = 4000, SWITCHES_MOST = 3, STACK_BYTES = 64 << 10 };
-
+enum { SWITCHES_MOST = 3 };
 enum control { CONTROL_NONE, CONTROL_CLAIM, CONTROL_TRY_LOCK, CONTROL_NO_LOCK };
-
-struct actor {
-    ucontext_t context;
-    void (*run)(void);
-    bool has_ended;
-    bool waits; /* until another actor has made a step */
-    char stack[STACK_BYTES];
-};
-
-/* What was chosen at a step: the index among the actors that could run. */
-struct choice {
-    unsigned index;
-    unsigned count;
-};
-
-static struct {
-    struct actor actors[ACTORS_MOST];
-    unsigned actor_count;
-    unsigned current;
-    ucontext_t main;
-    struct choice choices[STEPS_MOST];
-    unsigned length; /* of the choices that this run repeats */
-    unsigned step;
-    unsigned switches;
-    bool is_running;
-    enum control control;
-} explorer;
-
-static void step(void)
-{
-    if (explorer.is_running)
-        (void)swapcontext(&explorer.actors[explorer.current].context, &explorer.main);
-}
-
-static void actor_main(void)
-{
-    struct actor *actor = &explorer.actors[explorer.current];
-    actor->run();
-    actor->has_ended = true;
-    step();
-}
-
-/* Lists the actors that may run, the current one first; the others only while switches are left. */
-static unsigned runnable_list(unsigned list[ACTORS_MOST])
-{
-    unsigned count = 0;
-    const struct actor *current = &explorer.actors[explorer.current];
-    bool can_go_on = !current->has_ended && !current->waits;
-    if (can_go_on)
-        list[count++] = explorer.current;
-    for (unsigned i = 0; i < explorer.actor_count; i++) {
-        const struct actor *actor = &explorer.actors[i];
-        if (i != explorer.current && !actor->has_ended && !actor->waits &&
-            (!can_go_on || explorer.switches < SWITCHES_MOST))
-            list[count++] = i;
-    }
-    return count;
-}
-
-static void step_run(unsigned next, bool is_switch)
-{
-    explorer.switches += is_switch;
-    explorer.current = next;
-    (void)swapcontext(&explorer.main, &explorer.actors[next].context);
-    for (unsigned i = 0; i < explorer.actor_count; i++) {
-        if (i != next)
-            explorer.actors[i].waits = false;
-    }
-}
-
-/* Runs the actors to their ends in one order. */
-static void order_run(void)
-{
-    unsigned list[ACTORS_MOST];
-    unsigned count;
-    explorer.step = 0;
-    explorer.switches = 0;
-    explorer.current = 0;
-    explorer.is_running = true;
-    while ((count = runnable_list(list)) > 0) {
-        assert_true(explorer.step < STEPS_MOST);
-        struct choice *choice = &explorer.choices[explorer.step];
-        if (explorer.step++ >= explorer.length)
-            *choice = (struct choice){ .index = 0, .count = count };
-        assert_int_equal(choice->count, count);
-        bool can_go_on = list[0] == explorer.current;
-        step_run(list[choice->index], can_go_on && choice->index > 0);
-    }
-    explorer.is_running = false;
-}
-
-/* Chooses the next order; false if there is none. */
-static bool order_next(void)
-{
-    while (explorer.step > 0) {
-        struct choice *choice = &explorer.choices[explorer.step - 1];
-        if (++choice->index < choice->count) {
-            explorer.length = explorer.step;
-            return true;
-        }
-        explorer.step--;
-    }
-    return false;
-}
+static enum control control;
 
 /* ---- The code, with its atomic operations replaced ------------------------------------------------ */
 
 static bool exchange(_Atomic bool *value, bool to)
 {
-    step();
-    if (explorer.control == CONTROL_NO_LOCK)
+    explorer_step();
+    if (control == CONTROL_NO_LOCK)
         return false;
-    if (explorer.control != CONTROL_TRY_LOCK)
+    if (control != CONTROL_TRY_LOCK)
         return atomic_exchange(value, to);
     bool from = *value;
-    step();
+    explorer_step();
     *value = to;
     return from;
 }
 
 static bool compare_exchange(_Atomic uint64_t *value, uint64_t *from, uint64_t to)
 {
-    step();
-    if (explorer.control != CONTROL_CLAIM)
+    explorer_step();
+    if (control != CONTROL_CLAIM)
         return atomic_compare_exchange_strong(value, from, to);
     if (*value != *from)
         return false;
-    step();
+    explorer_step();
     *value = to;
     return true;
 }
@@ -158,8 +51,7 @@ static void kept_give(struct lane *lane, struct live_entry *entry);
 static void pause_here(unsigned round)
 {
     (void)round;
-    explorer.actors[explorer.current].waits = true;
-    step();
+    explorer_wait();
 }
 
 #undef atomic_load_explicit
@@ -168,11 +60,11 @@ static void pause_here(unsigned round)
 #undef atomic_compare_exchange_strong_explicit
 #undef atomic_fetch_or_explicit
 #undef atomic_fetch_and_explicit
-#define atomic_load_explicit(value, order)            (step(), *(value))
-#define atomic_store_explicit(value, to, order)       (step(), (void)(*(value) = (to)))
+#define atomic_load_explicit(value, order)            (explorer_step(), *(value))
+#define atomic_store_explicit(value, to, order)       (explorer_step(), (void)(*(value) = (to)))
 #define atomic_exchange_explicit(value, to, order)    exchange(value, to)
-#define atomic_fetch_or_explicit(value, bits, order)  (step(), (void)(*(value) |= (bits)))
-#define atomic_fetch_and_explicit(value, bits, order) (step(), (void)(*(value) &= (bits)))
+#define atomic_fetch_or_explicit(value, bits, order)  (explorer_step(), (void)(*(value) |= (bits)))
+#define atomic_fetch_and_explicit(value, bits, order) (explorer_step(), (void)(*(value) &= (bits)))
 #define atomic_compare_exchange_strong_explicit(value, from, to, order, other)                     \
     compare_exchange(value, from, to)
 #define vmm__thread_slot_number     slot_number
@@ -302,7 +194,7 @@ static bool is_quiet(void)
 static void close_and_open(void)
 {
     vmm__magazines_close_locked(&lane);
-    step();
+    explorer_step();
     explorer.is_running = false; /* one look, not a step each */
     world.was_disturbed |= !is_quiet();
     explorer.is_running = true;
@@ -381,16 +273,8 @@ static void world_begin(const struct scenario *scenario)
         block_give(SMALL_BLOCK - i);
     world.share_number = scenario->share_number;
     explorer.actor_count = 0;
-    for (unsigned i = 0; i < ACTORS_MOST && scenario->runs[i] != NULL; i++) {
-        struct actor *actor = &explorer.actors[explorer.actor_count++];
-        actor->run = scenario->runs[i];
-        actor->has_ended = false;
-        actor->waits = false;
-        (void)getcontext(&actor->context);
-        actor->context.uc_stack.ss_sp = actor->stack;
-        actor->context.uc_stack.ss_size = sizeof actor->stack;
-        makecontext(&actor->context, actor_main, 0);
-    }
+    for (unsigned i = 0; i < ACTORS_MOST && scenario->runs[i] != NULL; i++)
+        actor_add(scenario->runs[i]);
 }
 
 /* Each block is live in the end or was returned once, and each accepted free ended a life. */
@@ -421,24 +305,25 @@ static unsigned scenario_explore(const struct scenario *scenario, bool *sound)
 {
     unsigned orders = 0;
     explorer.length = 0;
+    explorer.switches_most = SWITCHES_MOST;
     do {
         world_begin(scenario);
-        order_run();
+        bool all_ended = order_run();
         orders++;
-        *sound = world_is_sound();
+        *sound = all_ended && world_is_sound();
     } while (*sound && order_next());
     return orders;
 }
 
-static bool all_are_sound(enum control control)
+static bool all_are_sound(enum control broken)
 {
     unsigned orders = 0;
     bool sound = true;
-    explorer.control = control;
+    control = broken;
     for (unsigned i = 0; i < sizeof scenarios / sizeof *scenarios && sound; i++)
         orders += scenario_explore(&scenarios[i], &sound);
     print_message("%u orders\n", orders);
-    explorer.control = CONTROL_NONE;
+    control = CONTROL_NONE;
     return sound;
 }
 

@@ -470,7 +470,7 @@ POLICY_TEST(a_place_with_unfinished_work_is_not_evicted)
     struct chunk *chunk = crowd_create(scene);
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
     memory_fill(scene->driver, scene_address(scene, OLDEST), GRANULE, 1, STREAM(1));
-    scene->cache->views.places[OLDEST].epoch = vmm__timeline_now(&scene->lane->timeline);
+    scene->cache->views.places[OLDEST].epoch = vmm__clock_now(scene->lane->clock);
     assert_true(crowd_serves(scene));
     assert_false(crowd_serves_at_bound(scene, chunk));
     assert_int_equal(chunk->places, PLACES_USUAL);

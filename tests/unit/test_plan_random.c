@@ -373,7 +373,7 @@ TEST(plans_are_those_of_a_plain_search)
     struct game game = { .seed = 88172645463325252 };
     struct driver_options options = { .device_bytes = DEVICE_MIB * MIB };
     vmm_config config = VMM_CONFIG_INIT;
-    config.reuse = VMM_REUSE_COMPLETED;
+    config.reuse = VMM_REUSE_ANY_USE;
     assert_ok(vmm__driver_sim_open(&options, &game.driver));
     assert_ok(vmm__cache_create_on(&config, game.driver, &game.cache));
     for (unsigned step = 0; step < STEPS; step++) {

@@ -1,6 +1,9 @@
 /* Uses of blocks by other streams, and the waits of freed blocks. */
 #include "support/engine_support.h"
 
+#include "base/error.h"
+#include "vm/captures.h"
+
 static const uint64_t ADDRESS = UINT64_C(0x302000000000);
 
 /* Starts a new pass for each call. */
@@ -11,13 +14,23 @@ static vmm_status uses_poll(struct uses *uses, unsigned most, uint64_t *address)
     return vmm__uses_pass_next(uses, &pass, address);
 }
 
+/* As reclaim does. */
 static vmm_status uses_wait(struct uses *uses)
 {
-    struct timeline *timeline;
+    struct event *event;
     uint64_t epoch;
-    if (!vmm__uses_oldest(uses, &timeline, &epoch))
+    if (!vmm__uses_oldest(uses, &event, &epoch))
         return VMM__NOTHING;
-    return vmm__timeline_wait(timeline, epoch);
+    if (event == NULL)
+        return vmm__clock_wait(uses->clock, epoch);
+    vmm_status status = vmm__clock_event_wait(uses->clock, event);
+    vmm__event_drop(uses->clock->events, event);
+    return status;
+}
+
+static struct user user_of(const struct lane *lane)
+{
+    return vmm__lane_user(lane);
 }
 
 /* Keeps stream 2 busy until a host wait. */
@@ -37,8 +50,13 @@ static void block_waits(struct engine *engine)
 {
     struct uses *uses = &engine->lane->uses;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
     assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+}
+
+static uint64_t records(const struct engine *engine)
+{
+    return vmm__driver_calls(engine->driver, DRIVER_CALL_event_record);
 }
 
 ENGINE_TEST(blocks_without_uses_do_not_wait)
@@ -55,10 +73,10 @@ ENGINE_TEST(adding_a_use_again_changes_nothing)
 {
     struct uses *uses = &engine->lane->uses;
     for (int i = 0; i < 5; i++)
-        assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
+        assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
     assert_int_equal(uses->count, 1);
-    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->lane->timeline));
-    assert_ok(vmm__uses_add(uses, ADDRESS + 512, &engine->other->timeline));
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->lane)));
+    assert_ok(vmm__uses_add(uses, ADDRESS + 512, user_of(engine->other)));
     assert_int_equal(uses->count, 3);
     assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
     assert_int_equal(uses->count, 1);
@@ -76,16 +94,18 @@ ENGINE_TEST(wait_ends_when_the_other_stream_is_done)
     assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
 }
 
-/* forget() returns true once all uses that were stamped have passed, even if the stream runs
+/* forget() returns true once all uses that were recorded have passed, even if the stream runs
  * other work since. */
 ENGINE_TEST(forget_drops_the_uses_that_have_passed)
 {
     struct uses *uses = &engine->lane->uses;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
-    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->lane->timeline));
-    assert_ok(vmm__uses_add(uses, ADDRESS + 512, &engine->lane->timeline));
-    vmm__uses_stamp(uses, ADDRESS);
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->lane)));
+    assert_ok(vmm__uses_add(uses, ADDRESS + 512, user_of(engine->lane)));
+    assert_false(vmm__uses_forget(uses, ADDRESS)); /* none was recorded */
+    assert_int_equal(uses->count, 3);
+    vmm__uses_record(uses, ADDRESS);
     assert_false(vmm__uses_forget(uses, ADDRESS));
     assert_int_equal(uses->count, 2);
     other_finish(engine);
@@ -111,8 +131,8 @@ ENGINE_TEST(short_poll_checks_the_oldest_waits)
     uint64_t address = 0;
     other_start(engine);
     for (uint64_t i = 0; i < 3; i++) {
-        struct timeline *timeline = i < 2 ? &engine->other->timeline : &engine->lane->timeline;
-        assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, timeline));
+        struct user user = user_of(i < 2 ? engine->other : engine->lane);
+        assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, user));
         assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM__PENDING);
     }
     assert_status(uses_poll(uses, 2, &address), VMM__NOTHING);
@@ -121,21 +141,21 @@ ENGINE_TEST(short_poll_checks_the_oldest_waits)
     other_finish(engine);
     assert_ok(uses_poll(uses, 1, &address));
     assert_int_equal(address, ADDRESS);
-    assert_ok(vmm__uses_add(uses, ADDRESS + 4096, &engine->other->timeline));
+    assert_ok(vmm__uses_add(uses, ADDRESS + 4096, user_of(engine->other)));
     assert_status(vmm__uses_end(uses, ADDRESS + 4096), VMM__PENDING);
     assert_ok(uses_poll(uses, 2, &address));
     assert_ok(uses_poll(uses, 2, &address));
     assert_null(uses->oldest);
 }
 
-/* A pass queries a timeline once, however many blocks wait for it. */
-ENGINE_TEST(pass_queries_a_timeline_once)
+/* A pass queries a stream once, however many blocks wait for it. */
+ENGINE_TEST(pass_queries_a_stream_once)
 {
     struct uses *uses = &engine->lane->uses;
     uint64_t address = 0;
     other_start(engine);
     for (uint64_t i = 0; i < 100; i++) {
-        assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, &engine->other->timeline));
+        assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, user_of(engine->other)));
         assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM__PENDING);
     }
     uint64_t queries = vmm__driver_calls(engine->driver, DRIVER_CALL_event_query);
@@ -149,27 +169,203 @@ ENGINE_TEST(pass_queries_a_timeline_once)
     assert_null(uses->oldest);
 }
 
-ENGINE_TEST(failures_leave_the_block_live)
+ENGINE_TEST(host_memory_failures_leave_the_block_live)
 {
     struct uses *uses = &engine->lane->uses;
     (void)vmm__host_fail_at(1);
-    assert_status(vmm__uses_add(uses, ADDRESS, &engine->other->timeline), VMM_ERR_HOST_OOM);
+    assert_status(vmm__uses_add(uses, ADDRESS, user_of(engine->other)), VMM_ERR_HOST_OOM);
     assert_int_equal(uses->count, 0);
     (void)vmm__host_fail_at(0);
-    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
-    for (uint64_t call = 1; call <= 2; call++) {
-        vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, false);
-        assert_status(vmm__uses_end(uses, ADDRESS), VMM_ERR_DRIVER);
-        assert_int_equal(uses->count, 1);
-        vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
-    }
-    assert_ok(vmm__timeline_record(&engine->other->timeline, 1));
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
     (void)vmm__host_fail_at(1);
     assert_status(vmm__uses_end(uses, ADDRESS), VMM_ERR_HOST_OOM);
     assert_int_equal(uses->count, 1);
+    assert_false(vmm__uses_has_waits(uses));
     (void)vmm__host_fail_at(0);
     assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
     assert_int_equal(uses->count, 0);
+}
+
+/* ---- Uses that wait for the clock --------------------------------------------------------- */
+
+/* The oldest wait needs an epoch, not an event, and ends with the work of all streams. */
+static void assert_waits_for_all(struct engine *engine)
+{
+    struct uses *uses = &engine->lane->uses;
+    struct event *event;
+    uint64_t epoch = 0;
+    uint64_t address = 0;
+    assert_true(vmm__uses_oldest(uses, &event, &epoch));
+    assert_null(event);
+    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
+    assert_ok(uses_wait(uses));
+    assert_ok(uses_poll(uses, UINT32_MAX, &address));
+    assert_int_equal(address, ADDRESS);
+}
+
+/* Each step to an event fails: the wait is for the clock, and the line of an earlier failure stays. */
+ENGINE_TEST(a_use_without_an_event_waits_for_the_clock)
+{
+    static const char earlier[] = "an earlier failure";
+    struct uses *uses = &engine->lane->uses;
+    other_start(engine);
+    for (uint64_t call = 1; call <= 4; call++) { /* create, capturing, record, capturing */
+        engine_make_busy(engine, engine_address(engine, 0), GRANULE, 2);
+        assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+        (void)vmm__error(VMM_ERR_DRIVER, earlier);
+        uint64_t failing = call == 1 || engine->events.idle == NULL ? call : call - 1;
+        vmm__sim_fail_at(engine->driver, failing, VMM_ERR_DRIVER, false);
+        assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+        assert_int_equal(vmm__sim_faults_fired(engine->driver), 1);
+        vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
+        assert_string_equal(vmm_last_error(), earlier);
+        assert_waits_for_all(engine);
+    }
+}
+
+ENGINE_TEST(a_use_without_host_memory_for_its_event_waits_for_the_clock)
+{
+    struct uses *uses = &engine->lane->uses;
+    other_start(engine);
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    (void)vmm__host_fail_at(2); /* 1: the wait */
+    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    (void)vmm__host_fail_at(0);
+    assert_waits_for_all(engine);
+}
+
+/* The handle may name another stream by now, on which no event is recorded. */
+ENGINE_TEST(a_use_by_an_ended_stream_waits_for_the_clock)
+{
+    struct uses *uses = &engine->lane->uses;
+    other_start(engine);
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    atomic_fetch_add(&engine->other->ends, 1);
+    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_int_equal(records(engine), 0);
+    assert_waits_for_all(engine);
+}
+
+/* An ended stream and the next one with its handle are two users. */
+ENGINE_TEST(a_stream_after_an_end_is_another_user)
+{
+    struct uses *uses = &engine->lane->uses;
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    atomic_fetch_add(&engine->other->ends, 1);
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_int_equal(uses->count, 2);
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_int_equal(uses->count, 2);
+}
+
+ENGINE_TEST(a_use_by_a_destroyed_stream_waits_for_the_clock)
+{
+    struct uses *uses = &engine->lane->uses;
+    other_start(engine);
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__driver_stream_destroy(engine->driver, STREAM(2)));
+    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_waits_for_all(engine);
+}
+
+/* The capture is not spoiled, and the clock pauses while it is announced. */
+ENGINE_TEST(a_use_by_a_captured_stream_waits_for_the_clock)
+{
+    struct uses *uses = &engine->lane->uses;
+    uint64_t address;
+    other_start(engine);
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__captures_announce(engine->driver, STREAM(2)));
+    assert_ok(vmm__driver_capture_begin(engine->driver, STREAM(2)));
+    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_int_equal(records(engine), 0);
+    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
+    assert_ok(vmm__driver_capture_end(engine->driver, STREAM(2)));
+    assert_true(vmm__captures_retract(engine->driver, STREAM(2)));
+    assert_waits_for_all(engine);
+}
+
+/* After its free a borrowed block serves another stream: not only its own work may use it. */
+ENGINE_TEST(a_borrowed_block_can_wait_for_all_work)
+{
+    struct uses *uses = &engine->lane->uses;
+    struct user user = user_of(engine->other);
+    vmm_stream stream;
+    bool has_ended = true;
+    other_start(engine);
+    assert_ok(vmm__uses_add(uses, ADDRESS, user));
+    assert_false(vmm__uses_borrower(uses, ADDRESS, &stream, &has_ended));
+    vmm__uses_lend(uses, ADDRESS, user, true);
+    assert_true(vmm__uses_borrower(uses, ADDRESS, &stream, &has_ended));
+    assert_ptr_equal(stream, STREAM(2));
+    assert_false(has_ended);
+    atomic_fetch_add(&engine->other->ends, 1);
+    assert_true(vmm__uses_borrower(uses, ADDRESS, &stream, &has_ended));
+    assert_true(has_ended);
+    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_int_equal(records(engine), 0);
+    assert_waits_for_all(engine);
+}
+
+/* On a lost device no work runs, so that the block need not wait. */
+ENGINE_TEST(on_a_lost_device_no_block_waits)
+{
+    struct uses *uses = &engine->lane->uses;
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    (void)vmm__error(VMM_ERR_DRIVER, "an earlier failure");
+    vmm__sim_fail_at(engine->driver, 1, VMM_ERR_LOST, true);
+    assert_ok(vmm__uses_end(uses, ADDRESS));
+    assert_string_equal(vmm_last_error(), "an earlier failure");
+    assert_int_equal(uses->count, 0);
+    assert_false(vmm__uses_has_waits(uses));
+    vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
+    atomic_store(&engine->driver->lost.is_lost, false); /* for the teardown */
+}
+
+/* ---- Followers ---------------------------------------------------------------------------- */
+
+/* Stream 1 follows the recorded use of stream 2, on the device. */
+ENGINE_TEST(streams_follow_recorded_uses)
+{
+    struct uses *uses = &engine->lane->uses;
+    other_start(engine);
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__uses_follow(uses, ADDRESS, STREAM(1))); /* nothing was recorded */
+    assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_stream_wait), 0);
+    vmm__uses_record(uses, ADDRESS);
+    assert_ok(vmm__uses_follow(uses, ADDRESS, STREAM(1)));
+    memory_check(engine->driver, engine_address(engine, 0), GRANULE, 1, STREAM(1));
+    assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_stream_wait), 1);
+    assert_int_equal(engine->driver->stalls, 0);
+    assert_int_equal(mismatches(engine->driver), 0);
+}
+
+ENGINE_TEST(a_captured_stream_follows_nothing)
+{
+    struct uses *uses = &engine->lane->uses;
+    other_start(engine);
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    vmm__uses_record(uses, ADDRESS);
+    assert_ok(vmm__driver_capture_begin(engine->driver, STREAM(1)));
+    assert_ok(vmm__uses_follow(uses, ADDRESS, STREAM(1)));
+    assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_stream_wait), 0);
+    assert_ok(vmm__driver_capture_end(engine->driver, STREAM(1)));
+}
+
+/* A second record replaces the event of the first. */
+ENGINE_TEST(a_second_record_covers_later_work)
+{
+    struct uses *uses = &engine->lane->uses;
+    other_start(engine);
+    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    vmm__uses_record(uses, ADDRESS);
+    other_finish(engine);
+    engine_make_busy(engine, engine_address(engine, 0), GRANULE, 2);
+    vmm__uses_record(uses, ADDRESS);
+    assert_false(vmm__uses_forget(uses, ADDRESS));
+    other_finish(engine);
+    assert_true(vmm__uses_forget(uses, ADDRESS));
+    assert_true(engine->driver->events <= 2);
 }
 
 /* Uses more addresses than buckets. The teardown frees the remaining records in any state. */
@@ -178,7 +374,7 @@ ENGINE_TEST(many_uses_stay_separate)
     struct uses *uses = &engine->lane->uses;
     enum { MANY = 2000 };
     for (uint64_t i = 0; i < MANY; i++)
-        assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, &engine->other->timeline));
+        assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, user_of(engine->other)));
     for (uint64_t i = 0; i < MANY; i += 2)
         assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM__PENDING);
     assert_int_equal(uses->count, MANY / 2);

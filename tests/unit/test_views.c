@@ -395,7 +395,7 @@ ENGINE_TEST(giving_back_restores_every_home_range)
 ENGINE_TEST(giving_back_stamps_nothing_else)
 {
     struct heap *heap = row_create(engine);
-    uint64_t entered = vmm__timeline_now(&heap->lane->timeline);
+    uint64_t entered = vmm__clock_now(heap->lane->clock);
     struct block *block = take(engine, heap, CHUNK_BYTES + GRANULE);
     give(engine, heap, block, 9);
     assert_int_equal(vmm__directory_epoch(&engine->directory, 4, CHUNK + 1), 9);

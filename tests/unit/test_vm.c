@@ -2,12 +2,12 @@
 #include "support/engine_support.h"
 
 static void limbo_put_all(struct engine *engine, uint64_t granule, uint64_t count,
-                          struct timeline *timeline, uint64_t epoch)
+                          struct clock *clock, uint64_t epoch)
 {
     for (uint64_t at = granule; at < granule + count;) {
         struct chunk *chunk = vmm__vm_chunk(&engine->memory, at);
         at += chunk->granules;
-        vmm__limbo_put(&engine->memory, chunk, timeline, epoch);
+        vmm__limbo_put(&engine->memory, chunk, clock, epoch);
     }
 }
 
@@ -124,10 +124,10 @@ ENGINE_TEST(init_without_host_memory_frees_everything)
 
 ENGINE_TEST(limbo_waits_for_its_epoch)
 {
-    struct timeline *timeline = &engine->lane->timeline;
+    struct clock *clock = engine->lane->clock;
     engine_map(engine, 0, 8, 4);
     engine_make_busy(engine, engine_address(engine, 0), 4 * GRANULE, 1);
-    limbo_put_all(engine, 0, 4, timeline, vmm__timeline_now(timeline));
+    limbo_put_all(engine, 0, 4, clock, vmm__clock_now(clock));
     limbo_put_all(engine, 4, 4, NULL, 0);
     assert_int_equal(engine->memory.limbo_bytes, 8 * GRANULE);
     assert_int_equal(engine_drain(engine), 4 * GRANULE);
@@ -140,36 +140,14 @@ ENGINE_TEST(limbo_waits_for_its_epoch)
     engine_check(engine);
 }
 
-/* A chunk without work, one with work of the same stream, and one with work of another. */
-ENGINE_TEST(limbo_waits_for_later_work_too)
-{
-    struct timeline *timeline = &engine->lane->timeline;
-    struct timeline *other = &engine->other->timeline;
-    engine_map(engine, 0, 12, 4);
-    limbo_put_all(engine, 0, 4, NULL, 0);
-    limbo_put_all(engine, 4, 4, timeline, 0);
-    engine_make_busy(engine, engine_address(engine, 8), 2 * GRANULE, 2);
-    limbo_put_all(engine, 8, 4, other, vmm__timeline_now(other));
-    for (uint64_t granule = 0; granule < 12; granule += 4) {
-        struct chunk *chunk = vmm__vm_chunk(&engine->memory, granule);
-        engine_make_busy(engine, engine_address(engine, granule + 2), 2 * GRANULE, 1);
-        vmm__limbo_prolong(chunk, timeline, vmm__timeline_now(timeline));
-    }
-    assert_int_equal(engine_drain(engine), 0);
-    assert_int_equal(mismatches(engine->driver), 0);
-    assert_int_equal(engine_drain(engine), 12 * GRANULE);
-    assert_int_equal(engine->driver->stalls, 0);
-    engine_check(engine);
-}
-
 ENGINE_TEST(host_can_wait_for_limbo)
 {
-    struct timeline *timeline = &engine->lane->timeline;
+    struct clock *clock = engine->lane->clock;
     uint64_t released = 0;
     assert_status(vmm__limbo_wait(&engine->memory, NULL, &released), VMM__NOTHING);
     engine_map(engine, 0, 4, 4);
     engine_make_busy(engine, engine_address(engine, 0), 4 * GRANULE, 1);
-    limbo_put_all(engine, 0, 4, timeline, vmm__timeline_now(timeline));
+    limbo_put_all(engine, 0, 4, clock, vmm__clock_now(clock));
     assert_ok(vmm__limbo_wait(&engine->memory, NULL, &released));
     assert_int_equal(released, 4 * GRANULE);
     assert_int_equal(engine->driver->stalls, 1);
@@ -178,19 +156,19 @@ ENGINE_TEST(host_can_wait_for_limbo)
 /* Skips chunks of a capturing stream, except those whose event was recorded before the capture. */
 ENGINE_TEST(limbo_skips_capturing_streams)
 {
-    struct timeline *timeline = &engine->lane->timeline;
-    struct timeline *other = &engine->other->timeline;
+    struct clock *clock = engine->lane->clock;
+    struct clock *other = engine->other->clock;
     uint64_t released = 0;
     engine_map(engine, 0, 6, 2);
     engine_make_busy(engine, engine_address(engine, 0), 2 * GRANULE, 1);
-    uint64_t recorded = vmm__timeline_now(timeline);
-    assert_ok(vmm__timeline_record(timeline, recorded));
+    uint64_t recorded = vmm__clock_now(clock);
+    vmm__clock_tick(clock);
     engine_make_busy(engine, engine_address(engine, 2), 2 * GRANULE, 1);
     engine_make_busy(engine, engine_address(engine, 4), 2 * GRANULE, 2);
     assert_ok(vmm__driver_capture_begin(engine->driver, STREAM(1)));
-    limbo_put_all(engine, 2, 2, timeline, vmm__timeline_now(timeline));
-    limbo_put_all(engine, 0, 2, timeline, recorded);
-    limbo_put_all(engine, 4, 2, other, vmm__timeline_now(other));
+    limbo_put_all(engine, 2, 2, clock, vmm__clock_now(clock));
+    limbo_put_all(engine, 0, 2, clock, recorded);
+    limbo_put_all(engine, 4, 2, other, vmm__clock_now(other));
     for (uint64_t waits = 1; waits <= 2; waits++) {
         assert_ok(vmm__limbo_wait(&engine->memory, NULL, &released));
         assert_int_equal(released, waits * 2 * GRANULE);
@@ -201,13 +179,13 @@ ENGINE_TEST(limbo_skips_capturing_streams)
     assert_int_equal(released, 6 * GRANULE);
 }
 
-/* Queries once for each timeline, not for each chunk. */
-ENGINE_TEST(limbo_queries_a_timeline_once)
+/* Queries once for each clock, not for each chunk. */
+ENGINE_TEST(limbo_queries_a_clock_once)
 {
-    struct timeline *timeline = &engine->lane->timeline;
+    struct clock *clock = engine->lane->clock;
     engine_map(engine, 0, 16, 1);
     engine_make_busy(engine, engine_address(engine, 0), 16 * GRANULE, 1);
-    limbo_put_all(engine, 0, 16, timeline, vmm__timeline_now(timeline));
+    limbo_put_all(engine, 0, 16, clock, vmm__clock_now(clock));
     assert_int_equal(engine_drain(engine), 0);
     uint64_t queries = vmm__driver_calls(engine->driver, DRIVER_CALL_event_query);
     assert_int_equal(engine_drain(engine), 0);
@@ -236,9 +214,9 @@ ENGINE_TEST(drain_retries_a_failed_release)
 
 ENGINE_TEST(fini_releases_chunks_in_any_state)
 {
-    struct timeline *timeline = &engine->lane->timeline;
+    struct clock *clock = engine->lane->clock;
     engine_map(engine, 0, 12, 4);
-    limbo_put_all(engine, 4, 4, timeline, vmm__timeline_now(timeline));
+    limbo_put_all(engine, 4, 4, clock, vmm__clock_now(clock));
     limbo_put_all(engine, 8, 4, NULL, 0);
     vmm__sim_fail_at(engine->driver, 2, VMM_ERR_DRIVER,
                      true); /* the unmap succeeds, the release fails */

@@ -1,4 +1,4 @@
-/* The checks of vm, arena, timeline and size index find every broken invariant. */
+/* The checks of vm, arena, clock and size index find every broken invariant. */
 #include "support/break_support.h"
 #include "support/engine_support.h"
 
@@ -78,7 +78,7 @@ ENGINE_TEST(finds_a_record_that_is_in_no_list)
 {
     struct chunks chunks = chunks_create(engine);
     uint32_t held = engine->memory.pages[10];
-    vmm__vm_discard(&engine->memory, 20, 2, &engine->lane->timeline, 0);
+    vmm__vm_discard(&engine->memory, 20, 2, engine->lane->clock, 0);
     assert_found(check(engine), engine->memory.limbo_head, 0, "invariant 6");
     assert_found(check(engine), engine->memory.limbo_head, held, "invariant 6");
     assert_found(check(engine), chunks.second->next, held, "invariant 6");
@@ -110,25 +110,23 @@ ENGINE_TEST(finds_broken_gaps)
     assert_found(check(engine), arena->edges[12].first_plus_1, 0, "arena: invariant 2");
 }
 
-/* ---- Timeline ----------------------------------------------------------------------------- */
+/* ---- Clock -------------------------------------------------------------------------------- */
 
 ENGINE_TEST(finds_epochs_that_do_not_rise)
 {
-    struct timeline *timeline = &engine->lane->timeline;
+    struct clock *clock = engine->lane->clock;
     engine_map(engine, 0, 1, 1);
     engine_make_busy(engine, engine_address(engine, 0), GRANULE, 1);
     for (int i = 0; i < 2; i++) {
-        uint64_t epoch = vmm__timeline_advance(timeline);
-        assert_ok(vmm__timeline_record(timeline, epoch));
+        vmm__clock_tick(clock);
         engine_make_busy(engine, engine_address(engine, 0), GRANULE, 1);
     }
-    assert_int_equal(timeline->count, 2);
-    struct timeline_event *oldest = &timeline->events[timeline->oldest];
-    struct timeline_event *next = &timeline->events[(timeline->oldest + 1) % TIMELINE_EVENTS];
-    assert_found(vmm__timeline_check(timeline), next->epoch, oldest->epoch, "invariant 1");
-    assert_found(vmm__timeline_check(timeline), oldest->epoch, timeline->passed, "invariant 1");
-    assert_found(vmm__timeline_check(timeline), next->epoch, vmm__timeline_now(timeline),
-                 "invariant 1");
+    assert_int_equal(clock->count, 2);
+    struct clock_event *oldest = &clock->ring[clock->oldest];
+    struct clock_event *next = &clock->ring[(clock->oldest + 1) % CLOCK_EVENTS];
+    assert_found(vmm__clock_check(clock), next->epoch, oldest->epoch, "invariant 1");
+    assert_found(vmm__clock_check(clock), oldest->epoch, clock->passed, "invariant 1");
+    assert_found(vmm__clock_check(clock), next->epoch, vmm__clock_now(clock), "invariant 1");
 }
 
 /* ---- Index of sizes ----------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 #include "support/test_support.h"
 
-#include "base/clock.h"
+#include "base/time.h"
 #include "monitor/format.h"
 #include "monitor/process.h"
 #include "vmmtop/snapshot.h"
@@ -64,7 +64,7 @@ static inline struct sample sample_make(void)
                                          .pid = (uint64_t)getpid(),
                                          .pid_space = vmm__process_pid_space(),
                                          .start_ticks = vmm__process_start((uint64_t)getpid()),
-                                         .time_ns = vmm__clock_ns() };
+                                         .time_ns = vmm__time_ns() };
     memcpy(sample.head.magic, MONITOR_MAGIC, sizeof sample.head.magic);
     strcpy(sample.head.program, "a \"program\"");
     strcpy(sample.head.library, "0.2.0");

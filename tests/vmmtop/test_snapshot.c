@@ -119,7 +119,7 @@ TEST(what_does_not_add_up_is_refused)
     bad.change;                                                                                    \
     sample_refuse(&bad, why)
     REFUSE(head.magic[0] = 'V', "not a segment of vmmcache");
-    REFUSE(head.version = 2, "format 2; this vmmtop reads format 1");
+    REFUSE(head.version = 1, "format 1; this vmmtop reads format 2");
     REFUSE(head.head_bytes++, sizes);
     REFUSE(head.cache_bytes = 0, sizes);
     REFUSE(head.pool_bytes--, sizes);

@@ -8,7 +8,7 @@
 #include "fragtest/replay/timing.h"
 #include "fragtest/trace/random.h"
 
-#include "base/clock.h"
+#include "base/time.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -164,9 +164,9 @@ static int compact_run(void)
     for (unsigned i = 0; i < COMPACT_BLOCKS; i += 2)
         block_free(cache, blocks[i]);
     uint64_t driver_ns = stats_of(cache).driver_ns;
-    uint64_t start_ns = vmm__clock_ns();
+    uint64_t start_ns = vmm__time_ns();
     require(vmm_compact(cache, 0, &moved, &released) == VMM_OK, "vmm_compact");
-    uint64_t host_ns = vmm__clock_ns() - start_ns;
+    uint64_t host_ns = vmm__time_ns() - start_ns;
     driver_ns = stats_of(cache).driver_ns - driver_ns;
     uint64_t large = bytes_had(cache, 512 * MIB);
     uint64_t small = bytes_had(cache, 64 * MIB);
@@ -196,7 +196,7 @@ static void growth_measure(struct driver *driver, const struct policy_ops *ops, 
     timing_begin(&timing, driver);
     timing_pass(&timing);
     for (uint64_t i = 0; i < count; i++) {
-        uint64_t start_ns = vmm__clock_ns();
+        uint64_t start_ns = vmm__time_ns();
         require(ops->alloc(policy, bytes, 0, &places[i]) == VMM_OK, ops->name);
         timing_call(&timing, start_ns);
     }
@@ -204,7 +204,7 @@ static void growth_measure(struct driver *driver, const struct policy_ops *ops, 
     for (uint64_t i = 0; i < count; i++)
         require(ops->free(policy, places[i]) == VMM_OK, ops->name);
     timing_pass(&timing);
-    uint64_t start_ns = vmm__clock_ns();
+    uint64_t start_ns = vmm__time_ns();
     require(ops->trim(policy) == VMM_OK, ops->name);
     timing_call(&timing, start_ns);
     (void)printf("%s_%" PRIu64 "_growth_ms %.2f\n%s_%" PRIu64 "_trim_ms %.2f\n", ops->name,

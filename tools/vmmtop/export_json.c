@@ -35,10 +35,10 @@ static void pool_write(FILE *out, const struct monitor_pool *pool)
 static void lane_write(FILE *out, const struct snapshot_cache *cache,
                        const struct monitor_lane *values)
 {
-    (void)fprintf(out, "{\"stream\":\"0x%" PRIx64 "\",", values->stream);
+    (void)fputc('{', out);
     text_field(out, "pool", cache->pools[values->pool].name);
     MONITOR_LANE_MAP(VALUE_WRITE)
-    (void)fprintf(out, "\"is_stale\":%s}", values->is_stale ? "true" : "false");
+    (void)fprintf(out, "\"stream\":\"0x%" PRIx64 "\"}", values->stream);
 }
 
 static void cache_write(FILE *out, const struct snapshot_cache *cache)

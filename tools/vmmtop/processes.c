@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "vmmtop/processes.h"
 
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/time.h"
 #include "monitor/process.h"
 
 #include <dirent.h>
@@ -94,7 +94,7 @@ static void process_take(struct process *process, struct snapshot *snapshot)
             snapshot_free(&process->now);
         process->now = *snapshot;
     }
-    uint64_t now_ns = vmm__clock_ns();
+    uint64_t now_ns = vmm__time_ns();
     uint64_t then_ns = process->now.head->time_ns;
     process->age_seconds = now_ns > then_ns ? (double)(now_ns - then_ns) / 1e9 : 0;
 }

@@ -8,7 +8,7 @@
 #include "vmmtop/screen.h"
 #include "vmmtop/table.h"
 
-#include "base/clock.h"
+#include "base/time.h"
 #include "text/utf8.h"
 
 #include <curses.h>
@@ -198,10 +198,10 @@ static void key_take(struct screen *screen, int key)
 /* Waits for a key, for so many milliseconds also if there is no terminal to read from. */
 static int key_wait(int milliseconds)
 {
-    uint64_t end_ns = vmm__clock_ns() + (uint64_t)milliseconds * NS_A_MS;
+    uint64_t end_ns = vmm__time_ns() + (uint64_t)milliseconds * NS_A_MS;
     timeout(milliseconds);
     int key = getch();
-    uint64_t now_ns = vmm__clock_ns();
+    uint64_t now_ns = vmm__time_ns();
     uint64_t rest_ns = key == ERR && now_ns < end_ns ? end_ns - now_ns : 0;
     struct timespec rest = { .tv_sec = (time_t)(rest_ns / NS_A_SECOND),
                              .tv_nsec = (long)(rest_ns % NS_A_SECOND) };
@@ -214,7 +214,7 @@ static bool screen_loop(struct screen *screen, unsigned period_ms)
 {
     uint64_t next_ns = 0;
     while (!screen->ends) {
-        uint64_t now_ns = vmm__clock_ns();
+        uint64_t now_ns = vmm__time_ns();
         if (now_ns >= next_ns) {
             if (!processes_scan(screen->processes))
                 return false;

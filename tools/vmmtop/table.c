@@ -165,11 +165,10 @@ static void lane_line(FILE *out, const struct snapshot_cache *cache,
     if (lane->stream != 0)
         (void)snprintf(stream, sizeof stream, "0x%" PRIx64, lane->stream);
     uint64_t used = lane->allocated_bytes + lane->waiting_bytes;
-    (void)fprintf(out, "%c %-18s %8s %8s %8s %8s %8" PRIu64 "  %s%s\n", TABLE_TEXT, stream,
+    (void)fprintf(out, "%c %-18s %8s %8s %8s %8s %8" PRIu64 "  %s\n", TABLE_TEXT, stream,
                   size_text(lane->reserved_bytes).text, size_text(lane->allocated_bytes).text,
                   size_text(difference(lane->reserved_bytes, used)).text,
-                  size_text(lane->waiting_bytes).text, lane->blocks, cache->pools[lane->pool].name,
-                  lane->is_stale ? "  stale" : "");
+                  size_text(lane->waiting_bytes).text, lane->blocks, cache->pools[lane->pool].name);
 }
 
 static void lanes_write(FILE *out, const struct snapshot_cache *cache)

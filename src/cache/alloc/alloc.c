@@ -17,6 +17,8 @@ static void lane_lock(struct vmm_cache *cache, struct lane *lane)
 static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
                                     void **out)
 {
+    vmm_stream stream = lane->stream;
+    vmm__clock_tick_due(lane->clock, cache->announces_captures ? NULL : &stream);
     lane_lock(cache, lane);
     vmm_status status = vmm__lane_asleep_check("alloc", lane);
     if (status == VMM_OK)
@@ -179,7 +181,7 @@ struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t *address)
     struct heap *heap = vmm__alloc_owner(cache, address);
     while (heap != NULL) {
         struct lane *lane = heap->lane;
-        if (!vmm__cache_lane_lock_fast(cache, lane))
+        if (!vmm__cache_lane_lock_fast(lane))
             lane_lock(cache, lane);
         struct heap *now = vmm__directory_heap(&cache->directory, *address);
         if (now == heap)

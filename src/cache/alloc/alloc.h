@@ -28,7 +28,7 @@ static inline struct lane *vmm__alloc_lane_lock_unless(struct vmm_cache *cache, 
         lane->stream != stream)
         lane = vmm__lane_table_find(&cache->pool.table, stream);
     uint8_t slow_path = atomic_load_explicit(&cache->slow_path, memory_order_acquire);
-    if (lane == NULL || (slow_path & bits) != 0 || !vmm__cache_lane_lock_fast(cache, lane))
+    if (lane == NULL || (slow_path & bits) != 0 || !vmm__cache_lane_lock_fast(lane))
         return NULL;
     return lane;
 }
@@ -40,7 +40,7 @@ static inline struct lane *vmm__alloc_lane_lock_unless_in(struct vmm_cache *cach
 {
     struct lane *lane = vmm__lane_table_find(&pool->table, stream);
     uint8_t slow_path = atomic_load_explicit(&cache->slow_path, memory_order_acquire);
-    if (lane == NULL || (slow_path & bits) != 0 || !vmm__cache_lane_lock_fast(cache, lane))
+    if (lane == NULL || (slow_path & bits) != 0 || !vmm__cache_lane_lock_fast(lane))
         return NULL;
     return lane;
 }
@@ -76,7 +76,7 @@ static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, u
         heap = vmm__cache_heap_of(cache, address);
         lane = heap == NULL ? NULL : heap->lane;
     }
-    if (lane == NULL || !vmm__cache_lane_lock_fast(cache, lane))
+    if (lane == NULL || !vmm__cache_lane_lock_fast(lane))
         return NULL;
     heap = vmm__lane_last_heap(lane, address);
     if (heap != NULL)

@@ -84,23 +84,22 @@ static vmm_status units_create(struct vmm_cache *cache, const struct part *part)
 /* Orders the block's stream after the other streams that may still use what a decommit took. */
 static vmm_status units_follow(struct vmm_cache *cache, const struct part *part)
 {
-    const struct timeline *timeline = &part->block->lane->timeline;
-    vmm_status status = VMM_OK;
-    if (vmm__timeline_has_ended(timeline)) /* the handle may be another stream's */
+    const struct lane *lane = part->block->lane;
+    if (vmm__lane_has_ended(lane)) /* the handle may be another stream's */
         return VMM_OK;
-    for (uint64_t at = part->first; at < part->end && status == VMM_OK;) {
+    for (uint64_t at = part->first; at < part->end;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (chunk != NULL && chunk->state == CHUNK_LIMBO)
-            status = vmm__limbo_follow(chunk, timeline);
+            return vmm__uses_follow(&part->block->uses, USES_KEY, lane->stream);
     }
-    return status;
+    return VMM_OK;
 }
 
 static vmm_status unit_clear(struct vmm_cache *cache, const struct part *part,
                              const struct chunk *chunk)
 {
     const struct lane *lane = part->block->lane;
-    if (vmm__timeline_has_ended(&lane->timeline)) /* the handle may be another stream's */
+    if (vmm__lane_has_ended(lane)) /* the handle may be another stream's */
         return part_refuse(part, "its stream has ended, so nothing can clear new memory");
     return vmm__driver_clear(cache->driver, vmm__chunk_address(&cache->vm, chunk),
                              vmm__chunk_bytes(&cache->vm, chunk), 0, lane->stream);
@@ -122,16 +121,18 @@ static vmm_status units_clear(struct vmm_cache *cache, const struct part *part)
  * found in limbo. */
 static void units_undo(struct vmm_cache *cache, const struct part *part)
 {
-    struct timeline *timeline = cache->zeroes ? &part->block->lane->timeline : NULL;
-    uint64_t now = cache->zeroes ? vmm__timeline_now(timeline) : 0;
+    struct clock *clock = cache->zeroes ? &cache->clock : NULL;
+    uint64_t now = cache->zeroes ? vmm__clock_now(clock) : 0;
     struct error_line line;
     vmm__error_save(&line);
     for (uint64_t at = part->first; at < part->end;) {
         struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (chunk != NULL && chunk->state == CHUNK_HELD && chunk->epoch == EPOCH_NEW)
-            vmm__limbo_put(&cache->vm, chunk, timeline, now);
-        else if (chunk != NULL && chunk->state == CHUNK_LIMBO && timeline != NULL)
-            vmm__limbo_prolong(chunk, timeline, now);
+            vmm__limbo_put(&cache->vm, chunk, clock, now);
+        else if (chunk != NULL && chunk->state == CHUNK_LIMBO && clock != NULL) {
+            chunk->clock = clock;
+            chunk->epoch = now;
+        }
     }
     (void)vmm__limbo_drain(&cache->vm, NULL);
     vmm__error_restore(&line);
@@ -244,9 +245,7 @@ static vmm_status decommit_locked(struct vmm_cache *cache, struct part *part)
         return part_refuse(part, "its pool is retained");
     if (block->is_pinned)
         return part_refuse(part, "it is under vmm_pin()");
-    status = vmm__reserved_waits_make(cache, block, part->first, part->end - part->first);
-    if (status != VMM_OK)
-        return status;
+    vmm__uses_record(&block->uses, USES_KEY);
     uint64_t before = block->committed_granules;
     vmm__cache_lane_lock_slow(cache, lane);
     vmm__reserved_discard(cache, block, part->first, part->end - part->first);

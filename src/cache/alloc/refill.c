@@ -181,6 +181,8 @@ static vmm_status request_refill(struct vmm_cache *cache, struct request request
     vmm__error_save(&line);
     vmm__cache_lane_activate(cache, lane);
     vmm__fair_lock(&cache->grow_lock);
+    vmm__lanes_note(&cache->lanes, lane);
+    lane->refills++;
     if (vmm__trim_may_have_expired(cache))
         (void)vmm__trim_expired_locked(cache); /* a later call retries */
     cache->refills++;
@@ -188,7 +190,6 @@ static vmm_status request_refill(struct vmm_cache *cache, struct request request
     demand->passes_busy_lanes =
         atomic_load_explicit(&cache->is_multithreaded, memory_order_relaxed);
     vmm__lane_lock(lane);
-    lane->refills++;
     vmm_status status = refill_locked(cache, &request, out);
     lane->refills--;
     if (!lane->has_source) /* a segment cannot be split */

@@ -82,7 +82,7 @@ static void block_shrink(const struct resize *resize)
     vmm__error_save(&line);
     if (!resize->block->is_in_view && !block_is_used(resize))
         (void)vmm__heap_shorten(resize->heap, resize->block, resize->block_bytes,
-                                vmm__timeline_now(&resize->lane->timeline));
+                                vmm__clock_now(resize->lane->clock));
     vmm__error_restore(&line);
     size_note(resize, before);
 }
@@ -114,7 +114,10 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
 static bool may_extend(const struct resize *resize, uint64_t free_bytes, uint64_t need_bytes)
 {
     bool would_split = resize->lane->has_own_chunks && free_bytes > need_bytes;
-    bool is_borrowed = vmm__uses_borrower(&resize->lane->uses, resize->address) != NULL;
+    vmm_stream stream;
+    bool has_ended;
+    bool is_borrowed =
+        vmm__uses_borrower(&resize->lane->uses, resize->address, &stream, &has_ended);
     return !resize->block->is_in_view && !is_borrowed && !would_split;
 }
 
@@ -250,8 +253,8 @@ static void move_settle(struct vmm_cache *cache, struct resize *resize, const st
 {
     struct vm *vm = &cache->vm;
     struct heap *heap = resize->heap;
-    struct timeline *timeline = &resize->lane->timeline;
-    uint64_t epoch = vmm__timeline_now(timeline);
+    struct clock *clock = resize->lane->clock;
+    uint64_t epoch = vmm__clock_now(clock);
     uint64_t before = resize->block->node.size;
     uint64_t requested = resize->block->requested_bytes;
     bool is_named = resize->block->is_named;
@@ -262,7 +265,7 @@ static void move_settle(struct vmm_cache *cache, struct resize *resize, const st
         (void)vmm__heap_detach(heap, vmm__heap_cover(heap, home), home,
                                vmm__chunk_bytes(vm, move->parts[i].chunk));
     }
-    vmm__move_settle(vm, move->parts, move->count, move->aliases, timeline, epoch);
+    vmm__move_settle(vm, move->parts, move->count, move->aliases, clock, epoch);
     vmm__range_end(vm, move->to, move->granules);
     (void)vmm__heap_attach(heap, vmm__arena_address(&vm->arena, move->to),
                            move->granules << vm->arena.granule_shift, epoch);
@@ -279,13 +282,13 @@ static void move_settle(struct vmm_cache *cache, struct resize *resize, const st
 /* Undoes what a failed move had created. Copies may be under way to it. */
 static void move_undo(struct vmm_cache *cache, const struct resize *resize, const struct move *move)
 {
-    struct timeline *timeline = &resize->lane->timeline;
+    struct clock *clock = resize->lane->clock;
     uint64_t end = move->to + move->granules;
     for (uint64_t at = move->to; at < end;) {
         struct chunk *chunk = vmm__vm_chunk(&cache->vm, at);
         at += chunk == NULL ? 1 : chunk->granules;
         if (chunk != NULL && chunk->state == CHUNK_HELD)
-            vmm__limbo_put(&cache->vm, chunk, timeline, vmm__timeline_now(timeline));
+            vmm__limbo_put(&cache->vm, chunk, clock, vmm__clock_now(clock));
     }
     vmm__move_cancel(&cache->vm, move->parts, move->count, move->aliases);
 }
@@ -327,7 +330,7 @@ static bool block_may_move(const struct vmm_cache *cache, const struct resize *r
 static vmm_status stream_query(struct vmm_cache *cache, const struct lane *lane)
 {
     bool is_captured = false;
-    if (vmm__timeline_has_ended(&lane->timeline))
+    if (vmm__lane_has_ended(lane))
         return VMM__PENDING;
     vmm_status status = vmm__driver_capturing(cache->driver, lane->stream, &is_captured);
     return status == VMM_OK && is_captured ? VMM__PENDING : status;

@@ -2,7 +2,6 @@
 #include "cache/compact/compact.h"
 #include "base/error.h"
 #include "cache/compact/relocate.h"
-#include "cache/pool/capture.h"
 #include "cache/reclaim/trim.h"
 
 #include <stdlib.h>
@@ -23,8 +22,7 @@ struct compaction {
 
 bool vmm__compact_may(const struct vmm_cache *cache)
 {
-    return cache->compaction == VMM_ON && !cache->no_caching &&
-           cache->routes.captures == 0; /* waiting for the device would break the capture */
+    return cache->compaction == VMM_ON && !cache->no_caching;
 }
 
 static uint64_t reserved_bytes(const struct compaction *compaction)
@@ -131,7 +129,9 @@ static vmm_status device_settle(struct compaction *compaction, struct lane *held
     struct vmm_cache *cache = compaction->cache;
     if (held != NULL)
         vmm__lane_unlock(held);
-    vmm_status status = vmm__driver_device_wait(cache->driver);
+    vmm_status status = vmm__clock_device_wait(&cache->clock);
+    if (status == VMM_OK)
+        (void)vmm__pools_leave_locked(cache); /* a later call meets a failure again */
     if (held != NULL)
         vmm__lane_lock(held);
     if (status != VMM_OK)
@@ -196,7 +196,7 @@ vmm_status vmm__compact(struct vmm_cache *cache, struct lane *held, const struct
     if (!vmm__compact_may(cache))
         return VMM__NOTHING;
     vmm__cache_counters_flush(cache, held);
-    if (is_useless(cache, pool) || vmm__capture_is_under_way(cache))
+    if (is_useless(cache, pool) || vmm__clock_capture_query(&cache->clock) != VMM_OK)
         return VMM__NOTHING;
     struct compaction compaction = compaction_begin(cache, pool, bytes);
     vmm_status status = compaction_run(&compaction, held);
@@ -213,7 +213,7 @@ vmm_status vmm__compact_now(struct vmm_cache *cache, uint32_t budget_ms, uint64_
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = vmm__capture_query(cache);
+    vmm_status status = vmm__clock_capture_query(&cache->clock);
     if (status != VMM_OK) {
         vmm__fair_unlock(&cache->grow_lock);
         return status;

@@ -4,7 +4,7 @@
  *
  * No other code of the library moves live bytes. Compaction waits for all work of the device, and the program promises
  * that no thread submits work meanwhile: at any time if vmm_config.compaction is on, otherwise during vmm_compact().
- * Copies run on the default stream; the timeline cache->copies tracks them.
+ * Copies run on the default stream.
  *
  * Owns: nothing. May be called by: reclaim, trim, api. Locks: vmm__compact_now() takes the grow lock. Callers of the
  * others hold it, and the lock of the lane `held` if that is not NULL, which is dropped while the host waits; other

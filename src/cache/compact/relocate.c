@@ -12,7 +12,7 @@ struct relocation {
     uint32_t capacity;
     uint32_t homes;
     uint32_t places;
-    /* Of the timeline cache->copies: all copies have finished once it passes; 0: none began. */
+    /* Of the cache's clock: all copies have finished once it passes; 0: none began. */
     uint64_t copied_epoch;
 };
 
@@ -94,7 +94,7 @@ static vmm_status parts_copy(struct relocation *relocation)
                                   vmm__arena_address(&memory->arena, part->granule),
                                   vmm__chunk_bytes(memory, part->chunk), NULL);
     }
-    relocation->copied_epoch = vmm__timeline_now(&relocation->cache->copies);
+    relocation->copied_epoch = vmm__clock_now(&relocation->cache->clock);
     vmm_status waited = vmm__cache_copies_wait(relocation->cache);
     return status != VMM_OK ? status : waited;
 }
@@ -103,7 +103,7 @@ static void parts_undo(struct relocation *relocation)
 {
     struct vm *memory = &relocation->cache->vm;
     for (uint32_t i = 0; i < relocation->homes; i++)
-        vmm__limbo_put(memory, relocation->parts[i].chunk, &relocation->cache->copies,
+        vmm__limbo_put(memory, relocation->parts[i].chunk, &relocation->cache->clock,
                        relocation->copied_epoch);
     vmm__limbo_drain_quietly(memory);
 }

@@ -22,8 +22,7 @@ static bool place_is_evictable(const struct vmm_cache *cache, const struct heap 
     uint64_t address = vmm__arena_address(&cache->vm.arena, granule);
     struct lane *lane = heap->lane;
     return vmm__directory_heap(&cache->directory, address) == heap && place->users == 0 &&
-           !vmm__lane_is_retained(lane) &&
-           vmm__timeline_query(&lane->timeline, place->epoch) == VMM_OK;
+           !vmm__lane_is_retained(lane) && vmm__clock_query(lane->clock, place->epoch) == VMM_OK;
 }
 
 /* The last place of the row that contains a place. */

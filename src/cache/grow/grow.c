@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "cache/grow/grow.h"
 #include "base/arith.h"
-#include "base/clock.h"
+#include "base/time.h"
 #include "cache/grow/fill.h"
 #include "cache/grow/guard_page.h"
 #include "cache/grow/stitch.h"
@@ -77,9 +77,9 @@ static bool has_views(const struct vmm_cache *cache, const struct heap *heap)
 static struct plan view_plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                              uint64_t allowed_bytes, enum idle_when when)
 {
-    uint64_t start_ns = vmm__clock_ns();
+    uint64_t start_ns = vmm__time_ns();
     struct plan plan = vmm__plan(cache, heap, bytes, allowed_bytes, when);
-    cache->view_stats.planning_ns += vmm__clock_ns() - start_ns;
+    cache->view_stats.planning_ns += vmm__time_ns() - start_ns;
     cache->view_stats.plans++;
     return plan;
 }

@@ -140,7 +140,7 @@ static vmm_status segment_attach(struct vmm_cache *cache, struct heap *heap, uin
     struct error_line line;
     uint64_t address = vmm__arena_address(&vm->arena, granule);
     vmm__lanes_touch(&cache->lanes, lane); /* the locks were released meanwhile */
-    vmm_status status = vmm__heap_attach(heap, address, bytes, vmm__timeline_now(&lane->timeline));
+    vmm_status status = vmm__heap_attach(heap, address, bytes, vmm__clock_now(lane->clock));
     if (status == VMM_OK) {
         *out = vmm__heap_find(heap, address);
         return VMM_OK;

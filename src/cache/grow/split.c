@@ -74,7 +74,7 @@ static vmm_status parts_create(const struct split *split)
     if (status == VMM_OK)
         status = vmm__heap_attach(split->heap, vmm__arena_address(&vm->arena, split->first),
                                   (uint64_t)split->granules << vm->arena.granule_shift,
-                                  vmm__timeline_now(&split->heap->lane->timeline));
+                                  vmm__clock_now(split->heap->lane->clock));
     if (status != VMM_OK)
         vmm__vm_discard(vm, split->first, split->granules, NULL, 0);
     return status;
@@ -137,7 +137,7 @@ static bool chunk_may(const struct vmm_cache *cache, struct lane *lane, const st
 {
     uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
     return !vmm__lane_is_retained(lane) && chunk->is_mapped &&
-           vmm__timeline_query(&lane->timeline, epoch) == VMM_OK;
+           vmm__clock_query(lane->clock, epoch) == VMM_OK;
 }
 
 bool vmm__split(struct vmm_cache *cache, struct heap *heap, uint64_t bytes)

@@ -3,7 +3,6 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "cache/cache.h"
-#include "cache/pool/capture.h"
 #include "cache/pool/pools.h"
 #include "lane/block_ref.h"
 
@@ -80,7 +79,7 @@ static void lane_clean(struct lane *lane)
     vmm__error_save(&line);
     (void)vmm__lane_poll_locked(lane, UINT32_MAX);
     vmm__error_restore(&line);
-    (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
+    (void)vmm__slabs_purge(&lane->slabs, vmm__clock_now(lane->clock));
 }
 
 /* Blocks with chunks of their own have whole granules. */
@@ -123,7 +122,7 @@ vmm_status vmm__place(struct pool *pool, uint64_t address, uint64_t bytes, vmm_s
         return status;
     vmm__cache_lane_activate(cache, place.lane);
     vmm__fair_lock(&cache->grow_lock);
-    status = vmm__capture_query(cache);
+    status = vmm__clock_capture_query(&cache->clock);
     if (status == VMM__PENDING)
         status = place_refuse(&place, "a capture is under way");
     if (status == VMM_OK) {

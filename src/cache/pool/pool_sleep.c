@@ -13,7 +13,7 @@
 
 /* Copies that are under way: those of the chunks before `end`. */
 struct stage {
-    uint64_t epoch; /* of the stream of transfers: they have finished once it passes */
+    struct event *copied; /* NULL: not all copies were submitted */
     uint64_t end;
 };
 
@@ -154,7 +154,7 @@ static void lanes_settle_locked(struct pool_sleep *job)
             continue;
         vmm__lane_lock(lane);
         (void)vmm__lane_poll_locked(lane, UINT32_MAX);
-        (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
+        (void)vmm__slabs_purge(&lane->slabs, vmm__clock_now(lane->clock));
         vmm__lane_unlock(lane);
     }
     vmm__error_restore(&line);
@@ -199,8 +199,7 @@ static vmm_status contents_copy(struct pool_sleep *job, uint64_t from, uint64_t 
 /* Waits for all copies that were submitted. */
 static vmm_status copies_wait(struct pool_sleep *job)
 {
-    struct timeline *timeline = &job->cache->transfers.timeline;
-    vmm_status status = vmm__timeline_wait(timeline, vmm__timeline_advance(timeline));
+    vmm_status status = vmm__clock_stream_wait(&job->cache->clock, job->copy.stream);
     job->has_unfinished = status != VMM_OK;
     return status;
 }
@@ -223,8 +222,6 @@ static vmm_status transfers_open(struct pool_sleep *job)
     if (!transfers->is_open) {
         status = vmm__driver_stream_create(job->cache->driver, &transfers->stream);
         transfers->is_open = status == VMM_OK;
-        if (transfers->is_open)
-            vmm__timeline_init(&transfers->timeline, job->cache->driver, transfers->stream);
     }
     job->copy.stream = transfers->stream;
     job->has_contents = status == VMM_OK;
@@ -232,15 +229,10 @@ static vmm_status transfers_open(struct pool_sleep *job)
     return status;
 }
 
-/* The driver may refuse once. */
 vmm_status vmm__pool_sleep_transfers_close(struct vmm_cache *cache)
 {
     struct transfers *transfers = &cache->transfers;
-    if (!transfers->is_open)
-        return VMM_OK;
-    vmm_status first = vmm__timeline_fini(&transfers->timeline);
-    vmm_status status = vmm__driver_stream_end(cache->driver, transfers->stream);
-    return first != VMM_OK ? first : status;
+    return transfers->is_open ? vmm__driver_stream_end(cache->driver, transfers->stream) : VMM_OK;
 }
 
 /* ---- Mappings ------------------------------------------------------------------------------ */
@@ -369,13 +361,20 @@ static uint64_t staging_bytes(const struct pool_sleep *job)
 /* Submits the copies of one stage, and an event behind them. */
 static vmm_status stage_begin(struct pool_sleep *job, uint64_t from, struct stage *stage)
 {
-    struct timeline *timeline = &job->cache->transfers.timeline;
     vmm_status status =
         contents_copy(job, from, job->chunks.count, staging_bytes(job), &stage->end);
-    stage->epoch = vmm__timeline_advance(timeline);
     if (status == VMM_OK)
-        status = vmm__timeline_record(timeline, stage->epoch);
-    return status == VMM__PENDING ? VMM_OK : status; /* no event is free: the wait records it */
+        status = vmm__clock_mark(&job->cache->clock, job->copy.stream, &stage->copied);
+    return status;
+}
+
+static vmm_status stage_wait(struct pool_sleep *job, struct stage *stage)
+{
+    struct clock *clock = &job->cache->clock;
+    vmm_status status = vmm__clock_event_wait(clock, stage->copied);
+    vmm__event_drop(clock->events, stage->copied);
+    stage->copied = NULL;
+    return status;
 }
 
 /* While the chunks of one stage are released, the contents of the next are copied. */
@@ -387,16 +386,18 @@ static vmm_status stages_run(struct pool_sleep *job, struct stage stages[2], uin
         if (end < job->chunks.count)
             status = stage_begin(job, end, &stages[now ^ 1]);
         if (status == VMM_OK)
-            status = vmm__timeline_wait(&job->cache->transfers.timeline, stages[now].epoch);
+            status = stage_wait(job, &stages[now]);
         if (status == VMM_OK)
             status = chunks_sleep(job, *done, end, done);
     }
+    for (unsigned i = 0; i < 2; i++)
+        vmm__event_drop(job->cache->clock.events, stages[i].copied);
     return status;
 }
 
 static vmm_status contents_sleep(struct pool_sleep *job, uint64_t *done)
 {
-    struct stage stages[2];
+    struct stage stages[2] = { { .copied = NULL } };
     vmm_status status = stages_run(job, stages, done);
     if (status == VMM_OK)
         return VMM_OK;

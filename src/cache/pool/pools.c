@@ -4,7 +4,6 @@
 #include "base/handle.h"
 #include "base/hostmem.h"
 #include "cache/cache.h"
-#include "cache/pool/capture.h"
 #include "cache/pool/pool_backup.h"
 #include "cache/pool/sleep.h"
 #include "cache/streams.h"
@@ -302,19 +301,16 @@ vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **ou
 
 /* ---- Leave --------------------------------------------------------------------------------- */
 
-/* Before the wait: settles the lanes of leaving pools and notes the epochs that the wait covers. After it: marks these
- * epochs as passed. Errors of events are dropped, because the wait makes the events needless. */
-static void lanes_settle(struct vmm_cache *cache, bool has_waited)
+/* Frees the pool's blocks whose waits are over, and its empty slabs. Errors of events are dropped: a later call meets
+ * them again. */
+static void lanes_settle(struct vmm_cache *cache, const struct pool *pool)
 {
-    for (struct lane *lane = cache->lanes.pooled; lane != NULL; lane = lane->next_pooled) {
-        if (!vmm__pool_is_used(lane->pool))
+    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        if (lane->pool != pool)
             continue;
-        if (has_waited) {
-            vmm__timeline_pass(&lane->timeline, lane->leaving_epoch);
-            continue;
-        }
         vmm__lane_lock(lane);
-        lane->leaving_epoch = vmm__lane_settle_locked(lane);
+        (void)vmm__lane_settle_locked(lane);
         vmm__lane_unlock(lane);
     }
 }
@@ -356,41 +352,66 @@ static void pool_end(struct pool *pool)
     pool_free(pool);
 }
 
-static bool any_leaves(const struct vmm_cache *cache)
+/* Ends the leave of a pool if its work has finished, and frees it if it is destroyed. */
+static vmm_status pool_try_leave(struct vmm_cache *cache, struct pool *pool)
 {
-    bool leaves = cache->pool.is_leaving;
-    for (const struct pool *pool = cache->pools.first; pool != NULL && !leaves; pool = pool->next)
-        leaves = pool->is_leaving;
-    return leaves;
-}
-
-/* Ends the leave of all pools, and frees those that are destroyed. */
-static void pools_leave(struct vmm_cache *cache)
-{
-    struct pool *next;
-    cache->pool.is_leaving = false;
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = next) {
-        next = pool->next;
-        pool->is_leaving = false;
-        if (pool->handle == NULL)
-            pool_end(pool);
+    struct error_line line;
+    if (!pool->is_leaving)
+        return VMM__NOTHING;
+    vmm__error_save(&line);
+    vmm_status status = vmm__clock_query_all(&cache->clock, pool->leaving_epoch);
+    if (status == VMM__PENDING || status == VMM_ERR_LOST) { /* on a lost device nothing leaves */
+        vmm__error_restore(&line);
+        return VMM__NOTHING;
     }
+    if (status != VMM_OK)
+        return status;
+    lanes_settle(cache, pool);
+    pool->is_leaving = false;
+    cache->pools.leaving--;
+    if (pool->handle == NULL)
+        pool_end(pool);
+    return VMM_OK;
 }
 
 vmm_status vmm__pools_leave_locked(struct vmm_cache *cache)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
-    if (!any_leaves(cache) || vmm__capture_is_under_way(cache))
+    if (cache->pools.leaving == 0)
         return VMM__NOTHING;
-    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
-    lanes_settle(cache, false);
-    vmm_status status = vmm__driver_device_wait(cache->driver);
+    struct pool *next;
+    vmm_status status = pool_try_leave(cache, &cache->pool);
+    bool any = status == VMM_OK;
+    for (struct pool *pool = cache->pools.first;
+         pool != NULL && (status == VMM_OK || status == VMM__NOTHING); pool = next) {
+        next = pool->next;
+        status = pool_try_leave(cache, pool);
+        any = any || status == VMM_OK;
+    }
+    if (any)
+        vmm__reserves_end_locked(cache, NULL);
+    return any ? VMM_OK : status;
+}
+
+/* The cache's clock may not cover all streams: see vm/clock.h. */
+static vmm_status work_wait(struct vmm_cache *cache)
+{
+    struct clock *clock = &cache->clock;
+    if (atomic_load_explicit(&clock->kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT)
+        return vmm__clock_wait(clock, vmm__clock_now(clock));
+    vmm_status status = vmm__clock_capture_query(clock);
+    return status == VMM_OK ? vmm__clock_device_wait(clock) : status;
+}
+
+vmm_status vmm__pools_leave_wait_locked(struct vmm_cache *cache)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    if (cache->pools.leaving == 0)
+        return VMM__NOTHING;
+    vmm_status status = work_wait(cache);
     if (status != VMM_OK)
-        return status;
-    lanes_settle(cache, true);
-    pools_leave(cache);
-    vmm__reserves_end_locked(cache, NULL);
-    return VMM_OK;
+        return status == VMM__PENDING ? VMM__NOTHING : status;
+    return vmm__pools_leave_locked(cache);
 }
 
 vmm_status vmm__pools_wait(struct vmm_cache *cache)
@@ -399,7 +420,7 @@ vmm_status vmm__pools_wait(struct vmm_cache *cache)
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
-    status = vmm__pools_leave_locked(cache);
+    status = vmm__pools_leave_wait_locked(cache);
     vmm__fair_unlock(&cache->grow_lock);
     return status == VMM__NOTHING ? VMM_OK : status;
 }
@@ -413,11 +434,25 @@ void vmm__pool_retain(struct pool *pool)
     vmm__fair_unlock(&pool->cache->grow_lock);
 }
 
-/* Ends the last use of a pool. */
+static void leave_begin(struct pool *pool)
+{
+    struct vmm_cache *cache = pool->cache;
+    lanes_settle(cache, pool);
+    cache->pools.leaving += pool->is_leaving ? 0 : 1;
+    pool->is_leaving = true;
+    pool->leaving_epoch = vmm__clock_advance(&cache->clock);
+}
+
+/* Ends the last use of a pool. A clock that does not cover all streams never says that its work has finished: then the
+ * host waits. */
 static vmm_status pool_leave(struct pool *pool)
 {
-    pool->is_leaving = true;
-    vmm_status status = vmm__pools_leave_locked(pool->cache);
+    struct vmm_cache *cache = pool->cache;
+    leave_begin(pool);
+    bool covers_all =
+        atomic_load_explicit(&cache->clock.kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT;
+    vmm_status status =
+        covers_all ? vmm__pools_leave_locked(cache) : vmm__pools_leave_wait_locked(cache);
     return status == VMM__NOTHING ? VMM_OK : status;
 }
 
@@ -500,8 +535,8 @@ static vmm_status unretain_locked(struct pool *pool)
     if (status != VMM_OK || !vmm__pool_is_used(pool))
         return status;
     pool->uses = 0;
-    pool->is_leaving = true;
-    status = vmm__pools_leave_locked(pool->cache);
+    leave_begin(pool);
+    status = vmm__pools_leave_wait_locked(pool->cache);
     if (status != VMM_OK)
         pool->uses = own_uses(pool);
     return status == VMM__NOTHING

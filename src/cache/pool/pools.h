@@ -2,12 +2,14 @@
  * The pools of a cache: creates and destroys them, and gives them lanes. See vmm_pool_create().
  *
  * Graphs use the addresses of a retained pool without asking the cache, on streams that it may never have seen. So when
- * the last use of a pool ends, the pool is leaving: it counts as retained until the cache has waited for the device. A
- * destroyed pool then gives its lanes and chunks to the default pool.
+ * the last use of a pool ends, the pool is leaving: it counts as retained until all work of the device that was
+ * submitted before has finished, which the clock says. A destroyed pool then gives its lanes and chunks to the
+ * default pool.
  *
  * Owns: all pools but the default one, which is part of the cache. Invariants:
  *  1. a pool without a handle is destroyed, and is leaving;
- *  2. the lanes of a pool other than the default one are in lanes.pooled.
+ *  2. the lanes of a pool other than the default one are in lanes.pooled;
+ *  3. `leaving` counts the pools that are leaving.
  * May be called by: cache, api. Locks: the grow lock guards all of it.
  */
 #ifndef VMM_CACHE_POOL_POOLS_H
@@ -21,6 +23,7 @@ struct vmm_cache;
 struct pools {
     struct pool *first; /* linked by next */
     uint64_t created;
+    uint64_t leaving;
     struct mutex list_lock; /* held when the list changes: a reader needs this lock only */
 };
 
@@ -50,11 +53,12 @@ vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **ou
 /* The same in another pool than the default one, for a caller that holds the grow lock. */
 vmm_status vmm__pool_lane_locked(struct pool *pool, vmm_stream stream, struct lane **out);
 
-/*
- * Waits for the device and makes the memory of leaving pools available. VMM__NOTHING if no pool is leaving or a capture
- * forbids the wait. The caller holds the grow lock and no lane's.
- */
+/* Makes the memory of leaving pools available whose work has finished. VMM__NOTHING if there is none. The caller holds
+ * the grow lock and no lane's. */
 vmm_status vmm__pools_leave_locked(struct vmm_cache *cache);
+
+/* The same after the host has waited for that work. VMM__NOTHING: no pool is leaving, or a capture forbids the wait. */
+vmm_status vmm__pools_leave_wait_locked(struct vmm_cache *cache);
 
 /* Free bytes that serve only their own pool, but not those of the lane `from`, whose requests they do serve. The caller
  * holds the grow lock and no lane's. */

@@ -5,7 +5,6 @@
 #include "base/handle.h"
 #include "base/hostmem.h"
 #include "cache/cache.h"
-#include "cache/pool/capture.h"
 
 /* A pool that the thread pushed. */
 struct push {
@@ -27,39 +26,18 @@ static bool is_accepted(const struct vmm_cache *cache, const struct route *route
     return accepts;
 }
 
-/* Whether a route to a graph pool accepts a stream: it may be captured at any time. */
-static bool is_announced(void *context, vmm_stream stream)
-{
-    struct vmm_cache *cache = context;
-    vmm__mutex_lock(&cache->routes.lock);
-    const struct route *route = cache->routes.first;
-    while (route != NULL &&
-           !(route->pool->kind == VMM_POOL_GRAPH && is_accepted(cache, route, stream)))
-        route = route->next;
-    vmm__mutex_unlock(&cache->routes.lock);
-    return route != NULL;
-}
-
 void vmm__routes_init(struct vmm_cache *cache)
 {
-    struct routes *routes = &cache->routes;
-    vmm__mutex_init(&routes->lock);
-    routes->watch = (struct capture_watch){ .is_announced = is_announced, .context = cache };
+    vmm__mutex_init(&cache->routes.lock);
 }
 
-void vmm__routes_end(struct routes *routes)
+void vmm__routes_fini(struct routes *routes)
 {
     while (routes->first != NULL) {
         struct route *route = routes->first;
         routes->first = route->next;
         vmm__host_free(route, sizeof *route);
     }
-    routes->captures = 0;
-}
-
-void vmm__routes_fini(struct routes *routes)
-{
-    vmm__routes_end(routes);
     vmm__mutex_fini(&routes->lock);
 }
 
@@ -92,9 +70,7 @@ static void route_enter(struct vmm_cache *cache, struct route *route)
     vmm__mutex_lock(&routes->lock);
     route->next = routes->first;
     routes->first = route;
-    atomic_fetch_add_explicit(&routes->watch.changes, 1, memory_order_release);
     vmm__mutex_unlock(&routes->lock);
-    routes->captures += route->pool->kind == VMM_POOL_GRAPH ? 1 : 0;
     route->pool->routes++;
     vmm__route_slow_path_set(cache);
 }
@@ -109,8 +85,6 @@ static vmm_status add_locked(const struct route *wanted)
     if (route == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_route: no host memory for the route");
     *route = *wanted;
-    if (route->pool->kind == VMM_POOL_GRAPH)
-        vmm__capture_streams_record(cache);
     route_enter(cache, route);
     return VMM_OK;
 }
@@ -124,15 +98,6 @@ vmm_status vmm__route_add(struct pool *pool, vmm_pool_filter filter, void *conte
     return status;
 }
 
-/* Pools that were destroyed during a capture could not wait for the device. */
-static void leave_locked(struct vmm_cache *cache)
-{
-    struct error_line line;
-    vmm__error_save(&line);
-    (void)vmm__pools_leave_locked(cache);
-    vmm__error_restore(&line);
-}
-
 static struct route *remove_locked(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
@@ -143,14 +108,11 @@ static struct route *remove_locked(struct pool *pool)
     struct route *route = *link;
     if (route != NULL)
         *link = route->next;
-    atomic_fetch_add_explicit(&routes->watch.changes, 1, memory_order_release);
     vmm__mutex_unlock(&routes->lock);
     if (route == NULL)
         return NULL;
-    routes->captures -= pool->kind == VMM_POOL_GRAPH ? 1 : 0;
     pool->routes--;
     vmm__route_slow_path_set(cache);
-    leave_locked(cache);
     return route;
 }
 

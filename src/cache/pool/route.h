@@ -24,15 +24,11 @@ struct route {
 
 struct routes {
     struct mutex lock;
-    struct route *first;        /* newest first */
-    struct capture_watch watch; /* of the routes to graph pools */
-    uint64_t captures;          /* these routes; the grow lock guards this and below */
-    uint64_t pushes;
+    struct route *first; /* newest first */
+    uint64_t pushes;     /* the grow lock guards it */
 };
 
 void vmm__routes_init(struct vmm_cache *cache);
-/* Ends all routes, when no other thread uses the cache any longer: nothing is announced then. */
-void vmm__routes_end(struct routes *routes);
 void vmm__routes_fini(struct routes *routes);
 
 /* See vmm_pool_route(), vmm_pool_push() and so on. They take the grow lock. VMM__IN_USE: a route leads to the pool

@@ -2,7 +2,6 @@
 #include "cache/pool/sleep.h"
 #include "base/error.h"
 #include "base/hostmem.h"
-#include "cache/pool/capture.h"
 #include "cache/pool/pool_sleep.h"
 
 /* ---- Phases -------------------------------------------------------------------------------- */
@@ -101,7 +100,7 @@ static vmm_status pools_check_locked(struct sleep_request *request)
 static vmm_status begin_locked(struct sleep_request *request)
 {
     VMM_ASSERT_HELD(&request->cache->grow_lock);
-    vmm_status status = vmm__capture_query(request->cache);
+    vmm_status status = vmm__clock_capture_query(&request->cache->clock);
     if (status == VMM__PENDING)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: a capture is under way",
                           function_of(request));
@@ -144,7 +143,7 @@ static vmm_status work_wait(const struct sleep_request *request)
     for (uint64_t i = 0; i < request->count; i++)
         is_used = is_used || vmm__pool_is_used(request->pools[i]);
     vmm__fair_unlock(&request->cache->grow_lock);
-    return is_used ? vmm__driver_device_wait(request->cache->driver)
+    return is_used ? vmm__clock_device_wait(&request->cache->clock)
                    : vmm__cache_wait(request->cache);
 }
 

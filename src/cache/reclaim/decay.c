@@ -2,14 +2,14 @@
 #define _GNU_SOURCE
 #include "cache/reclaim/decay.h"
 #include "base/callback.h"
-#include "base/clock.h"
+#include "base/time.h"
 
 enum { NS_PER_MS = 1000000 };
 
 static uint64_t host_clock(void *context)
 {
     (void)context;
-    return vmm__clock_ns();
+    return vmm__time_ns();
 }
 
 uint64_t vmm__decay_clock_ns(const struct decay *decay)

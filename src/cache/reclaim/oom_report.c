@@ -4,7 +4,6 @@
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "cache/pool/capture.h"
 #include "cache/reuse/idle_scan.h"
 
 #include <stdarg.h>
@@ -236,14 +235,14 @@ static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, cons
     return grow_bytes > room.device ? grow_bytes - room.device : grow_bytes;
 }
 
-static void compaction_add(struct line *line, const struct vmm_cache *cache,
+static void compaction_add(struct line *line, struct vmm_cache *cache,
                            const struct free_memory *free_memory, uint64_t missing_bytes)
 {
     if (free_memory->pinned_bytes < missing_bytes)
         return;
     if (cache->compaction != VMM_ON)
         line_add(line, "; vmm_compact(), or compaction, which is off, might free pinned memory");
-    else if (vmm__capture_is_under_way(cache))
+    else if (vmm__clock_capture_query(&cache->clock) != VMM_OK)
         line_add(line, "; compaction, which waits for a capture to end, might free pinned memory");
 }
 
@@ -267,5 +266,7 @@ vmm_status vmm__oom_report(struct vmm_cache *cache, const struct oom *oom)
     else
         compaction_add(&line, cache, &free_memory,
                        cause_add(&line, cache, oom->lane->pool, oom->grow_bytes));
+    if (vmm__clock_capture_query(&cache->clock) == VMM__PENDING)
+        line_add(&line, "; until a capture ends, other streams do not get what is freed meanwhile");
     return vmm__error(oom->status, "%s", line.text);
 }

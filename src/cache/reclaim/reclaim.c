@@ -8,7 +8,6 @@
 #include "cache/reclaim/trim.h"
 #include "cache/reuse/borrow.h"
 #include "cache/reuse/transfer.h"
-#include "cache/streams.h"
 
 /* A step returns VMM_OK if the request may now succeed, or any internal outcome if it has nothing to give. An error
  * ends the request, but for one that says that memory ran out: the request is tried again. */
@@ -26,7 +25,7 @@ static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
         vmm__lane_lock_beside(lane, request->lane);
         any = vmm__lane_poll_locked(lane, UINT32_MAX) == VMM_OK || any;
-        any = vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline)) || any;
+        any = vmm__slabs_purge(&lane->slabs, vmm__clock_now(lane->clock)) || any;
         vmm__lane_counters_flush(lane);
         vmm__lane_unlock_beside(lane, request->lane);
     }
@@ -62,12 +61,11 @@ static struct need need_of(struct vmm_cache *cache, const struct request *reques
     return need;
 }
 
-/* Puts idle memory into limbo; last of all the free block that growth would extend. */
-static uint64_t idle_discard(struct vmm_cache *cache, const struct request *request,
-                             enum idle_when when)
+/* Puts idle memory whose work has finished into limbo; last of all the free block that growth would extend. */
+static uint64_t idle_discard(struct vmm_cache *cache, const struct request *request)
 {
     struct need need = need_of(cache, request);
-    struct trim_request trim = { .when = when,
+    struct trim_request trim = { .when = IDLE_FINISHED,
                                  .held = request->lane,
                                  .bytes = need.bytes,
                                  .pool = need.pool,
@@ -85,7 +83,7 @@ static uint64_t idle_discard(struct vmm_cache *cache, const struct request *requ
 static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *request)
 {
     uint64_t released_bytes = 0;
-    if (idle_discard(cache, request, IDLE_FINISHED) > 0)
+    if (idle_discard(cache, request) > 0)
         (void)vmm__limbo_drain(&cache->vm, &released_bytes);
     return ok_if(released_bytes > 0);
 }
@@ -104,7 +102,9 @@ static vmm_status step_view(struct vmm_cache *cache, struct request *request)
  * views of shorter ones. */
 static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 {
-    if (request->growth != NULL || vmm__lane_is_retained(request->lane)) /* see vmm__idle_usual() */
+    bool may_follow = vmm__clock_is_own(request->lane->clock) &&
+                      !vmm__lane_is_retained(request->lane); /* see vmm__idle_usual() */
+    if (request->growth != NULL || !may_follow)
         return VMM__NOTHING;
     bool is_raised = request->from < GROW_FOLLOW;
     request->from = GROW_FOLLOW;
@@ -117,20 +117,6 @@ static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
     if (request->growth != NULL || request->is_unborrowed)
         return VMM__NOTHING;
     return ok_if(vmm__borrow(cache, request->lane, request->bytes, &request->borrowed) == VMM_OK);
-}
-
-/* Mostly frees nothing yet, but fills limbo for the steps that wait. */
-static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
-{
-    struct need need = need_of(cache, request);
-    uint64_t limbo_bytes =
-        need.pool == NULL ? cache->vm.limbo_bytes : need.pool->account.limbo_bytes;
-    if (need.bytes <= limbo_bytes)
-        return VMM__NOTHING;
-    uint64_t released_bytes = 0;
-    if (idle_discard(cache, request, IDLE_ANY) > 0)
-        (void)vmm__limbo_drain(&cache->vm, &released_bytes);
-    return ok_if(released_bytes > 0);
 }
 
 /* The host waits that one request may make. Other threads use the lane meanwhile, and may take what was
@@ -150,6 +136,59 @@ static vmm_status step_quarantine(struct vmm_cache *cache, struct request *reque
     request->waits++;
     request->from = GROW_TARGET;
     return VMM_OK;
+}
+
+/* The idle memory with the earliest free whose work is unfinished. clock NULL: there is none. */
+struct unfinished {
+    struct clock *clock;
+    uint64_t epoch;
+};
+
+static bool run_pass_over(void *context, const struct idle_run *run)
+{
+    (void)context;
+    (void)run;
+    return true;
+}
+
+static void heap_look(struct vmm_cache *cache, struct heap *heap, struct unfinished *oldest)
+{
+    struct idle_scan scan = vmm__idle_scan(heap, NULL, IDLE_FINISHED);
+    (void)vmm__idle_visit_heap(cache, &scan, run_pass_over, NULL);
+    bool is_older = oldest->clock == NULL ||
+                    (oldest->clock == heap->lane->clock && scan.stuck_epoch < oldest->epoch);
+    if (scan.stuck_epoch != UINT64_MAX && is_older)
+        *oldest = (struct unfinished){ .clock = heap->lane->clock, .epoch = scan.stuck_epoch };
+}
+
+static struct unfinished oldest_unfinished(struct vmm_cache *cache, const struct request *request)
+{
+    const struct pool *only = need_of(cache, request).pool;
+    struct unfinished oldest = { .clock = NULL };
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        if (only != NULL && only != lane->pool)
+            continue;
+        vmm__lane_lock_beside(lane, request->lane);
+        heap_look(cache, &lane->large, &oldest);
+        heap_look(cache, &lane->small, &oldest);
+        vmm__lane_unlock_beside(lane, request->lane);
+    }
+    return oldest;
+}
+
+/* Until it has finished, idle memory stays where it is: its own stream may use it at any time. */
+static vmm_status step_wait_idle(struct vmm_cache *cache, struct request *request)
+{
+    if (request->waits >= WAITS_MOST)
+        return VMM__NOTHING;
+    struct unfinished oldest = oldest_unfinished(cache, request);
+    if (oldest.clock == NULL)
+        return VMM__NOTHING;
+    request->waits++;
+    vmm__lane_unlock(request->lane);
+    vmm_status status = vmm__clock_wait(oldest.clock, oldest.epoch);
+    vmm__lane_lock(request->lane);
+    return status;
 }
 
 /*
@@ -175,77 +214,96 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
     return status == VMM_OK || status == VMM__NOTHING ? ok_if(any) : status;
 }
 
-/* The use that the oldest waiting block of the first such lane waits for, of a block that would help. False if no block
- * waits. */
-static bool oldest_use(struct vmm_cache *cache, const struct request *request,
-                       struct timeline **timeline, uint64_t *epoch)
+/* What a waiting block waits for that would help: an event of a stream, else an epoch, whose clock a capture may stop.
+ * False if no block waits. */
+static bool oldest_use(struct vmm_cache *cache, const struct request *request, struct event **event,
+                       uint64_t *epoch)
 {
     const struct pool *only = need_of(cache, request).pool;
     bool found = false;
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && !found;
+    *event = NULL;
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && *event == NULL;
          lane = lane->list_next) {
         if (only != NULL && only != lane->pool)
             continue;
         vmm__lane_lock_beside(lane, request->lane);
-        found = vmm__uses_oldest(&lane->uses, timeline, epoch);
+        found = vmm__uses_oldest(&lane->uses, event, epoch) || found;
         vmm__lane_unlock_beside(lane, request->lane);
     }
     return found;
 }
 
+/* Waits for an event, which it drops, or for an epoch. */
+static vmm_status use_wait(struct clock *clock, struct event *event, uint64_t epoch)
+{
+    if (event == NULL)
+        return vmm__clock_wait(clock, epoch);
+    vmm_status status = vmm__clock_event_wait(clock, event);
+    vmm__event_drop(clock->events, event);
+    return status;
+}
+
 static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *request)
 {
-    struct timeline *timeline;
+    struct event *event;
     uint64_t epoch;
-    if (request->waits >= WAITS_MOST || !oldest_use(cache, request, &timeline, &epoch))
+    if (request->waits >= WAITS_MOST || !oldest_use(cache, request, &event, &epoch))
         return VMM__NOTHING;
     request->waits++;
     vmm__lane_unlock(request->lane);
-    vmm_status status = vmm__timeline_wait(timeline, epoch);
+    vmm_status status = use_wait(&cache->clock, event, epoch);
     vmm__lane_lock(request->lane);
     if (status == VMM_OK)
         (void)step_passed(cache, request);
     return status;
 }
 
-/* Pools that were destroyed or dropped while a capture forbade waiting for the device. */
+/* Pools that were destroyed or dropped while work may have used their memory. */
 static vmm_status step_wait_pools(struct vmm_cache *cache, struct request *request)
 {
     const struct pool *only = need_of(cache, request).pool;
     if (only != NULL && !only->is_leaving)
         return VMM__NOTHING;
     vmm__lane_unlock(request->lane);
-    vmm_status status = vmm__pools_leave_locked(cache);
+    vmm_status status = vmm__pools_leave_wait_locked(cache);
     vmm__lane_lock(request->lane);
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
 }
 
-/* Streams that the program destroyed without vmm_stream_end(): only a wait for the device proves that their work
- * has finished. */
-static vmm_status step_wait_stale(struct vmm_cache *cache, struct request *request)
+/* Whether another lane has free bytes that could serve a request once its work has finished: for a small block those of
+ * its pool, for any block those of a pool that lends. Whole chunks have gone into limbo before. */
+static bool other_has_room(struct vmm_cache *cache, const struct request *request)
 {
-    const struct pool *only = need_of(cache, request).pool;
-    if (request->waits >= WAITS_MOST)
+    const struct lane *to = request->lane;
+    bool is_small = request->bytes <= LANE_SMALL_LARGEST_BYTES;
+    bool has_room = false;
+    for (struct lane *from = cache->lanes.stocked.first; from != NULL && !has_room;
+         from = from->list_next) {
+        if (from == to || (from->pool != to->pool && !from->pool->lends))
+            continue;
+        vmm__lane_lock_beside(from, to);
+        has_room = is_small && from->small.free_bytes >= request->bytes;
+        has_room = has_room || (from->pool != to->pool && from->large.free_bytes >= request->bytes);
+        vmm__lane_unlock_beside(from, to);
+    }
+    return has_room;
+}
+
+/* Until now such memory was out of reach, if lanes have no clocks of their own. */
+static vmm_status step_wait_clock(struct vmm_cache *cache, struct request *request)
+{
+    struct clock *clock = &cache->clock;
+    bool may_help = request->growth == NULL && !request->is_unborrowed &&
+                    !vmm__clock_is_own(request->lane->clock) && !request->has_waited &&
+                    request->waits < WAITS_MOST && other_has_room(cache, request);
+    if (!may_help)
         return VMM__NOTHING;
     request->waits++;
+    request->has_waited = true;
     vmm__lane_unlock(request->lane);
-    vmm_status status = vmm__streams_wait_stale_locked(cache, only);
+    vmm_status status = vmm__clock_wait(clock, vmm__clock_now(clock));
     vmm__lane_lock(request->lane);
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
-}
-
-/* The driver does not say how much it is short of, so everything idle goes. */
-static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request)
-{
-    struct trim_request trim = { .bytes = UINT64_MAX,
-                                 .when = IDLE_ANY,
-                                 .held = request->lane,
-                                 .pool = need_of(cache, request).pool,
-                                 .taker = request->lane->pool };
-    uint64_t released_bytes = 0;
-    if (vmm__trim_idle(cache, &trim) > 0)
-        (void)vmm__limbo_drain(&cache->vm, &released_bytes);
-    return ok_if(released_bytes > 0);
 }
 
 /* The bytes that compaction must free: what the request needs beyond a limit, or beyond what the device has free. */
@@ -315,18 +373,17 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
     return VMM_OK;
 }
 
-/* In order. Steps that fill limbo come before one that waits for it. */
+/* In order. */
 static const struct {
     reclaim_step run;
     bool frees_blocks; /* so that earlier steps may succeed again: the sequence starts anew */
-} reclaim_steps[] = { { step_passed, false },     { step_view, false },
-                      { step_follow, false },     { step_idle_finished, false },
-                      { step_borrow, false },     { step_idle, false },
-                      { step_quarantine, true },  { step_wait_limbo, false },
-                      { step_wait_uses, true },   { step_wait_pools, true },
-                      { step_wait_stale, true },  { step_all_idle, false },
-                      { step_wait_limbo, false }, { step_pressure, true },
-                      { step_compact, false },    { step_lend, false } };
+} reclaim_steps[] = {
+    { step_passed, false },        { step_view, false },      { step_follow, false },
+    { step_idle_finished, false }, { step_borrow, false },    { step_quarantine, true },
+    { step_wait_limbo, false },    { step_wait_idle, true },  { step_idle_finished, false },
+    { step_wait_uses, true },      { step_wait_pools, true }, { step_wait_clock, true },
+    { step_pressure, true },       { step_compact, false },   { step_lend, false }
+};
 
 enum { RECLAIM_STEPS = sizeof reclaim_steps / sizeof reclaim_steps[0] };
 

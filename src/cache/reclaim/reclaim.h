@@ -5,17 +5,18 @@
  *  step_passed           Return blocks, slabs and limbo chunks whose work has finished.
  *  step_view             Let growth make views with as little new memory as possible, whatever the footprint target is;
  *                        search all free blocks, and the lanes of all streams.
- *  step_follow           Also take other streams' idle memory whose work is unfinished, in place or in views; the
- *                        requesting stream waits for it on the device.
+ *  step_follow           If lanes have clocks of their own: also take other streams' idle memory whose work is
+ *                        unfinished, in place or in views; the requesting stream waits for it on the device.
  *  step_idle_finished    Release just enough idle chunks of any stream whose work has finished.
  *  step_borrow           Serve a small block from another stream's memory (reuse/borrow.h).
- *  step_idle             Put just enough idle chunks whose work is unfinished into limbo.
  *  step_quarantine       In debug mode, empty the quarantine, with no lock held; restart.
  *  step_wait_limbo       Wait on the host for the oldest chunk in limbo.
+ *  step_wait_idle        Wait on the host for the idle memory that was freed first; restart. step_idle_finished comes
+ *                        again: work may have finished since.
  *  step_wait_uses        Wait on the host for freed blocks that other streams still use; restart.
  *  step_wait_pools       Wait on the host for pools that are leaving; restart.
- *  step_wait_stale       Wait on the host for the device, if there are stale streams; restart.
- *  step_all_idle         Put all idle chunks into limbo; step_wait_limbo again waits for them.
+ *  step_wait_clock       Wait on the host for all work, if a part of another stream's chunk could serve the request
+ *                        then; restart.
  *  step_pressure         Call the program's pressure function, with no lock held; if it freed something, restart. At
  *                        most 64 calls for each request.
  *  step_compact          Relocate live bytes and release the memory that they pinned (compact/compact.h).

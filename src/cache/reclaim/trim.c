@@ -55,7 +55,7 @@ static uint64_t lane_trim(struct vmm_cache *cache, struct trim_request *trim,
     struct lane *lane = scan->from->lane;
     vmm__lane_lock_beside(lane, trim->held);
     if (trim->what == TRIM_ALL)
-        (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
+        (void)vmm__slabs_purge(&lane->slabs, vmm__clock_now(lane->clock));
     uint64_t put_bytes = heap_trim(cache, trim, scan, bytes);
     scan->from = &lane->small;
     if (put_bytes < bytes)
@@ -71,7 +71,7 @@ static uint64_t lane_trim_expired(struct vmm_cache *cache, struct trim_request *
 {
     if (expired->latest_epoch == 0)
         return 0;
-    vmm_status status = vmm__timeline_query(&scan->from->lane->timeline, expired->stuck_epoch);
+    vmm_status status = vmm__clock_query(scan->from->lane->clock, expired->stuck_epoch);
     if (status != VMM_OK) {
         trim_note(trim, true, status);
         return 0;
@@ -179,12 +179,16 @@ static vmm_status decayed_discard(struct vmm_cache *cache)
 static vmm_status expired_release(struct vmm_cache *cache, uint64_t most_bytes, bool *has_more,
                                   uint64_t *released)
 {
+    vmm__clock_tick_due(&cache->clock, NULL);
+    vmm_status left = vmm__pools_leave_locked(cache);
     bool has_decayed = vmm__decay_period_end(&cache->decay, &cache->lanes) || cache->decay.is_stuck;
     *has_more = false;
     vmm_status ordered =
         cache->has_trim_target ? target_discard(cache, most_bytes, has_more) : VMM_OK;
     vmm_status decayed = has_decayed ? decayed_discard(cache) : VMM_OK;
     vmm_status drained = vmm__limbo_drain(&cache->vm, released);
+    if (left != VMM_OK && left != VMM__NOTHING)
+        return left;
     if (ordered != VMM_OK)
         return ordered;
     return decayed != VMM_OK ? decayed : drained;

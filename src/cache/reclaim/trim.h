@@ -61,7 +61,7 @@ vmm_status vmm__trim_expired_locked(struct vmm_cache *cache);
 /* Whether vmm__trim_expired_locked() may have anything to do. */
 static inline bool vmm__trim_may_have_expired(const struct vmm_cache *cache)
 {
-    return cache->has_trim_target || cache->decay.period_ns != 0;
+    return cache->has_trim_target || cache->decay.period_ns != 0 || cache->pools.leaving > 0;
 }
 
 #endif

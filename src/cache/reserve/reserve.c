@@ -4,9 +4,6 @@
 #include "base/hostmem.h"
 #include "cache/cache.h"
 
-/* The key of all uses of a block, in its own records: it has no other block. */
-enum { USES_KEY = 0 };
-
 /* ---- Find ---------------------------------------------------------------------------------- */
 
 /* The number of blocks that begin at a granule or before it. */
@@ -137,7 +134,7 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
                                 .bytes = bytes,
                                 .granules = rounded >> shift,
                                 .unit_granules = (uint32_t)(unit_bytes >> shift) };
-    vmm__uses_init(&block->uses);
+    vmm__uses_init(&block->uses, &cache->clock);
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
@@ -181,39 +178,15 @@ void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block, v
                        vmm__chunk_bytes(&cache->vm, chunk));
 }
 
-void vmm__reserved_waits_drop(struct vmm_cache *cache, uint64_t granule, uint64_t count)
+struct clock *vmm__reserved_clock(struct vmm_cache *cache, const struct reserved *block)
 {
-    uint64_t limit = granule + count;
-    for (uint64_t at = granule; at < limit;) {
-        struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
-        if (chunk == NULL || chunk->state != CHUNK_HELD)
-            continue;
-        vmm__limbo_waits_free(chunk->waits, true);
-        chunk->waits = NULL;
-    }
-}
-
-vmm_status vmm__reserved_waits_make(struct vmm_cache *cache, const struct reserved *block,
-                                    uint64_t granule, uint64_t count)
-{
-    vmm_status status = VMM_OK;
-    uint64_t limit = granule + count;
-    if (vmm__uses_count(&block->uses) == 0)
-        return VMM_OK;
-    for (uint64_t at = granule; at < limit && status == VMM_OK;) {
-        struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
-        if (chunk != NULL && chunk->state == CHUNK_HELD)
-            status = vmm__uses_waits(&block->uses, USES_KEY, &chunk->waits);
-    }
-    if (status != VMM_OK)
-        vmm__reserved_waits_drop(cache, granule, count);
-    return status;
+    return vmm__uses_count(&block->uses) == 0 ? block->lane->clock : &cache->clock;
 }
 
 void vmm__reserved_discard(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
                            uint64_t count)
 {
-    struct timeline *timeline = &block->lane->timeline;
+    struct clock *clock = vmm__reserved_clock(cache, block);
     uint64_t limit = granule + count;
     for (uint64_t at = granule; at < limit;) {
         struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
@@ -221,8 +194,7 @@ void vmm__reserved_discard(struct vmm_cache *cache, struct reserved *block, uint
             continue;
         vmm__reserved_tell(cache, block, VMM_CHANGE_UNMAP, chunk);
         block->committed_granules -= chunk->granules;
-        vmm__limbo_put_waiting(&cache->vm, chunk, timeline, vmm__timeline_now(timeline),
-                               chunk->waits);
+        vmm__limbo_put(&cache->vm, chunk, clock, vmm__clock_now(clock));
     }
 }
 
@@ -277,11 +249,6 @@ static vmm_status free_locked(struct vmm_cache *cache, uint64_t address)
     if (block == NULL)
         return VMM__NOT_FOUND;
     bool stays = vmm__lane_is_retained(block->lane);
-    if (!stays) {
-        vmm_status status = vmm__reserved_waits_make(cache, block, block->first, block->granules);
-        if (status != VMM_OK)
-            return status;
-    }
     block_uncount(cache, block);
     if (stays)
         return VMM_OK;
@@ -348,15 +315,15 @@ vmm_status vmm__reserved_pin(struct vmm_cache *cache, uint64_t address, bool is_
     return block == NULL ? VMM__NOT_FOUND : VMM_OK;
 }
 
-vmm_status vmm__reserved_use(struct vmm_cache *cache, uint64_t address, struct timeline *timeline)
+vmm_status vmm__reserved_use(struct vmm_cache *cache, uint64_t address, const struct lane *user)
 {
     vmm_status status = VMM_OK;
     vmm__fair_lock(&cache->grow_lock);
     struct reserved *block = vmm__reserved_find_locked(cache, address);
     if (block == NULL)
         status = VMM__NOT_FOUND;
-    else if (timeline != NULL && !vmm__lane_is_of(block->lane, timeline))
-        status = vmm__uses_add(&block->uses, USES_KEY, timeline);
+    else if (user != NULL && !vmm__lane_is_of(block->lane, user))
+        status = vmm__uses_add(&block->uses, USES_KEY, vmm__lane_user(user));
     vmm__fair_unlock(&cache->grow_lock);
     return status;
 }

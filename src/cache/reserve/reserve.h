@@ -54,8 +54,8 @@ vmm_status vmm__reserved_free(struct vmm_cache *cache, uint64_t address);
 vmm_status vmm__reserved_name(struct vmm_cache *cache, uint64_t address, const char *text);
 vmm_status vmm__reserved_pin(struct vmm_cache *cache, uint64_t address, bool is_pinned);
 
-/* timeline NULL: only checks that there is such a block. */
-vmm_status vmm__reserved_use(struct vmm_cache *cache, uint64_t address, struct timeline *timeline);
+/* user NULL: only checks that there is such a block. */
+vmm_status vmm__reserved_use(struct vmm_cache *cache, uint64_t address, const struct lane *user);
 
 /* Whether a reserved block starts at an address. Takes the grow lock only if no heap owns the address. */
 bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address);
@@ -69,6 +69,9 @@ void vmm__reserves_end_locked(struct vmm_cache *cache, const struct pool *pool);
 
 /* ---- For this module and alloc/commit.c -------------------------------------------------- */
 
+/* The key of the uses of a block. */
+enum { USES_KEY = 0 };
+
 /* The block that starts at an address and is not freed; NULL: none. */
 struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address);
 
@@ -76,13 +79,10 @@ struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64
 void vmm__reserved_range_set(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
                              uint64_t count);
 
-/* Gives each chunk in use of `count` granules a list of waits for the other streams that use the block. ERR_HOST_OOM;
- * then none has one. The caller puts the chunks, or their old mappings, into limbo. */
-vmm_status vmm__reserved_waits_make(struct vmm_cache *cache, const struct reserved *block,
-                                    uint64_t granule, uint64_t count);
-void vmm__reserved_waits_drop(struct vmm_cache *cache, uint64_t granule, uint64_t count);
+/* The clock that says when no work uses the block's memory: the cache's, if other streams use it. */
+struct clock *vmm__reserved_clock(struct vmm_cache *cache, const struct reserved *block);
 
-/* Puts the chunks in use of `count` granules, which have their waits, into limbo. The caller holds the lane's lock. */
+/* Puts the chunks in use of `count` granules into limbo. The caller holds the lane's lock. */
 void vmm__reserved_discard(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
                            uint64_t count);
 

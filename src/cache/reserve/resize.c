@@ -22,9 +22,6 @@ static vmm_status block_shrink(struct vmm_cache *cache, struct reserved *block, 
     if (block->is_pinned || vmm__lane_is_retained(lane))
         return resize_refuse(block, VMM_ERR_INVALID_ARGUMENT,
                              "shrink: it is under vmm_pin(), or its pool is retained");
-    vmm_status status = vmm__reserved_waits_make(cache, block, from, left);
-    if (status != VMM_OK)
-        return status;
     vmm__cache_lane_lock_slow(cache, lane);
     vmm__reserved_discard(cache, block, from, left);
     uint64_t bytes = (before - block->committed_granules) << cache->vm.arena.granule_shift;
@@ -77,11 +74,10 @@ static void parts_tell(struct vmm_cache *cache, const struct reserved *block,
 static void move_settle(struct vmm_cache *cache, struct reserved *block, const struct parts *parts,
                         uint32_t aliases, uint64_t to, uint64_t count)
 {
-    struct timeline *timeline = &block->lane->timeline;
+    struct clock *clock = vmm__reserved_clock(cache, block);
     vmm__biased_lock(&block->lane->lock);
     parts_tell(cache, block, parts, VMM_CHANGE_UNMAP);
-    vmm__move_settle(&cache->vm, parts->list, parts->count, aliases, timeline,
-                     vmm__timeline_now(timeline));
+    vmm__move_settle(&cache->vm, parts->list, parts->count, aliases, clock, vmm__clock_now(clock));
     parts_tell(cache, block, parts, VMM_CHANGE_MAP);
     vmm__biased_unlock(&block->lane->lock);
     vmm__range_end(&cache->vm, block->first, block->granules);
@@ -94,17 +90,13 @@ static vmm_status parts_move(struct vmm_cache *cache, struct reserved *block,
                              const struct parts *parts, uint64_t to, uint64_t count)
 {
     uint32_t aliases;
-    vmm_status status = vmm__reserved_waits_make(cache, block, block->first, block->granules);
-    if (status != VMM_OK)
-        return status;
     vmm__range_take(&cache->vm, to, count);
-    status = vmm__move_begin(&cache->vm, parts->list, parts->count, &aliases);
+    vmm_status status = vmm__move_begin(&cache->vm, parts->list, parts->count, &aliases);
     if (status == VMM_OK) {
         move_settle(cache, block, parts, aliases, to, count);
         return VMM_OK;
     }
     vmm__range_end(&cache->vm, to, count);
-    vmm__reserved_waits_drop(cache, block->first, block->granules);
     return status;
 }
 

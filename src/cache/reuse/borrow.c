@@ -22,16 +22,44 @@ static void block_return(struct lane *from, struct heap *heap, uint64_t address,
     vmm__error_restore(&line);
 }
 
-/* Makes the stream of `to` wait for the work on a block, and a user of it. */
-static vmm_status block_hand(struct lane *from, struct heap *heap, uint64_t address,
-                             struct lane *to)
+/* The latest free in the chunks of a block, which may lie in a view. */
+static uint64_t block_epoch(const struct vmm_cache *cache, uint64_t address, uint64_t bytes)
 {
-    struct timeline *timeline = &from->timeline;
-    vmm_status status = vmm__timeline_follow(timeline, vmm__timeline_now(timeline), to->stream);
+    const struct vm *vm = &cache->vm;
+    uint64_t granule = vmm__arena_granule(&vm->arena, address);
+    uint64_t end = vmm__arena_granule(&vm->arena, address + bytes - 1) + 1;
+    uint64_t epoch = 0;
+    while (granule < end) {
+        const struct chunk *chunk = vmm__vm_chunk(vm, granule);
+        epoch =
+            vmm__max(epoch, vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules));
+        granule = vmm__chunk_mapping(vm, chunk, granule) + chunk->granules;
+    }
+    return epoch;
+}
+
+/* Whether the work on a block's memory has finished. If lanes have clocks of their own, the stream of `to` waits for
+ * it on the device. */
+static vmm_status block_clear(const struct vmm_cache *cache, struct lane *from, uint64_t address,
+                              uint64_t bytes, const struct lane *to)
+{
+    uint64_t epoch = vmm__clock_now(from->clock);
+    if (bytes > SLAB_LARGEST_BYTES) /* a slab does not say when its objects were freed */
+        epoch = block_epoch(cache, address, bytes);
+    if (!vmm__clock_is_own(from->clock))
+        return vmm__clock_query(from->clock, epoch);
+    return vmm__clock_follow(from->clock, vmm__clock_now(from->clock), to->stream);
+}
+
+/* Makes the stream of `to` a user of a block whose memory it may use. */
+static vmm_status block_hand(const struct vmm_cache *cache, struct lane *from, struct heap *heap,
+                             uint64_t address, uint64_t bytes, const struct lane *to)
+{
+    vmm_status status = block_clear(cache, from, address, bytes, to);
     if (status == VMM_OK)
-        status = vmm__lane_use_locked(from, heap, address, &to->timeline);
+        status = vmm__lane_use_locked(from, heap, address, to);
     if (status == VMM_OK)
-        vmm__uses_lend(&from->uses, address, &to->timeline);
+        vmm__uses_lend(&from->uses, address, vmm__lane_user(to), !vmm__clock_is_own(from->clock));
     return status;
 }
 
@@ -46,7 +74,7 @@ static vmm_status lane_borrow(const struct vmm_cache *cache, struct lane *from, 
         return status;
     uint64_t address = (uint64_t)(uintptr_t)block;
     struct heap *heap = vmm__directory_heap(from->large.directory, address);
-    status = block_hand(from, heap, address, to);
+    status = block_hand(cache, from, heap, address, bytes, to);
     if (status == VMM_OK)
         *out = block;
     else

@@ -3,9 +3,10 @@
  * another stream of the pool, so that many streams with a few small blocks each do not need a granule each; and a block
  * of any size from a pool with use_on_oom.
  *
- * The block belongs to the other lane. The requesting stream waits, on the device, for the work that the lane's
- * stream has submitted so far, and is recorded as a user of the block, as by vmm_record_stream(): after vmm_free() the
- * block waits for the work of both streams.
+ * The block belongs to the other lane. Its memory has passed; or, if lanes have clocks of their own, the requesting
+ * stream waits, on the device, for the work that the lane's stream has submitted so far. The requesting stream is
+ * recorded as a user of the block, as by vmm_record_stream(): after vmm_free() the block waits before the lane's stream
+ * gets it back.
  *
  * Owns: nothing. May be called by: reclaim. Locks: the caller holds the grow lock and the requesting lane's lock; takes
  * the other lanes' locks.

@@ -46,7 +46,7 @@ uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *r
 vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
                            const struct lane *to, enum idle_when when)
 {
-    struct timeline *timeline = &run->heap->lane->timeline;
+    struct clock *clock = run->heap->lane->clock;
     if (run->heap->lane == to)
         return VMM_OK;
     if (run->heap->lane->pool != to->pool &&
@@ -54,8 +54,8 @@ vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
         return VMM__PENDING;
     uint64_t epoch = vmm__idle_epoch(cache, run);
     if (when == IDLE_FOLLOW)
-        return vmm__timeline_follow(timeline, epoch, to->stream);
-    return vmm__timeline_query(timeline, epoch);
+        return vmm__clock_follow(clock, epoch, to->stream);
+    return vmm__clock_query(clock, epoch);
 }
 
 void vmm__idle_stick(struct idle_scan *scan, uint64_t epoch, vmm_status status)
@@ -68,12 +68,12 @@ void vmm__idle_stick(struct idle_scan *scan, uint64_t epoch, vmm_status status)
 /* Whether the work up to an epoch has finished, or the receiving stream can wait for it. */
 static bool epoch_may(struct idle_scan *scan, uint64_t epoch)
 {
-    struct timeline *timeline = &scan->from->lane->timeline;
+    struct clock *clock = scan->from->lane->clock;
     if (epoch <= scan->clear_epoch || epoch >= scan->stuck_epoch)
         return epoch <= scan->clear_epoch;
     vmm_status status = scan->when == IDLE_FOLLOW
-                            ? vmm__timeline_follow_check(timeline, epoch, scan->to->stream)
-                            : vmm__timeline_query(timeline, epoch);
+                            ? vmm__clock_follow_check(clock, epoch, scan->to->stream)
+                            : vmm__clock_query(clock, epoch);
     if (status == VMM_OK)
         scan->clear_epoch = epoch;
     else
@@ -140,13 +140,9 @@ bool vmm__idle_visit_heap(struct vmm_cache *cache, struct idle_scan *scan, idle_
                           void *context)
 {
     struct lane *lane = scan->from->lane;
-    vmm__lane_lend_locked(lane);
-    uint64_t passed = vmm__timeline_passed(&lane->timeline);
-    bool is_ok = heap_visit(cache, scan, visit, context);
-    if (scan->when == IDLE_FINISHED)
-        vmm__lane_search_end_locked(lane, scan->stuck_epoch != UINT64_MAX,
-                                    vmm__timeline_passed(&lane->timeline) > passed);
-    return is_ok;
+    vmm__lane_search_locked(lane);
+    vmm__clock_tick_due(lane->clock, NULL);
+    return heap_visit(cache, scan, visit, context);
 }
 
 bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle_when when,
@@ -235,23 +231,25 @@ vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run
     if (status != VMM_OK)
         return status;
     vmm__vm_discard(&cache->vm, vmm__arena_granule(arena, run->address),
-                    run->bytes >> arena->granule_shift, &run->heap->lane->timeline, epoch);
+                    run->bytes >> arena->granule_shift, run->heap->lane->clock, epoch);
     vmm__arena_guard_page_take(arena, vmm__arena_granule(arena, run->address + run->bytes));
     return VMM_OK;
 }
 
 /*
- * The stamp of a run in the heap that gets it. Memory whose work has finished gets an epoch that has passed: until the
- * new stream uses it, nothing does, so it may go on to a third stream at once. The epoch is later than what a trim or
- * decay has expired: the memory may have been freed a moment ago.
+ * The stamp of a run in the heap that gets it: the same one, if both lanes have the cache's clock. Otherwise memory
+ * whose work has finished gets an epoch that has passed: until the new stream uses it, nothing does, so it may go on to
+ * a third stream at once. The epoch is later than what a trim or decay has expired: the memory may have been freed a
+ * moment ago.
  */
 static uint64_t hand_epoch(const struct idle_run *run, uint64_t epoch, struct lane *to)
 {
-    uint64_t passed = vmm__timeline_passed(&to->timeline);
+    if (run->heap->lane->clock == to->clock)
+        return epoch;
+    uint64_t passed = vmm__clock_passed(to->clock);
     uint64_t expired = vmm__max(to->trimmed.latest_epoch, to->period_epoch);
-    bool has_finished = vmm__timeline_query(&run->heap->lane->timeline, epoch) == VMM_OK;
-    return has_finished && (expired == 0 || passed > expired) ? passed
-                                                              : vmm__timeline_now(&to->timeline);
+    bool has_finished = vmm__clock_query(run->heap->lane->clock, epoch) == VMM_OK;
+    return has_finished && (expired == 0 || passed > expired) ? passed : vmm__clock_now(to->clock);
 }
 
 /* Attaching to a small heap needs slots. Without them the run goes to limbo: attaching it to its old heap would need
@@ -268,8 +266,7 @@ static vmm_status small_hand(struct vmm_cache *cache, const struct idle_run *run
     status = vmm__heap_attach(to, run->address, run->bytes, new_epoch);
     if (status != VMM_OK)
         vmm__vm_discard(&cache->vm, vmm__arena_granule(&cache->vm.arena, run->address),
-                        run->bytes >> cache->vm.arena.granule_shift, &run->heap->lane->timeline,
-                        epoch);
+                        run->bytes >> cache->vm.arena.granule_shift, run->heap->lane->clock, epoch);
     return status;
 }
 

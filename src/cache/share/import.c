@@ -162,7 +162,7 @@ static vmm_status block_make(struct vmm_cache *cache, const struct share *share,
     uint64_t address = vmm__arena_address(&vm->arena, granule);
     uint64_t bytes = vmm__share_memory_bytes(share);
     vmm__lane_lock(lane);
-    vmm_status status = vmm__heap_attach(heap, address, bytes, vmm__timeline_now(&lane->timeline));
+    vmm_status status = vmm__heap_attach(heap, address, bytes, vmm__clock_now(lane->clock));
     bool is_attached = status == VMM_OK;
     if (is_attached) { /* not before: a lane without memory would stay stocked */
         vmm__lanes_touch(&cache->lanes, lane);

@@ -101,7 +101,7 @@ static void context_release(const struct cuda_driver *cuda)
     vmm__cuda_calls_end();
 }
 
-static void kernels_unload(struct cuda_driver *cuda)
+static void work_close(struct cuda_driver *cuda)
 {
     struct cuda_scope scope;
     struct error_line line;
@@ -109,6 +109,7 @@ static void kernels_unload(struct cuda_driver *cuda)
     if (vmm__cuda_enter(cuda, &scope) == VMM_OK) {
         (void)cuda->api->cuCtxSynchronize();
         vmm__cuda_kernels_unload(cuda);
+        vmm__cuda_clock_close(cuda);
         vmm__cuda_leave(cuda, &scope);
     }
     vmm__error_restore(&line);
@@ -119,9 +120,11 @@ static void kernels_unload(struct cuda_driver *cuda)
 static void cuda_close(struct driver *driver)
 {
     struct cuda_driver *cuda = vmm__cuda_of(driver);
-    if (cuda->kernels != NULL && !vmm__driver_is_lost(driver))
-        kernels_unload(cuda);
+    bool has_work = cuda->kernels != NULL || cuda->clock.stream != NULL;
+    if (has_work && !vmm__driver_is_lost(driver))
+        work_close(cuda);
     context_release(cuda);
+    (void)pthread_mutex_destroy(&cuda->clock.lock);
     (void)pthread_mutex_destroy(&cuda->kernels_lock);
     vmm__driver_fini(driver);
     vmm__host_free(cuda, sizeof *cuda);
@@ -164,6 +167,8 @@ static vmm_status device_describe(struct cuda_driver *cuda, uint64_t peer_device
         return status;
     status = vmm__cuda_device_read(cuda, peer_devices);
     if (status == VMM_OK)
+        status = vmm__cuda_clock_open(cuda);
+    if (status == VMM_OK)
         status = vmm__cuda_self_test(cuda);
     vmm__cuda_leave(cuda, &scope);
     return status;
@@ -205,7 +210,8 @@ vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct dr
     if (cuda == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "cuda driver: out of host memory for the driver");
     vmm_status status = VMM_ERR_HOST_OOM;
-    if (pthread_mutex_init(&cuda->kernels_lock, NULL) != 0) {
+    if (pthread_mutex_init(&cuda->kernels_lock, NULL) != 0 ||
+        pthread_mutex_init(&cuda->clock.lock, NULL) != 0) {
         (void)vmm__error(status, "cuda driver: out of host memory for a lock");
         goto fail_lock;
     }
@@ -225,6 +231,7 @@ fail_plain:
     context_release(cuda);
 fail_device:
     vmm__driver_fini(&cuda->base);
+    (void)pthread_mutex_destroy(&cuda->clock.lock);
     (void)pthread_mutex_destroy(&cuda->kernels_lock);
 fail_lock:
     vmm__host_free(cuda, sizeof *cuda);

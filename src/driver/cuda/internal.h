@@ -8,10 +8,11 @@
  *   share.c    exported and imported handles, pinned memory
  *   plain.c    the same without mappings: one allocation
  *   work.c     events, streams, copies; the kernels of fill, check and delay
+ *   clock.c    events of all work
  *   kernels.h  those kernels
  *
- * Owns: nothing. May be called by: driver/cuda. Locks: kernels_lock guards the loading of the kernels; nothing else
- * changes after open.
+ * Owns: nothing. May be called by: driver/cuda. Locks: kernels_lock guards the loading of the kernels, clock.lock what
+ * clock.c owns; nothing else changes after open.
  */
 #ifndef VMM_DRIVER_CUDA_INTERNAL_H
 #define VMM_DRIVER_CUDA_INTERNAL_H
@@ -84,8 +85,13 @@
 /* Functions that older drivers do not have: NULL there. */
 #define CUDA_OPTIONAL_CALL_MAP(X)                                                                  \
     X(cuCtxGetId, "cuCtxGetId", 12000)                                                             \
+    X(cuCtxRecordEvent, "cuCtxRecordEvent", 12050)                                                 \
+    X(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000)                              \
     X(cuStreamGetCtx, "cuStreamGetCtx", 9020)                                                      \
     X(cuDeviceGetUuid_v2, "cuDeviceGetUuid", 11040)
+
+/* cuda.h before 12.5 does not declare it. */
+CUresult cuCtxRecordEvent(CUcontext context, CUevent event);
 
 struct cuda_api {
 #define CUDA_API_MEMBER(name, asked, version) __typeof__(name) *name;
@@ -113,6 +119,24 @@ vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_sta
 
 /* ---- cuda.c ---------------------------------------------------------------------------------- */
 
+enum { CUDA_PEERS = 64 };
+
+/* Another device, and the event of its primary context. */
+struct cuda_peer {
+    CUdevice device;
+    CUevent event; /* NULL: none yet */
+    unsigned long long context_id;
+};
+
+/* See clock.c. */
+struct cuda_clock {
+    pthread_mutex_t lock;
+    CUstream stream; /* NULL until another device's context is active */
+    CUevent event;
+    int peer_count;
+    struct cuda_peer peers[CUDA_PEERS];
+};
+
 struct cuda_driver {
     struct driver base;
     const struct cuda_api *api;
@@ -121,6 +145,7 @@ struct cuda_driver {
     bool has_context_id;
     unsigned long long context_id; /* changes if the context is reset */
     CUmemAllocationProp property;
+    struct cuda_clock clock;
 
     pthread_mutex_t kernels_lock;
     CUmodule kernels; /* NULL until the first fill, check or delay */
@@ -190,8 +215,8 @@ vmm_status vmm__cuda_device_read(struct cuda_driver *cuda, uint64_t peer_devices
 
 /* Makes each memory call on one granule and leaves nothing allocated. ERR_UNSUPPORTED names the call that failed;
  * ERR_DEVICE_OOM and ERR_LOST pass through. Then maps the granule at a second address, and exports and imports another
- * one. If either fails with any status but ERR_LOST, clears has_aliases or has_sharing, sets alias_failure or
- * sharing_failure, and still succeeds. */
+ * one, and records an event of all work. If one of these fails with any status but ERR_LOST, clears has_aliases,
+ * has_sharing or has_clock, sets alias_failure, sharing_failure or clock_failure, and still succeeds. */
 vmm_status vmm__cuda_self_test(struct cuda_driver *cuda);
 
 /* ---- memory.c, share.c, work.c ------------------------------------------------------------------------ */
@@ -203,6 +228,10 @@ vmm_status vmm__cuda_stream_check(struct driver *driver, vmm_stream stream);
 
 /* ERR_UNSUPPORTED, with the reason why memory cannot be shared. */
 vmm_status vmm__cuda_sharing_refuse(const struct driver *driver);
+
+/* Lists the other devices; and ends what clock_record made. The caller has made the context current. */
+vmm_status vmm__cuda_clock_open(struct cuda_driver *cuda);
+void vmm__cuda_clock_close(struct cuda_driver *cuda);
 
 /* Unloads the kernels. The caller has made the context current and waited for its work. */
 void vmm__cuda_kernels_unload(struct cuda_driver *cuda);

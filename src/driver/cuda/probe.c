@@ -468,6 +468,34 @@ static void sharing_probe(struct cuda_driver *cuda, struct probe *probe)
     probe_end(cuda, probe);
 }
 
+/* A capture that is under way would be spoiled: then the events are believed to work. */
+static vmm_status clock_try(struct cuda_driver *cuda)
+{
+    struct driver *driver = &cuda->base;
+    void *event;
+    bool is_capturing = false;
+    vmm_status status = vmm__cuda_capturing(driver, NULL, &is_capturing);
+    if (status != VMM_OK || is_capturing)
+        return status;
+    status = vmm__cuda_event_create(driver, &event);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__cuda_clock_record(driver, event);
+    if (status == VMM_OK)
+        status = vmm__cuda_event_wait(driver, event);
+    vmm_status ended = vmm__cuda_event_destroy(driver, event);
+    if (status == VMM__PENDING)
+        status = VMM_OK;
+    return status != VMM_OK ? status : ended;
+}
+
+static void clock_probe(struct cuda_driver *cuda, struct probe *probe)
+{
+    probe->step = "record all work";
+    vmm_status status = clock_try(cuda);
+    extra_note(cuda, probe, probe->step, status);
+}
+
 /* Stores the step and the reason: a cache works without aliases, and without sharing. Returns whether it has them. */
 static bool extra_store(const struct probe *probe, char *text, size_t text_bytes)
 {
@@ -489,12 +517,18 @@ static vmm_status probe_run(struct cuda_driver *cuda)
     struct driver *driver = &cuda->base;
     struct probe memory = { .step = "start" };
     struct probe sharing = { .step = "start", .reach = VMM_SHARE_MACHINE };
+    struct probe clock = { .step = "start" };
     const struct probe_failure *failure = &memory.failure;
     memory_probe(cuda, &memory);
     if (failure->status == VMM_OK) {
         sharing_probe(cuda, &sharing);
         failure = &sharing.failure;
     }
+    if (failure->status == VMM_OK) {
+        clock_probe(cuda, &clock);
+        failure = &clock.failure;
+    }
+    driver->has_clock = extra_store(&clock, driver->clock_failure, sizeof driver->clock_failure);
     driver->has_aliases = extra_store(&memory, driver->alias_failure, sizeof driver->alias_failure);
     driver->has_sharing =
         extra_store(&sharing, driver->sharing_failure, sizeof driver->sharing_failure);

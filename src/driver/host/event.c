@@ -2,9 +2,9 @@
  * Events of the host driver, and blocking waits of host threads.
  *
  * Owns: the events. Each waiting thread keeps its own record on its stack. An event is a position in a stream: the
- * stream it was recorded on and the number of pieces submitted until then. Recording queues nothing; the event is
- * complete once that many pieces have finished.
- * Called by: the driver table, any thread; work.c. work.lock guards everything.
+ * stream it was recorded on and the number of pieces submitted until then; or, if it is of all work, one in each
+ * stream. Recording queues nothing; the event is complete once that many pieces have finished. Called by: the
+ * driver table, any thread; work.c. work.lock guards everything.
  */
 #define _GNU_SOURCE
 #include "base/error.h"
@@ -12,10 +12,11 @@
 #include "driver/host/internal.h"
 
 struct host_event {
-    struct map_node node; /* its key is the event's address */
-    /* No stream: never recorded, or recorded on a stream without any work. */
-    struct host_position position;
-    bool is_captured; /* recorded during a capture of that stream: never query or wait */
+    struct map_node node;            /* its key is the event's address */
+    struct host_position *positions; /* none: never recorded, or recorded without any work */
+    uint64_t count;
+    uint64_t capacity;
+    struct host_stream *captured; /* under capture when it was recorded: never query or wait */
 };
 
 struct host_waiter {
@@ -103,18 +104,35 @@ vmm_status vmm__host_event_create_locked(struct host_work *work, void **event)
     return VMM_OK;
 }
 
-static void event_set_locked(struct host_work *work, struct host_event *event,
-                             struct host_stream *stream)
+static void event_clear_locked(struct host_work *work, struct host_event *event)
 {
     VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *before = event->position.stream;
-    event->position = (struct host_position){ .stream = stream };
-    if (stream != NULL) {
-        event->position.sequence = stream->submitted;
-        stream->references++;
-    }
-    if (before != NULL)
-        vmm__host_stream_release_locked(work, before);
+    while (event->count > 0)
+        vmm__host_stream_release_locked(work, event->positions[--event->count].stream);
+    event->captured = NULL;
+}
+
+static bool event_room(struct host_event *event, uint64_t count)
+{
+    bool has_room = true;
+    while (event->capacity < count && has_room)
+        has_room = vmm__host_array_grow((void **)&event->positions, &event->capacity,
+                                        event->capacity, sizeof *event->positions);
+    return has_room;
+}
+
+/* Adds the work that a stream has now. The event has room. */
+static void event_add(struct host_event *event, struct host_stream *stream)
+{
+    event->positions[event->count++] = (struct host_position){ stream, stream->submitted };
+    stream->references++;
+}
+
+static void event_free(struct map_node *node)
+{
+    struct host_event *event = (struct host_event *)node;
+    vmm__host_free(event->positions, event->capacity * sizeof *event->positions);
+    vmm__host_free(event, sizeof *event);
 }
 
 /* Streams that wait for the event keep its position. */
@@ -122,15 +140,10 @@ vmm_status vmm__host_event_destroy_locked(struct host_work *work, void *event)
 {
     VMM_ASSERT_HELD(&work->lock);
     struct host_event *destroyed = event;
-    event_set_locked(work, destroyed, NULL);
+    event_clear_locked(work, destroyed);
     vmm__map_remove(&work->events, &destroyed->node);
-    vmm__host_free(destroyed, sizeof *destroyed);
+    event_free(&destroyed->node);
     return VMM_OK;
-}
-
-static void event_free(struct map_node *node)
-{
-    vmm__host_free(node, sizeof(struct host_event));
 }
 
 void vmm__host_events_close(struct host_work *work)
@@ -146,21 +159,67 @@ vmm_status vmm__host_event_record_locked(struct host_work *work, void *event, vm
     vmm_status status = VMM_OK;
     if (found == NULL)
         status = vmm__stream_names_check(&work->names, "event_record", stream);
-    if (status == VMM_OK) {
-        event_set_locked(work, recorded, found);
-        recorded->is_captured = found != NULL && found->is_captured;
+    if (status == VMM_OK && !event_room(recorded, 1))
+        status = vmm__error(VMM_ERR_HOST_OOM, "event_record: out of host memory for its position");
+    if (status != VMM_OK)
+        return status;
+    event_clear_locked(work, recorded);
+    if (found != NULL)
+        event_add(recorded, found);
+    recorded->captured = found != NULL && found->is_captured ? found : NULL;
+    return VMM_OK;
+}
+
+/* VMM__PENDING, and all captures are broken, if there is one. Counts the streams. */
+static vmm_status captures_break_locked(struct host_work *work, uint64_t *count)
+{
+    VMM_ASSERT_HELD(&work->lock);
+    vmm_status status = VMM_OK;
+    *count = 0;
+    for (struct host_stream *stream = work->streams; stream != NULL; stream = stream->next) {
+        if (vmm__host_capture_break_locked(stream, "clock_record") != VMM_OK)
+            status = VMM__PENDING;
+        ++*count;
     }
     return status;
+}
+
+vmm_status vmm__host_clock_record_locked(struct host_work *work, void *event)
+{
+    VMM_ASSERT_HELD(&work->lock);
+    struct host_event *recorded = event;
+    uint64_t count;
+    vmm_status status = captures_break_locked(work, &count);
+    if (status == VMM_OK && !event_room(recorded, count))
+        status = vmm__error(VMM_ERR_HOST_OOM, "clock_record: out of host memory for its positions");
+    if (status != VMM_OK)
+        return status;
+    event_clear_locked(work, recorded);
+    for (struct host_stream *stream = work->streams; stream != NULL; stream = stream->next) {
+        if (stream->finished < stream->submitted)
+            event_add(recorded, stream);
+    }
+    return VMM_OK;
+}
+
+/* The first position that is not reached; NULL: all are. */
+static const struct host_position *event_unreached(const struct host_event *event)
+{
+    for (uint64_t i = 0; i < event->count; i++) {
+        if (!vmm__host_is_reached(event->positions[i]))
+            return &event->positions[i];
+    }
+    return NULL;
 }
 
 /* Called before a query of an event or a wait for it. Refuses an event that was captured; that breaks the capture. */
 static vmm_status captured_refuse_locked(const struct host_event *event, const char *verb)
 {
-    if (!event->is_captured)
+    if (event->captured == NULL)
         return VMM_OK;
-    (void)vmm__host_capture_break_locked(event->position.stream, verb);
+    (void)vmm__host_capture_break_locked(event->captured, verb);
     return vmm__error(VMM_ERR_DRIVER, "%s: the event was captured on stream %p", verb,
-                      event->position.stream->name);
+                      event->captured->name);
 }
 
 vmm_status vmm__host_event_query_locked(struct host_work *work, void *event)
@@ -169,7 +228,7 @@ vmm_status vmm__host_event_query_locked(struct host_work *work, void *event)
     const struct host_event *queried = event;
     (void)work;
     vmm_status status = captured_refuse_locked(queried, "event_query");
-    if (status == VMM_OK && !vmm__host_is_reached(queried->position))
+    if (status == VMM_OK && event_unreached(queried) != NULL)
         status = VMM__PENDING;
     return status;
 }
@@ -178,9 +237,10 @@ vmm_status vmm__host_event_wait_locked(struct host_work *work, void *event)
 {
     VMM_ASSERT_HELD(&work->lock);
     const struct host_event *awaited = event;
+    const struct host_position *position;
     vmm_status status = captured_refuse_locked(awaited, "event_wait");
-    if (status == VMM_OK)
-        vmm__host_wait_locked(work, awaited->position);
+    while (status == VMM_OK && (position = event_unreached(awaited)) != NULL)
+        vmm__host_wait_locked(work, *position);
     return status;
 }
 
@@ -190,9 +250,7 @@ vmm_status vmm__host_stream_wait_locked(struct host_work *work, vmm_stream strea
     VMM_ASSERT_HELD(&work->lock);
     const struct host_event *awaited = event;
     struct host_piece piece = { .kind = HOST_PIECE_WAIT };
-    piece.position = awaited->position;
     struct host_stream *waiting = vmm__host_stream_find_locked(work, stream);
-    bool orders = !vmm__host_is_reached(piece.position) && piece.position.stream != waiting;
     vmm_status status = VMM_OK;
     if (waiting != NULL)
         status = vmm__host_capture_break_locked(waiting, "stream_wait");
@@ -200,7 +258,10 @@ vmm_status vmm__host_stream_wait_locked(struct host_work *work, vmm_stream strea
         status = vmm__stream_names_check(&work->names, "stream_wait", stream);
     if (status == VMM_OK)
         status = captured_refuse_locked(awaited, "stream_wait");
-    if (status == VMM_OK && orders)
-        status = vmm__host_submit_locked(work, &piece, stream);
+    for (uint64_t i = 0; i < awaited->count && status == VMM_OK; i++) {
+        piece.position = awaited->positions[i];
+        if (!vmm__host_is_reached(piece.position) && piece.position.stream != waiting)
+            status = vmm__host_submit_locked(work, &piece, stream);
+    }
     return status;
 }

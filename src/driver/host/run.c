@@ -4,8 +4,8 @@
  * Owns nothing. Called by: the driver table, any thread; work.c, whose workers run pieces without its lock.
  */
 #define _GNU_SOURCE
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/time.h"
 #include "driver/host/host.h"
 #include "driver/host/internal.h"
 
@@ -19,7 +19,7 @@ enum { NANOSECONDS = 1000000000 }; /* in a second */
 
 static void delay_run(uint64_t ns)
 {
-    uint64_t end = vmm__clock_ns() + ns;
+    uint64_t end = vmm__time_ns() + ns;
     const struct timespec until = { .tv_sec = (time_t)(end / NANOSECONDS),
                                     .tv_nsec = (long)(end % NANOSECONDS) };
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)

@@ -38,6 +38,7 @@
     X(EVENT_CREATE, 200, 0)    /* not measured: like a record */                                   \
     X(EVENT_DESTROY, 200, 0)   /* not measured: like a record */                                   \
     X(EVENT_RECORD, 180, 0)                                                                        \
+    X(CLOCK_RECORD, 350, 0)                                                                        \
     X(EVENT_QUERY, 180, 0)                                                                         \
     X(EVENT_WAIT, 180, 0) /* like a query: device time is not modelled */                          \
     X(STREAM_WAIT, 310, 0)                                                                         \

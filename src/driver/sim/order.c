@@ -319,6 +319,30 @@ vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream
     return VMM_OK;
 }
 
+/* Covers all work, also that of destroyed streams, whose slots are not reused before the host has observed its end. */
+vmm_status vmm__sim_clock_record(struct sim *sim, void *event)
+{
+    const struct sim_order *order = &sim->order;
+    struct sim_event *found;
+    vmm_status status = event_find(sim, "clock record", event, &found);
+    if (status != VMM_OK)
+        return status;
+    for (uint32_t index = 0; index < order->count; index++) {
+        if (vmm__sim_capture_break(sim, order->streams[index], "clock record") != VMM_OK)
+            status = VMM__PENDING;
+    }
+    if (status != VMM_OK)
+        return status;
+    if (!event_room(found, order->count))
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: clock record: out of host memory for its clock");
+    found->captured = NULL;
+    found->count = order->count;
+    for (uint32_t index = 0; index < order->count; index++)
+        found->clock[index] = order->streams[index]->submitted;
+    sim_charge(sim, SIM_COST_CLOCK_RECORD, 0);
+    return VMM_OK;
+}
+
 static bool event_is_complete(const struct sim_order *order, const struct sim_event *event)
 {
     for (uint32_t index = 0; index < event->count; index++) {

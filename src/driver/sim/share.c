@@ -14,10 +14,10 @@
 #include "driver/seals.h"
 #include "driver/sim/internal.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/hostmem.h"
+#include "base/time.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -84,7 +84,7 @@ static vmm_status sharing_begin(struct sim *sim)
     vmm__sim_share_lock();
     sim->is_sharing = true;
     if (process == 0)
-        process = vmm__clock_ns() ^ (uint64_t)getpid() << 40;
+        process = vmm__time_ns() ^ (uint64_t)getpid() << 40;
     return VMM_OK;
 }
 

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace vmm_shim
@@ -36,6 +37,7 @@ struct begun_route {
     const route *of;
     std::thread::id thread;
     stream_filter filter;
+    std::optional<vmm_stream> captured; /* it names a capture of this stream, which is announced */
 };
 
 using route_key = std::pair<int, MempoolId_t>;
@@ -69,15 +71,40 @@ static int route_accepts(void *context, vmm_stream stream)
     return 0;
 }
 
+/*
+ * The stream of a capture that is about to begin. PyTorch begins a capture's route first, with a filter that accepts
+ * streams of that capture only; so it refuses the thread's current stream, which is the one to be captured. The routes
+ * of a MemPool and of a warm-up accept that stream.
+ */
+static std::optional<vmm_stream> capture_of(int device, const stream_filter &filter)
+{
+    auto stream = c10::cuda::getCurrentCUDAStream(static_cast<DeviceIndex>(device)).stream();
+    if (!filter || filter_accepts(filter, stream))
+        return std::nullopt;
+    return stream;
+}
+
 static void begun_add(const route *of, stream_filter filter)
 {
+    auto captured = capture_of(of->device, filter);
+    if (captured)
+        check("beginAllocateToPool", library->capture_announce(of->device, *captured));
     std::lock_guard<std::mutex> guard(begun_lock);
-    begun.push_back({ of, std::this_thread::get_id(), std::move(filter) });
+    begun.push_back({ of, std::this_thread::get_id(), std::move(filter), captured });
+}
+
+static void begun_retract(const begun_route &each)
+{
+    if (each.captured)
+        library->capture_retract(each.of->device, *each.captured);
 }
 
 static void begun_purge(const route *of)
 {
     std::lock_guard<std::mutex> guard(begun_lock);
+    for (const begun_route &each : begun)
+        if (each.of == of)
+            begun_retract(each);
     begun.erase(std::remove_if(begun.begin(), begun.end(),
                                [of](const begun_route &each) { return each.of == of; }),
                 begun.end());
@@ -94,6 +121,7 @@ static bool begun_drop(const route *of)
     auto last = std::find_if(begun.rbegin(), begun.rend(), is_own);
     if (last == begun.rend())
         last = std::find_if(begun.rbegin(), begun.rend(), is_of);
+    begun_retract(*last);
     begun.erase(std::next(last).base());
     return std::any_of(begun.begin(), begun.end(), is_of);
 }

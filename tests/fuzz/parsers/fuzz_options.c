@@ -7,7 +7,12 @@ enum { MOST_ARGUMENTS = 200 };
 
 static void options_check(const struct options *options)
 {
-    must(options->source_count >= 1 && options->source_count <= OPTIONS_MAX_SOURCES);
+    bool runs_alone = options->tenant_bytes > 0 || options->is_unrecorded;
+    must((options->source_count == 0) == runs_alone);
+    must(options->source_count <= OPTIONS_MAX_SOURCES);
+    must(options->settings.reuse >= VMM_REUSE_ANY_USE &&
+         options->settings.reuse <= VMM_REUSE_STREAM_WAIT);
+    must(options->settings.compaction == VMM_ON || options->settings.compaction == VMM_OFF);
     for (unsigned i = 0; i < options->source_count; i++)
         must(options->sources[i].name != NULL && *options->sources[i].name != '\0');
     must(options->passes >= 1 && options->passes <= 1000);

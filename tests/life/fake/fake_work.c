@@ -10,6 +10,7 @@
 /* An event is invalid once its context has ended. */
 struct event {
     unsigned long long context_id;
+    struct driver *memory; /* of that context */
     void *event;
 };
 
@@ -22,6 +23,7 @@ EXPORT CUresult cuEventCreate(CUevent *out, unsigned flags)
     if (made == NULL)
         abort();
     made->context_id = context->id;
+    made->memory = memory;
     vmm_status status = vmm__driver_event_create(memory, &made->event);
     if (status == VMM_OK)
         *out = (CUevent)(void *)made;
@@ -53,6 +55,18 @@ EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream)
     return fake_result(__func__, vmm__driver_event_record(memory, event, stream));
 }
 
+/* Of the current context, as all calls are. */
+EXPORT CUresult cuCtxRecordEvent(CUcontext asked, CUevent handle)
+{
+    EVENT_CALL_BEGIN(handle);
+    if (asked != (CUcontext)context)
+        return fake_misuse(__func__, "another context", CUDA_ERROR_INVALID_CONTEXT);
+    vmm_status status = vmm__driver_clock_record(memory, event);
+    if (status == VMM__PENDING)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return fake_result(__func__, status);
+}
+
 EXPORT CUresult cuEventQuery(CUevent handle)
 {
     EVENT_CALL_BEGIN(handle);
@@ -65,8 +79,13 @@ EXPORT CUresult cuEventSynchronize(CUevent handle)
     return fake_result(__func__, vmm__driver_event_wait(memory, event));
 }
 
+/* The event may be of another context: then the host waits for it. */
 EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flags)
 {
+    const struct event *foreign = (const struct event *)(const void *)handle;
+    const struct context *current = fake_context();
+    if (foreign != NULL && current != NULL && foreign->memory != current->memory)
+        return fake_result(__func__, vmm__driver_event_wait(foreign->memory, foreign->event));
     EVENT_CALL_BEGIN(handle);
     if (flags != 0)
         return fake_misuse(__func__, "flags", CUDA_ERROR_INVALID_VALUE);

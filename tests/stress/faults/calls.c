@@ -36,6 +36,7 @@ static const struct call_row calls[SWEEP_CALLS] = {
     DRIVER_CALL_ROW(event_create, 0),
     DRIVER_CALL_ROW(event_destroy, 0),
     DRIVER_CALL_ROW(event_record, 0),
+    DRIVER_CALL_ROW(clock_record, VMM__PENDING),
     DRIVER_CALL_ROW(event_query, VMM__PENDING),
     DRIVER_CALL_ROW(event_wait, 0),
     DRIVER_CALL_ROW(stream_wait, 0),

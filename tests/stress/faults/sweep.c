@@ -20,7 +20,7 @@
 #include "run.h"
 
 #include "base/arith.h"
-#include "base/clock.h"
+#include "base/time.h"
 #include "fragtest/cli/progress.h"
 #include "point.h"
 
@@ -103,7 +103,7 @@ static bool has_sim_kind(const struct sweep_order *order)
 /* Children on the host driver have threads, so they want a process that never had a cache: they come first. */
 static int sweep_run(const struct sweep_order *order)
 {
-    uint64_t start = vmm__clock_ns();
+    uint64_t start = vmm__time_ns();
     bool reached = true;
     sweep_sums =
         mmap(NULL, sizeof *sweep_sums, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -116,7 +116,7 @@ static int sweep_run(const struct sweep_order *order)
         scenarios_each(order, true, system_sweep);
     if (has_sim_kind(order))
         reached = sim_sweep(order);
-    table_write(stdout, order, (double)(vmm__clock_ns() - start) / 1e9);
+    table_write(stdout, order, (double)(vmm__time_ns() - start) / 1e9);
     return reached && sweep_sums->failures == 0 ? 0 : EXIT_TROUBLE;
 }
 

@@ -2,18 +2,19 @@
  * stress_workers: many threads on many streams of one cache until something is wrong. See workers.h.
  *
  * usage: stress_workers sim|host|cuda [--threads N] [--streams N] [--seconds S | --operations N] [--seed N]
- *                       [--reuse completed|stream_wait] [--limit SIZE] [--stall S] [--rounds N]
+ *                       [--reuse any_use|declared|stream_wait] [--clock context|streams] [--limit SIZE] [--stall S]
+ *                       [--rounds N]
  *
- * Defaults: 16 threads and 16 streams (cuda: 8 threads), 60 seconds, seed 1, finished, a limit of 2 GiB (host: 768
- * MiB), no stall, rounds of about 5 seconds and 12 at least.
+ * Defaults: 16 threads and 16 streams (cuda: 8 threads), 60 seconds, seed 1, any_use, context, a limit of 2 GiB (host:
+ * 768 MiB), no stall, rounds of about 5 seconds and 12 at least.
  * Exit status: 0 all was well, 1 trouble (on stderr), 2 wrong arguments, 77 there is no such device here.
  */
 #include "options.h"
 #include "workers.h"
 
 #include "base/arith.h"
-#include "base/clock.h"
 #include "base/size.h"
+#include "base/time.h"
 #include "fragtest/cli/progress.h"
 
 #include <stdio.h>
@@ -36,11 +37,29 @@ struct run {
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
+/* The index of a word; `count`: there is no such word. */
+static unsigned word_find(const char *text, const char *const *words, unsigned count)
+{
+    unsigned i = 0;
+    while (i < count && strcmp(text, words[i]) != 0)
+        i++;
+    return i;
+}
+
 static bool reuse_read(const char *text, void *out)
 {
-    vmm_reuse *reuse = out;
-    *reuse = strcmp(text, "stream_wait") == 0 ? VMM_REUSE_STREAM_WAIT : VMM_REUSE_COMPLETED;
-    return *reuse == VMM_REUSE_STREAM_WAIT || strcmp(text, "completed") == 0;
+    static const char *const words[] = { "any_use", "declared", "stream_wait" };
+    unsigned found = word_find(text, words, 3);
+    *(vmm_reuse *)out = (vmm_reuse)(VMM_REUSE_ANY_USE + found);
+    return found < 3;
+}
+
+static bool clock_read(const char *text, void *out)
+{
+    static const char *const words[] = { "context", "streams" };
+    unsigned found = word_find(text, words, 2);
+    *(vmm_clock_kind *)out = (vmm_clock_kind)(VMM_CLOCK_CONTEXT + found);
+    return found < 2;
 }
 
 static bool limit_read(const char *text, void *out)
@@ -76,6 +95,7 @@ static bool arguments_read(int argc, char **argv, struct settings *settings, uns
         { .name = "--operations", .number = &settings->operations, .least = 1, .most = INT64_MAX },
         { .name = "--seed", .number = &settings->seed, .most = UINT64_MAX },
         { .name = "--reuse", .read = reuse_read, .out = &settings->reuse },
+        { .name = "--clock", .read = clock_read, .out = &settings->clock_kind },
         { .name = "--limit", .read = limit_read, .out = &settings->limit_bytes },
         { .name = "--stall", .read = seconds_read, .out = &settings->stall_seconds },
         { .name = "--rounds", .number = &rounds_most, .least = 1, .most = DRIFT_ROUNDS },
@@ -99,7 +119,7 @@ static uint64_t part_done(const struct run *run, uint64_t operations)
     const struct settings *settings = &run->workers->settings;
     if (settings->operations != 0)
         return operations * 1000 / settings->operations;
-    double seconds = (double)(vmm__clock_ns() - run->start_ns) / 1e9;
+    double seconds = (double)(vmm__time_ns() - run->start_ns) / 1e9;
     return (uint64_t)(seconds * 1000 / settings->seconds);
 }
 
@@ -109,7 +129,7 @@ static bool round_enough(void *context, uint64_t operations)
     progress_step(run->progress, vmm__min(part_done(run, operations), 1000));
     if (run->workers->settings.operations != 0)
         return operations >= run->most_operations;
-    return vmm__clock_ns() >= run->end_ns;
+    return vmm__time_ns() >= run->end_ns;
 }
 
 static void round_bounded(struct run *run)
@@ -125,7 +145,7 @@ static void round_report(const struct run *run, const struct drift *drift, const
     const struct drift_sample *sample = &drift->samples[drift->count - 1];
     uint64_t deaths;
     struct stress_sums sums = workers_sums(run->workers, &deaths);
-    double seconds = (double)(vmm__clock_ns() - run->start_ns) / 1e9;
+    double seconds = (double)(vmm__time_ns() - run->start_ns) / 1e9;
     (void)printf(
         "round %u: %.1f s, %llu operations (%.0f a second), %llu chunks moved, %llu "
         "stream waits, %llu stalls; host %llu KiB, %llu mappings, %llu files, reserved at "
@@ -163,15 +183,16 @@ static void sums_write(struct workers *workers, double seconds)
     vmm_stats stats = workers_stats(workers);
     (void)printf(
         "stress_workers: %u threads, %u streams, seed %llu: %llu operations in %.1f s, %llu "
-        "allocations (%llu refused), %llu uses, %llu passed on, %llu launches, %llu "
+        "allocations (%llu refused), %llu uses, %llu undeclared, %llu passed on, %llu launches, "
+        "%llu "
         "threads died; %llu chunks moved, %llu created, %llu stream waits, %llu stalls, "
         "%llu retries\n",
         workers->settings.threads, workers->settings.streams,
         (unsigned long long)workers->settings.seed, (unsigned long long)sums.operations, seconds,
         (unsigned long long)sums.allocations, (unsigned long long)sums.refused,
-        (unsigned long long)sums.shares, (unsigned long long)sums.passes,
-        (unsigned long long)sums.launches, (unsigned long long)deaths,
-        (unsigned long long)(stats.map_calls - stats.create_calls),
+        (unsigned long long)sums.shares, (unsigned long long)sums.undeclared,
+        (unsigned long long)sums.passes, (unsigned long long)sums.launches,
+        (unsigned long long)deaths, (unsigned long long)(stats.map_calls - stats.create_calls),
         (unsigned long long)stats.create_calls, (unsigned long long)stats.stream_waits,
         (unsigned long long)stats.stalls, (unsigned long long)stats.retries);
 }
@@ -183,11 +204,11 @@ static void rounds_run(struct run *run)
     progress_begin(run->progress, 1000, "stress_workers: %s (%s), %u threads, %u streams",
                    workers->shared.driver->ops->name, workers->shared.driver->device_name,
                    workers->settings.threads, workers->settings.streams);
-    run->start_ns = vmm__clock_ns();
+    run->start_ns = vmm__time_ns();
     while (run->round < run->rounds && !workers_are_troubled(workers))
         round_run(run, &drift);
     progress_end(run->progress);
-    sums_write(workers, (double)(vmm__clock_ns() - run->start_ns) / 1e9);
+    sums_write(workers, (double)(vmm__time_ns() - run->start_ns) / 1e9);
     const char *grown = workers_are_troubled(workers) ? NULL : drift_report(&drift);
     if (grown != NULL)
         workers_trouble(workers, "this grew: %s", grown);
@@ -210,13 +231,15 @@ int main(int argc, char **argv)
 {
     static struct workers workers;
     static struct progress progress;
-    struct settings settings = { .seed = 1 };
+    struct settings settings = { .seed = 1,
+                                 .reuse = VMM_REUSE_ANY_USE,
+                                 .clock_kind = VMM_CLOCK_CONTEXT };
     struct run run = { .workers = &workers, .progress = &progress };
     if (!arguments_read(argc, argv, &settings, &run.rounds)) {
         (void)fprintf(stderr,
                       "usage: %s sim|host|cuda [--threads 2..%d] [--streams 4..%d] [--seconds S | "
-                      "--operations N] [--seed N] [--reuse completed|stream_wait] [--limit SIZE] "
-                      "[--stall SECONDS] [--rounds N]\n",
+                      "--operations N] [--seed N] [--reuse any_use|declared|stream_wait] [--clock "
+                      "context|streams] [--limit SIZE] [--stall SECONDS] [--rounds N]\n",
                       argv[0], WORKERS_MOST, WORKER_STREAMS);
         return EXIT_USAGE;
     }

@@ -8,7 +8,7 @@
 #include "workers.h"
 
 #include "base/arith.h"
-#include "base/clock.h"
+#include "base/time.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -101,14 +101,14 @@ static vmm_stream stream_of(const struct worker *worker)
 static void pair_timed(struct worker *worker, uint64_t bytes, struct histogram *histogram)
 {
     void *block;
-    uint64_t start = vmm__clock_ns();
+    uint64_t start = vmm__time_ns();
     vmm_status status = vmm_alloc(worker->workers->shared.cache, bytes, stream_of(worker), &block);
-    uint64_t between = vmm__clock_ns();
+    uint64_t between = vmm__time_ns();
     workers_expect(worker->workers, "vmm_alloc", status);
     if (status != VMM_OK)
         return;
     status = vmm_free(worker->workers->shared.cache, block);
-    uint64_t end = vmm__clock_ns();
+    uint64_t end = vmm__time_ns();
     workers_expect(worker->workers, "vmm_free", status);
     if (histogram == NULL)
         return;
@@ -185,7 +185,7 @@ static bool stall_enough(void *context, uint64_t operations)
 {
     const struct stall *until = context;
     (void)operations;
-    return vmm__clock_ns() >= until->end_ns;
+    return vmm__time_ns() >= until->end_ns;
 }
 
 static void stall_report(struct workers *workers, bool stands)
@@ -208,8 +208,7 @@ void stall_run(struct workers *workers)
     memset(&stall, 0, sizeof stall);
     stall.workers = workers;
     stream_stalled(workers, event);
-    stall.end_ns =
-        vmm__clock_ns() + (uint64_t)(workers->settings.stall_seconds * 0.9 * NANOSECONDS);
+    stall.end_ns = vmm__time_ns() + (uint64_t)(workers->settings.stall_seconds * 0.9 * NANOSECONDS);
     workers_round(workers, stall_main, stall_enough, &stall);
     vmm_status status = vmm__driver_event_query(workers->shared.driver, event);
     if (status != VMM_OK && status != VMM__PENDING)

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "workers.h"
 
-#include "base/clock.h"
+#include "base/time.h"
 #include "driver/sim/sim.h"
 
 #include <stdarg.h>
@@ -59,6 +59,7 @@ static vmm_config config_of(const struct settings *settings)
     vmm_config config = VMM_CONFIG_INIT;
     config.limit_bytes = settings->limit_bytes;
     config.reuse = settings->reuse;
+    config.clock_kind = settings->clock_kind;
     config.decay_ms = DECAY_MS;
     config.decay_keep_bytes = settings->limit_bytes / 2;
     config.decay_thread = 1;
@@ -71,7 +72,7 @@ static void stream_make(struct workers *workers, vmm_stream *out)
                    vmm__driver_stream_create(workers->shared.driver, out));
 }
 
-/* Its last stream is its own, on which it captures graphs. */
+/* Its last stream is its own, on which it captures graphs; then come its strangers. */
 static void worker_open(struct workers *workers, unsigned number)
 {
     const struct stress_shared *shared = &workers->shared;
@@ -93,7 +94,8 @@ static void worker_open(struct workers *workers, unsigned number)
     stress->stream_count = shared->stream_count + 1;
     for (unsigned i = 0; i < shared->stream_count; i++)
         stress->streams[i] = shared->streams[i];
-    stream_make(workers, &stress->streams[shared->stream_count]);
+    for (unsigned i = shared->stream_count; i < stress_streams(stress); i++)
+        stream_make(workers, &stress->streams[i]);
     workers_expect(workers, "event create",
                    vmm__driver_event_create(shared->driver, &stress->event));
     stress_state_begin(stress);
@@ -139,6 +141,16 @@ static void emptiness_verify(struct workers *workers)
             (unsigned long long)driver->mapped_bytes, (unsigned long long)driver->events);
 }
 
+/* Those that are a worker's own. */
+static void streams_end(struct workers *workers, const struct stress *stress)
+{
+    for (unsigned i = workers->shared.stream_count; i < stress_streams(stress); i++) {
+        if ((stress->gone >> i & 1) == 0)
+            workers_expect(workers, "stream destroy",
+                           vmm__driver_stream_destroy(workers->shared.driver, stress->streams[i]));
+    }
+}
+
 void workers_close(struct workers *workers)
 {
     struct stress_shared *shared = &workers->shared;
@@ -147,9 +159,7 @@ void workers_close(struct workers *workers)
         struct stress *stress = &workers->each[i].stress;
         workers_expect(workers, "event destroy",
                        vmm__driver_event_destroy(shared->driver, stress->event));
-        workers_expect(
-            workers, "stream destroy",
-            vmm__driver_stream_destroy(shared->driver, stress->streams[shared->stream_count]));
+        streams_end(workers, stress);
     }
     for (unsigned i = 0; i < shared->stream_count; i++)
         workers_expect(workers, "stream destroy",
@@ -172,6 +182,7 @@ struct stress_sums workers_sums(const struct workers *workers, uint64_t *deaths)
         sums.allocations += of->allocations;
         sums.refused += of->refused;
         sums.shares += of->shares;
+        sums.undeclared += of->undeclared;
         sums.passes += of->passes;
         sums.launches += of->launches;
         *deaths += workers->each[i].deaths;
@@ -261,7 +272,7 @@ static void stuck_report(const struct worker *worker)
 /* Returns the operations of all workers so far. */
 static uint64_t progress_watch(struct workers *workers, struct watchdog *watchdog)
 {
-    uint64_t now = vmm__clock_ns();
+    uint64_t now = vmm__time_ns();
     uint64_t operations = 0;
     for (unsigned i = 0; i < workers->settings.threads; i++) {
         struct worker *worker = &workers->each[i];
@@ -371,11 +382,14 @@ static void memory_return(struct workers *workers)
 
 void workers_rest(struct workers *workers)
 {
+    unsigned shared_end = workers->shared.stream_count;
     if (workers_are_troubled(workers))
         return; /* what is left then only shows the same trouble again */
     for (unsigned i = 0; i < workers->settings.threads; i++) {
         struct stress *stress = &workers->each[i].stress;
         stress_give_all(stress);
+        for (unsigned stream = shared_end; stream < stress_streams(stress); stream++)
+            stress_stream_renew(stress, stream);
         stress_state_begin(stress);
     }
     places_empty(workers);

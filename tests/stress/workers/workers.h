@@ -25,7 +25,7 @@
 
 #define MIB UINT64_C(1048576)
 
-enum { WORKERS_MOST = 64, WORKER_STREAMS = MODEL_STREAMS - 1 };
+enum { WORKERS_MOST = 64, WORKER_STREAMS = MODEL_STREAMS - 1 - STRESS_STRANGERS };
 
 struct settings {
     vmm_driver_kind kind;
@@ -35,6 +35,7 @@ struct settings {
     uint64_t operations; /* in all rounds; 0: for so many seconds */
     uint64_t seed;
     vmm_reuse reuse;
+    vmm_clock_kind clock_kind;
     uint64_t limit_bytes;
     double stall_seconds; /* 0: no stream is made to stand still */
 };

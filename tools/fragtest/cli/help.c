@@ -3,6 +3,7 @@
 
 #include "fragtest/cli/options.h"
 #include "fragtest/replay/turns.h"
+#include "fragtest/replay/unrecorded.h"
 #include "fragtest/report/wrap.h"
 #include "fragtest/trace/workload.h"
 
@@ -62,6 +63,8 @@ void help_workloads(FILE *out, unsigned width)
         entry_write(out, width == 0 ? PLAIN_WIDTH : width, workload_name(i), workload_note(i));
     entry_write(out, width == 0 ? PLAIN_WIDTH : width, TURNS_NAME,
                 "Two tenants of SIZE (512MiB) take turns in memory for one; runs alone");
+    entry_write(out, width == 0 ? PLAIN_WIDTH : width, UNRECORDED_NAME,
+                "A block is freed while another stream reads it without a declaration; runs alone");
 }
 
 void help_version(FILE *out)

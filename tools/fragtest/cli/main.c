@@ -17,6 +17,7 @@
 #include "fragtest/report/picture.h"
 #include "fragtest/report/table.h"
 #include "fragtest/report/turns_show.h"
+#include "fragtest/report/unrecorded_show.h"
 #include "fragtest/report/wrap.h"
 
 #include <locale.h>
@@ -116,21 +117,34 @@ static int runner_show(struct runner *runner, struct outputs *outputs, struct dr
     return verdict_exit(runner->results, runner->result_count);
 }
 
-static int driver_run(struct runner *runner, struct outputs *outputs)
+/* Opens the driver; false after one line that says why not. */
+static bool driver_begin(const struct options *options, struct driver **out)
 {
     char choice[512];
-    struct driver *driver;
 
-    if (pick_driver(runner->options->driver, &driver, choice, sizeof(choice)) != VMM_OK)
-        return fail(vmm_last_error());
+    if (pick_driver(options->driver, out, choice, sizeof(choice)) != VMM_OK) {
+        (void)fail(vmm_last_error());
+        return false;
+    }
     if (choice[0] != '\0')
         (void)fprintf(stderr, "fragtest: %s\n", choice);
+    return true;
+}
+
+static int driver_run(struct runner *runner, struct outputs *outputs)
+{
+    struct driver *driver;
+
+    if (!driver_begin(runner->options, &driver))
+        return EXIT_BAD;
     if (replay_is_sim(driver))
         vmm__sim_lag_set(driver, runner->options->lag);
     int code = runner_show(runner, outputs, driver);
     vmm__driver_close(driver);
     return code;
 }
+
+/* ---- Workloads with steps of their own --------------------------------------------------------- */
 
 static int turns_outcome(const struct turns *turns, struct driver *driver, struct outputs *outputs)
 {
@@ -150,27 +164,66 @@ static int turns_outcome(const struct turns *turns, struct driver *driver, struc
 }
 
 /* The workload sleep. */
-static int turns_main(const struct options *options)
+static int turns_main(const struct options *options, struct driver *driver, struct outputs *outputs)
 {
     struct turns turns = { .tenant_bytes = options->tenant_bytes };
-    struct outputs outputs;
-    struct trace_error error;
-    char choice[512];
-    struct driver *driver;
 
     turns.limit_bytes = options_limit(options, TURNS_TENANTS * turns.tenant_bytes);
+    progress_begin(&outputs->progress, TURNS, "tenants take turns");
+    vmm_status status = turns_run(driver, options->policies, &turns, &outputs->progress);
+    progress_end(&outputs->progress);
+    if (status == VMM_OK)
+        return turns_outcome(&turns, driver, outputs);
+    (void)fail(vmm_last_error());
+    return 1;
+}
+
+static int unrecorded_outcome(const struct unrecorded *unrecorded, struct driver *driver,
+                              struct outputs *outputs, bool quiet)
+{
+    const char *name = driver->ops->name;
+    char machine[320];
+
+    machine_describe(driver, machine, sizeof(machine));
+    if (!quiet)
+        wrap_write(outputs->text, outputs->style.width, 0, 0, machine);
+    unrecorded_show(outputs->text, outputs->style, name, unrecorded);
+    if (fflush(outputs->text) != 0)
+        return fail("the output could not be written");
+    if (outputs->json.name != NULL) {
+        FILE *file = output_begin(&outputs->json);
+        bool ok = file != NULL && unrecorded_json_write(file, machine, name, unrecorded);
+        if (!output_end(&outputs->json, ok))
+            return fail("the JSON could not be written");
+    }
+    return unrecorded_exit(unrecorded);
+}
+
+/* The workload of that name. */
+static int unrecorded_main(const struct options *options, struct driver *driver,
+                           struct outputs *outputs)
+{
+    struct unrecorded unrecorded = { .settings = options->settings };
+
+    unrecorded.limit_bytes = options_limit(options, unrecorded_peak(driver));
+    if (unrecorded_run(driver, options->policies, &unrecorded, &outputs->progress) == VMM_OK)
+        return unrecorded_outcome(&unrecorded, driver, outputs, options->quiet);
+    (void)fail(vmm_last_error());
+    return 1;
+}
+
+static int alone_run(const struct options *options)
+{
+    struct outputs outputs;
+    struct trace_error error;
+    struct driver *driver;
+
     if (!outputs_init(&outputs, options, &error))
         return fail(error.text);
-    if (pick_driver(options->driver, &driver, choice, sizeof(choice)) != VMM_OK)
-        return fail(vmm_last_error());
-    if (choice[0] != '\0')
-        (void)fprintf(stderr, "fragtest: %s\n", choice);
-    progress_begin(&outputs.progress, TURNS, "tenants take turns");
-    vmm_status status = turns_run(driver, options->policies, &turns, &outputs.progress);
-    progress_end(&outputs.progress);
-    int code = status == VMM_OK ? turns_outcome(&turns, driver, &outputs) : 1;
-    if (status != VMM_OK)
-        (void)fail(vmm_last_error());
+    if (!driver_begin(options, &driver))
+        return EXIT_BAD;
+    int code = options->is_unrecorded ? unrecorded_main(options, driver, &outputs)
+                                      : turns_main(options, driver, &outputs);
     vmm__driver_close(driver);
     return code;
 }
@@ -230,5 +283,6 @@ int main(int argc, char **argv)
     case OPTIONS_RUN:
         break;
     }
-    return options.tenant_bytes > 0 ? turns_main(&options) : options_run(&options);
+    bool alone = options.tenant_bytes > 0 || options.is_unrecorded;
+    return alone ? alone_run(&options) : options_run(&options);
 }

@@ -3,6 +3,7 @@
 
 #include "fragtest/cli/nearest.h"
 #include "fragtest/replay/turns.h"
+#include "fragtest/replay/unrecorded.h"
 #include "fragtest/trace/workload.h"
 
 #include "base/error.h"
@@ -73,7 +74,8 @@ static bool trace_take(struct parser *parser, const char *value)
 
 static bool workload_take(struct parser *parser, const char *value)
 {
-    const char *names[WORKLOAD_COUNT + 1] = { [WORKLOAD_COUNT] = TURNS_NAME };
+    const char *names[WORKLOAD_COUNT + 2] = { [WORKLOAD_COUNT] = TURNS_NAME,
+                                              [WORKLOAD_COUNT + 1] = UNRECORDED_NAME };
 
     if (strcmp(value, "list") == 0) {
         parser->lists_workloads = true;
@@ -81,11 +83,13 @@ static bool workload_take(struct parser *parser, const char *value)
     }
     if (workload_exists(value))
         return source_take(parser, value, true);
+    if (strcmp(value, UNRECORDED_NAME) == 0)
+        return parser->options->is_unrecorded = true;
     if (turns_parse(value, &parser->options->tenant_bytes))
         return true;
     for (unsigned i = 0; i < WORKLOAD_COUNT; i++)
         names[i] = workload_name(i);
-    struct nearest_text nearest = nearest_name(value, strlen(value), names, WORKLOAD_COUNT + 1);
+    struct nearest_text nearest = nearest_name(value, strlen(value), names, WORKLOAD_COUNT + 2);
     return parser_fail(parser, "--workload knows no \"%.60s\"; %s", value, nearest.text);
 }
 
@@ -214,33 +218,37 @@ static bool footprint_take(struct parser *parser, const char *value)
     return true;
 }
 
-/* Which of two words a value is. */
+/* Which word a value is. words[0] stands for no value, and cannot be given. */
 static bool word_take(struct parser *parser, const char *option, const char *const *words,
-                      const char *value, unsigned *out)
+                      unsigned count, const char *value, unsigned *out)
 {
-    for (unsigned i = 0; i < 2; i++) {
+    char list[64];
+    size_t used = 0;
+
+    for (unsigned i = 1; i < count; i++) {
         if (strcmp(value, words[i]) == 0) {
             *out = i;
             return true;
         }
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s, ", words[i]);
     }
-    return parser_fail(parser, "%s takes %s, %s, not \"%.60s\"", option, words[0], words[1], value);
+    return parser_fail(parser, "%s takes %snot \"%.60s\"", option, list, value);
 }
 
 static bool reuse_take(struct parser *parser, const char *value)
 {
     unsigned reuse = 0;
-    bool ok = word_take(parser, "--reuse", policy_reuse_words + VMM_REUSE_COMPLETED, value, &reuse);
-    parser->options->settings.reuse = (vmm_reuse)(VMM_REUSE_COMPLETED + reuse);
+    bool ok = word_take(parser, "--reuse", policy_reuse_words, POLICY_REUSE_WORDS, value, &reuse);
+    parser->options->settings.reuse = (vmm_reuse)reuse;
     return ok;
 }
 
 static bool compaction_take(struct parser *parser, const char *value)
 {
     unsigned compaction = 0;
-    bool ok =
-        word_take(parser, "--compaction", policy_compaction_words + VMM_ON, value, &compaction);
-    parser->options->settings.compaction = (vmm_switch)(VMM_ON + compaction);
+    bool ok = word_take(parser, "--compaction", policy_compaction_words, POLICY_COMPACTION_WORDS,
+                        value, &compaction);
+    parser->options->settings.compaction = (vmm_switch)compaction;
     return ok;
 }
 
@@ -301,9 +309,10 @@ static const struct {
         "For vmmcache: reserved memory may exceed the peak of active memory by N thousandths, 1 to "
         "1000, before it makes views." },
       footprint_take },
-    { { "--reuse", "completed|stream_wait",
-        "For vmmcache: a stream reuses another stream's freed memory once the work on it has "
-        "finished (default), or waits for that work." },
+    { { "--reuse", "MODE",
+        "For vmmcache: when a stream reuses another stream's freed memory. any_use (default): once "
+        "all work has finished; declared: once declared work has; stream_wait: at once, and waits "
+        "for that work. See vmmcache.h." },
       reuse_take },
     { { "--compaction", "off|on",
         "For vmmcache: whether it may move live blocks; see vmm_config in vmmcache.h (default "
@@ -374,16 +383,17 @@ static bool option_take(struct parser *parser, char **argv, int argc, int *at)
     return option_fail(parser, argument, length);
 }
 
-/* The workload sleep has steps of its own, and a limit that holds one tenant. */
-static bool turns_settle(struct parser *parser)
+/* A workload with steps of its own. */
+static bool alone_settle(struct parser *parser)
 {
     struct options *options = parser->options;
+    const char *name = options->is_unrecorded ? UNRECORDED_NAME : "sleep";
 
-    if (options->source_count > 0)
-        return parser_fail(parser, "--workload sleep runs alone");
+    if (options->source_count > 0 || (options->is_unrecorded && options->tenant_bytes > 0))
+        return parser_fail(parser, "--workload %s runs alone", name);
     if (options->timeline != NULL)
-        return parser_fail(parser, "--workload sleep has no timeline");
-    if (!parser->memory_given)
+        return parser_fail(parser, "--workload %s has no timeline", name);
+    if (options->tenant_bytes > 0 && !parser->memory_given)
         options->memory = OPTIONS_TURNS_MEMORY;
     return true;
 }
@@ -398,8 +408,8 @@ static bool options_settle(struct parser *parser)
     if (options->json != NULL && options->timeline != NULL && strcmp(options->json, "-") == 0 &&
         strcmp(options->timeline, "-") == 0)
         return parser_fail(parser, "--json and --timeline cannot both go to stdout");
-    if (options->tenant_bytes > 0)
-        return turns_settle(parser);
+    if (options->tenant_bytes > 0 || options->is_unrecorded)
+        return alone_settle(parser);
     if (options->source_count > 0)
         return true;
     if (!parser->memory_given)
@@ -414,7 +424,7 @@ enum options_outcome options_parse(int argc, char **argv, struct options *option
     struct parser parser = { .options = options, .error = error };
 
     *options = (struct options){ .driver = VMM_DRIVER_DEFAULT, .passes = 1 };
-    options->settings.reuse = VMM_REUSE_COMPLETED;
+    options->settings.reuse = VMM_REUSE_ANY_USE;
     options->settings.compaction = VMM_OFF;
     memset(options->policies, true, sizeof(options->policies));
     for (int i = 1; i < argc; i++) {

@@ -30,7 +30,8 @@ struct options {
     struct options_source sources[OPTIONS_MAX_SOURCES];
     unsigned source_count;
     uint64_t
-        tenant_bytes; /* of each tenant of the workload sleep, which runs alone; 0: not chosen */
+        tenant_bytes;   /* of each tenant of the workload sleep, which runs alone; 0: not chosen */
+    bool is_unrecorded; /* the workload of that name, which runs alone, too */
     bool policies[POLICY_COUNT];
     const char *memory; /* a size, or N% of the trace's peak live bytes; NULL: no limit */
     unsigned passes;

@@ -4,7 +4,7 @@
 #include "fragtest/report/style.h"
 #include "fragtest/report/wrap.h"
 
-#include "base/clock.h"
+#include "base/time.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -82,7 +82,7 @@ void progress_step(struct progress *progress, uint64_t done)
 {
     if (!progress->bar)
         return;
-    uint64_t now = vmm__clock_ns();
+    uint64_t now = vmm__time_ns();
     if (now - progress->drawn_ns < REDRAW_NS)
         return;
     progress->drawn_ns = now;

@@ -3,7 +3,8 @@
 
 const char *const policy_reuse_words[POLICY_REUSE_WORDS] = {
     [VMM_REUSE_DEFAULT] = "default",
-    [VMM_REUSE_COMPLETED] = "completed",
+    [VMM_REUSE_ANY_USE] = "any_use",
+    [VMM_REUSE_DECLARED] = "declared",
     [VMM_REUSE_STREAM_WAIT] = "stream_wait",
 };
 

@@ -24,7 +24,7 @@ struct policy_settings {
 };
 
 /* How the settings are written; the indices are the values. */
-#define POLICY_REUSE_WORDS      3
+#define POLICY_REUSE_WORDS      4
 #define POLICY_COMPACTION_WORDS 3
 extern const char *const policy_reuse_words[POLICY_REUSE_WORDS];
 extern const char *const policy_compaction_words[POLICY_COMPACTION_WORDS];
@@ -52,6 +52,9 @@ struct policy_ops {
     vmm_status (*alloc)(struct policy *policy, uint64_t bytes, uint32_t stream,
                         struct policy_place *out);
     vmm_status (*free)(struct policy *policy, struct policy_place place);
+
+    /* Declares that another stream uses a block. NULL: the policy has no such call. */
+    vmm_status (*record)(struct policy *policy, struct policy_place place, uint32_t stream);
 
     /* Gives back all memory that it can; it may move live bytes. NULL: the policy has no trim. */
     vmm_status (*trim)(struct policy *policy);

@@ -40,6 +40,12 @@ static vmm_status vmmcache_free(struct policy *policy, struct policy_place place
     return vmm_free(self_of(policy)->cache, place.token);
 }
 
+static vmm_status vmmcache_record(struct policy *policy, struct policy_place place, uint32_t stream)
+{
+    struct vmmcache *self = self_of(policy);
+    return vmm_record_stream(self->cache, place.token, self->setup.streams[stream]);
+}
+
 static vmm_status vmmcache_trim(struct policy *policy)
 {
     return vmm_trim(self_of(policy)->cache, 0, NULL);
@@ -104,6 +110,7 @@ const struct policy_ops *policy_vmmcache(void)
         .open = vmmcache_open,
         .alloc = vmmcache_alloc,
         .free = vmmcache_free,
+        .record = vmmcache_record,
         .trim = vmmcache_trim,
         .compact = vmmcache_compact,
         .stats = vmmcache_stats,

@@ -1,8 +1,8 @@
 /* The replayer: see replay.h. */
 #include "fragtest/replay/replay.h"
 
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/time.h"
 #include "fragtest/replay/timing.h"
 #include "fragtest/replay/verify.h"
 #include "fragtest/trace/lower_bound.h"
@@ -69,7 +69,7 @@ static vmm_status block_alloc(struct replay *replay, uint32_t block)
     struct policy_place *place = &replay->places[block];
     struct policy_place taken = { 0 };
 
-    uint64_t start = vmm__clock_ns();
+    uint64_t start = vmm__time_ns();
     vmm_status status = replay->policy->ops->alloc(replay->policy, bytes, stream, &taken);
     timing_call(&replay->timing, start);
     if (status != VMM_OK)
@@ -100,7 +100,7 @@ static vmm_status block_free(struct replay *replay, uint32_t block)
         verify_free(&replay->verify, block);
     replay->places[block] = (struct policy_place){ 0 };
     replay->live_bytes -= bytes;
-    uint64_t start = vmm__clock_ns();
+    uint64_t start = vmm__time_ns();
     vmm_status status = replay->policy->ops->free(replay->policy, place);
     timing_call(&replay->timing, start);
     return status;
@@ -165,7 +165,7 @@ static vmm_status moment_run(struct replay *replay, const struct moment *moment)
     if (status != VMM_OK)
         return status;
     uint64_t driver_ns = vmm__driver_clock_ns(replay->driver);
-    uint64_t start = vmm__clock_ns();
+    uint64_t start = vmm__time_ns();
     status = moment->call(replay->policy);
     timing_call(&replay->timing, start);
     if (status == VMM_OK)

@@ -1,7 +1,7 @@
 /* Measures what a policy's calls take: see timing.h. */
 #include "fragtest/replay/timing.h"
 
-#include "base/clock.h"
+#include "base/time.h"
 
 /* The middle of many readings: what two clock readings in a row see between them. */
 static uint64_t clock_cost(void)
@@ -11,8 +11,8 @@ static uint64_t clock_cost(void)
     uint64_t sum = 0;
 
     for (int i = 0; i < READINGS; i++) {
-        uint64_t start = vmm__clock_ns();
-        uint64_t ns = vmm__clock_ns() - start;
+        uint64_t start = vmm__time_ns();
+        uint64_t ns = vmm__time_ns() - start;
         low = ns < low ? ns : low;
         sum += ns;
     }
@@ -37,7 +37,7 @@ void timing_pass(struct timing *timing)
 
 void timing_call(struct timing *timing, uint64_t start_ns)
 {
-    uint64_t ns = vmm__clock_ns() - start_ns;
+    uint64_t ns = vmm__time_ns() - start_ns;
     timing->policy_ns += ns > timing->clock_ns ? ns - timing->clock_ns : 0;
 }
 

@@ -30,7 +30,7 @@ struct timing {
 void timing_begin(struct timing *timing, struct driver *driver);
 void timing_pass(struct timing *timing);
 
-/* Adds a call of the policy that began at start_ns of vmm__clock_ns() and ends now. */
+/* Adds a call of the policy that began at start_ns of vmm__time_ns() and ends now. */
 void timing_call(struct timing *timing, uint64_t start_ns);
 
 /* Lets the device finish; the wait is not counted. */

@@ -44,7 +44,7 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
 
     limit: the most physical memory on each device: bytes, '8GiB', or a share of the device: 0.8, '80%'.
     footprint: by how many thousandths reserved memory may exceed the peak of live memory; 'any'.
-    reuse: 'completed' or 'stream_wait'. compaction: 'off' or 'on'; read the warning in vmmcache.h.
+    reuse: 'any_use', 'declared' or 'stream_wait'. compaction: 'off' or 'on'; read the warning in vmmcache.h.
     decay_ms, decay_keep, decay_thread: release memory that was idle for so long. no_caching: every allocation
     goes to the driver and back, to find bugs. An argument that is left out or None comes from the environment
     (VMM_LIMIT and so on), else it is the library's default. An argument overrides its variable, which is then

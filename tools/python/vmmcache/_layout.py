@@ -22,7 +22,7 @@ PRESSURE_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, size_t)
 OOM_FN = ctypes.CFUNCTYPE(None, ctypes.c_int, u64, u64, u64)
 
 ON, OFF = 1, 2  # vmm_switch
-REUSE = {"completed": 1, "stream_wait": 2}
+REUSE = {"any_use": 1, "declared": 2, "stream_wait": 3}
 COMPACTION = {"on": ON, "off": OFF}
 FOOTPRINT_ANY = 0xFFFFFFFF
 
@@ -32,7 +32,8 @@ NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "pinned_bytes", "u
            "compactions", "pressure_calls", "limit_bytes", "streams", "retries", "ooms", "stalls",
            "stream_waits", "reserve_calls", "address_free_calls", "create_calls", "map_calls",
            "access_calls", "unmap_calls", "release_calls", "event_calls", "driver_ns", "retained_bytes",
-           "stale_streams", "views", "places", "places_max", "view_bytes", "occupied_bytes", "view_hits",
+           "clock_ticks", "clock_pauses", "clock_kind",
+           "views", "places", "places_max", "view_bytes", "occupied_bytes", "view_hits",
            "stitches", "plans", "planning_ns", "evictions", "asleep_bytes", "backup_bytes",
            "resize_copied_bytes", "imported_bytes")
 KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
@@ -56,7 +57,8 @@ class Config(ctypes.Structure):
         ("clock", pointer), ("clock_context", pointer), ("pressure", PRESSURE_FN),
         ("pressure_context", pointer), ("peer_devices", u64), ("zero", ctypes.c_int),
         ("debug", ctypes.c_int), ("misuse", pointer), ("misuse_context", pointer), ("nvtx", ctypes.c_int),
-        ("shareable", ctypes.c_int), ("views", ctypes.c_int),
+        ("shareable", ctypes.c_int), ("views", ctypes.c_int), ("clock_kind", ctypes.c_int),
+        ("announces_captures", ctypes.c_int),
     ]
 
 

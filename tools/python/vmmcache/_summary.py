@@ -27,7 +27,7 @@ _NUMBERS = (
     ("largest_free_bytes", "Largest hole", _sizes.text),
     ("unmovable_bytes", "Must not move", _sizes.text),
     ("retained_bytes", "Kept for graphs", _sizes.text),
-    ("stale_streams", "Stale streams", str),
+    ("clock_ticks", "Clock ticks", str),
     ("limit_bytes", "Limit", lambda value: _sizes.text(value) if value else "none"),
     ("compactions", "Compactions", str),
     ("pressure_calls", "Pressure calls", str),

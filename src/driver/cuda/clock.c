@@ -1,0 +1,166 @@
+/*
+ * Events of all work that can reach the device's memory.
+ *
+ * cuCtxRecordEvent() covers all streams of one context. Work of other devices reaches the memory through their primary
+ * contexts, with peer access or with copies. So where one of these is active, an event is recorded in each context, a
+ * stream of the driver's own waits for all of them, and the caller's event is recorded there.
+ *
+ * Owns: that stream, an event of the driver's own context, and one of each other device. Called by: the driver table,
+ * any thread; cuda.c. Locks: clock.lock guards all of it.
+ */
+#define _GNU_SOURCE
+#include "base/error.h"
+#include "driver/cuda/internal.h"
+
+/* CUDA refuses the call, and has spoiled a capture, or would have. */
+static bool is_capture(CUresult result)
+{
+    return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+           result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+static CUresult event_make(const struct cuda_api *api, CUevent *event)
+{
+    return *event != NULL ? CUDA_SUCCESS : api->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+}
+
+/* ---- Other devices --------------------------------------------------------------------------- */
+
+static bool peer_is_active(const struct cuda_driver *cuda, const struct cuda_peer *peer)
+{
+    unsigned flags;
+    int is_active = 0;
+    return cuda->api->cuDevicePrimaryCtxGetState(peer->device, &flags, &is_active) ==
+               CUDA_SUCCESS &&
+           is_active != 0;
+}
+
+/* Records an event in a peer's context, which is current. The event of a context that was reset went with it. */
+static CUresult peer_record(const struct cuda_api *api, struct cuda_peer *peer, CUcontext context)
+{
+    unsigned long long id = 0;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (api->cuCtxGetId == NULL || api->cuCtxGetId(context, &id) != CUDA_SUCCESS)
+        id = 0;
+    if (id != peer->context_id)
+        peer->event = NULL;
+    peer->context_id = id;
+    CUresult result = api->cuStreamIsCapturing(NULL, &capture);
+    if (result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    if (result == CUDA_SUCCESS)
+        result = event_make(api, &peer->event);
+    return result == CUDA_SUCCESS ? api->cuCtxRecordEvent(context, peer->event) : result;
+}
+
+/* The same for a context that is not current. */
+static CUresult peer_enter_record(const struct cuda_driver *cuda, struct cuda_peer *peer)
+{
+    const struct cuda_api *api = cuda->api;
+    CUcontext context;
+    CUcontext popped;
+    CUresult result = api->cuDevicePrimaryCtxRetain(&context, peer->device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = api->cuCtxPushCurrent_v2(context);
+    if (result == CUDA_SUCCESS) {
+        result = peer_record(api, peer, context);
+        (void)api->cuCtxPopCurrent_v2(&popped);
+    }
+    (void)api->cuDevicePrimaryCtxRelease_v2(peer->device);
+    return result;
+}
+
+/* Lets the joining stream wait for the work of a peer. A context that answers with another error than those for a
+ * capture or for missing memory runs no work any longer. */
+static CUresult peer_join(const struct cuda_driver *cuda, struct cuda_peer *peer)
+{
+    if (!peer_is_active(cuda, peer))
+        return CUDA_SUCCESS;
+    CUresult result = peer_enter_record(cuda, peer);
+    if (is_capture(result) || result == CUDA_ERROR_OUT_OF_MEMORY)
+        return result;
+    if (result != CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    return cuda->api->cuStreamWaitEvent(cuda->clock.stream, peer->event, 0);
+}
+
+static bool any_is_active(const struct cuda_driver *cuda)
+{
+    int i = 0;
+    while (i < cuda->clock.peer_count && !peer_is_active(cuda, &cuda->clock.peers[i]))
+        i++;
+    return i < cuda->clock.peer_count;
+}
+
+static CUresult all_join(struct cuda_driver *cuda)
+{
+    const struct cuda_api *api = cuda->api;
+    struct cuda_clock *clock = &cuda->clock;
+    CUresult result = CUDA_SUCCESS;
+    if (clock->stream == NULL)
+        result = api->cuStreamCreate(&clock->stream, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = event_make(api, &clock->event);
+    if (result == CUDA_SUCCESS)
+        result = api->cuCtxRecordEvent(cuda->context, clock->event);
+    if (result == CUDA_SUCCESS)
+        result = api->cuStreamWaitEvent(clock->stream, clock->event, 0);
+    for (int i = 0; i < clock->peer_count && result == CUDA_SUCCESS; i++)
+        result = peer_join(cuda, &clock->peers[i]);
+    return result;
+}
+
+/* ---- The operation --------------------------------------------------------------------------- */
+
+static CUresult clock_record_locked(struct cuda_driver *cuda, CUevent event)
+{
+    if (!any_is_active(cuda))
+        return cuda->api->cuCtxRecordEvent(cuda->context, event);
+    CUresult result = all_join(cuda);
+    return result == CUDA_SUCCESS ? cuda->api->cuEventRecord(event, cuda->clock.stream) : result;
+}
+
+static CUresult clock_record(struct cuda_driver *cuda, CUevent event)
+{
+    pthread_mutex_lock(&cuda->clock.lock);
+    CUresult result = clock_record_locked(cuda, event);
+    pthread_mutex_unlock(&cuda->clock.lock);
+    return result;
+}
+
+vmm_status vmm__cuda_clock_record(struct driver *driver, void *event)
+{
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    if (cuda->api->cuCtxRecordEvent == NULL)
+        return vmm__error(VMM_ERR_UNSUPPORTED, "the driver is older than CUDA 12.5");
+    CUDA_CALLS(cuda, clock_record(cuda, event), VMM_ERR_HOST_OOM, "cuCtxRecordEvent");
+    return is_capture(result) ? VMM__PENDING : status;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+vmm_status vmm__cuda_clock_open(struct cuda_driver *cuda)
+{
+    struct cuda_clock *clock = &cuda->clock;
+    int count = 0;
+    if (cuda->api->cuDevicePrimaryCtxGetState == NULL)
+        return VMM_OK;
+    CUresult result = cuda->api->cuDeviceGetCount(&count);
+    for (int i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        CUdevice device;
+        result = cuda->api->cuDeviceGet(&device, i);
+        if (result == CUDA_SUCCESS && device != cuda->device && clock->peer_count < CUDA_PEERS)
+            clock->peers[clock->peer_count++].device = device;
+    }
+    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGet");
+}
+
+/* Events of other contexts end with these. */
+void vmm__cuda_clock_close(struct cuda_driver *cuda)
+{
+    if (cuda->clock.event != NULL)
+        (void)cuda->api->cuEventDestroy_v2(cuda->clock.event);
+    if (cuda->clock.stream != NULL)
+        (void)cuda->api->cuStreamDestroy_v2(cuda->clock.stream);
+}

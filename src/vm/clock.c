@@ -1,0 +1,692 @@
+/* Clocks: see clock.h. */
+#define _GNU_SOURCE
+#include "vm/clock.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/time.h"
+#include "vm/captures.h"
+
+#include <time.h>
+
+/* ---- Recording an event ---------------------------------------------------------------------- */
+
+/* VMM__PENDING if a stream is being captured, or about to be. The joining stream may have got the handle of a stream
+ * that was destroyed. */
+static vmm_status stream_check(const struct clock *general, vmm_stream stream)
+{
+    bool is_capturing = false;
+    if (vmm__captures_has_locked(stream))
+        return VMM__PENDING;
+    if (stream != NULL && stream == general->join)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "clock: stream %p was destroyed", stream);
+    vmm_status status = vmm__driver_capturing(general->driver, stream, &is_capturing);
+    return status == VMM_OK && is_capturing ? VMM__PENDING : status;
+}
+
+/* A thread that announces nothing may begin a capture meanwhile, and capture the event: then nothing may query it
+ * before it is recorded again. */
+static vmm_status stream_record(const struct clock *general, vmm_stream stream,
+                                const struct event *event)
+{
+    vmm_status status = stream_check(general, stream);
+    if (status == VMM_OK)
+        status = vmm__driver_event_record(general->driver, event->handle, stream);
+    return status == VMM_OK ? stream_check(general, stream) : status;
+}
+
+/* Only a wait for the device tells the end of some stream's work. */
+static void blind(struct clock *general)
+{
+    general->is_blind = true;
+    general->blinded++;
+}
+
+static void tell(const struct clock *general, const char *line)
+{
+    if (general->watch.tell != NULL)
+        general->watch.tell(general->watch.context, line);
+}
+
+/* A capture was met that was not announced: the next one could be spoiled. What was freed until now may wait for
+ * streams that the cache does not know. */
+static vmm_status kind_drop(struct clock *general)
+{
+    blind(general);
+    atomic_store_explicit(&general->kind, VMM_CLOCK_STREAMS, memory_order_relaxed);
+    tell(general,
+         "clock: a capture began that was not announced (vmm_capture_announce()); from now on the "
+         "clock covers only the streams that allocate from the cache");
+    return VMM__PENDING;
+}
+
+/* Whether the driver says that a stream is being captured. One that it does not know is not. */
+static vmm_status capture_query(struct driver *driver, vmm_stream stream)
+{
+    bool is_capturing = false;
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm_status status = vmm__driver_capturing(driver, stream, &is_capturing);
+    if (status == VMM_ERR_INVALID_ARGUMENT) {
+        vmm__error_restore(&line);
+        return VMM_OK;
+    }
+    return status == VMM_OK && is_capturing ? VMM__PENDING : status;
+}
+
+static vmm_status captures_look(struct clock *general)
+{
+    void *place = NULL;
+    struct known_stream known;
+    vmm_status status = capture_query(general->driver, NULL);
+    while (status == VMM_OK && general->watch.next_live != NULL &&
+           general->watch.next_live(general->watch.context, &place, &known))
+        status = capture_query(general->driver, known.stream);
+    return status;
+}
+
+static bool known_next(struct clock *general, void **place, struct known_stream *out)
+{
+    return general->watch.next != NULL && general->watch.next(general->watch.context, place, out);
+}
+
+/* With events of streams, programs need not announce the captures of streams that the cache knows. */
+static vmm_status captures_look_all(struct clock *general)
+{
+    void *place = NULL;
+    struct known_stream known;
+    vmm_status status = captures_look(general);
+    if (atomic_load_explicit(&general->kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT)
+        return status;
+    while (status == VMM_OK && known_next(general, &place, &known))
+        status = capture_query(general->driver, known.stream);
+    return status;
+}
+
+vmm_status vmm__clock_capture_query(struct clock *general)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__captures_lock();
+    vmm_status status = vmm__captures_any_locked() ? VMM__PENDING : captures_look_all(general);
+    vmm__captures_unlock();
+    if (status == VMM_OK || status == VMM__PENDING)
+        vmm__error_restore(&line);
+    return status;
+}
+
+static vmm_status context_record(struct clock *general, const struct event *event)
+{
+    if (vmm__captures_any_locked())
+        return VMM__PENDING;
+    vmm_status status = captures_look(general);
+    if (status == VMM_OK)
+        status = vmm__driver_clock_record(general->driver, event->handle);
+    return status == VMM__PENDING ? kind_drop(general) : status;
+}
+
+/* Lets the joining stream wait for the work of a stream. */
+static vmm_status stream_join(struct clock *general, vmm_stream stream, const struct event *scratch)
+{
+    vmm_status status = VMM_OK;
+    if (general->join == NULL)
+        status = vmm__driver_stream_create(general->driver, &general->join);
+    if (status == VMM_OK)
+        status = stream_record(general, stream, scratch);
+    return status == VMM_OK
+               ? vmm__driver_stream_wait(general->driver, general->join, scratch->handle)
+               : status;
+}
+
+static vmm_status known_join(struct clock *general, const struct known_stream *known,
+                             const struct event *scratch)
+{
+    vmm_status status = stream_join(general, known->stream, scratch);
+    if (status == VMM_ERR_INVALID_ARGUMENT) {
+        if (!atomic_exchange_explicit(known->is_gone, true, memory_order_relaxed))
+            blind(general);
+        return VMM_OK;
+    }
+    if (status == VMM_OK)
+        atomic_store_explicit(known->is_gone, false, memory_order_relaxed);
+    return status;
+}
+
+static vmm_status all_join(struct clock *general, const struct event *scratch)
+{
+    void *place = NULL;
+    struct known_stream known;
+    vmm_status status = VMM_OK;
+    if (general->join == NULL)
+        status = vmm__driver_stream_create(general->driver, &general->join);
+    while (status == VMM_OK && known_next(general, &place, &known))
+        status = known_join(general, &known, scratch);
+    return status == VMM_OK && general->is_blind ? VMM__PENDING : status;
+}
+
+static vmm_status streams_record(struct clock *general, const struct event *event)
+{
+    struct event *scratch;
+    struct error_line line;
+    vmm_status status = vmm__event_take(general->events, &scratch);
+    if (status != VMM_OK)
+        return status;
+    vmm__error_save(&line);
+    status = all_join(general, scratch);
+    if (status == VMM_OK)
+        status = vmm__driver_event_record(general->driver, event->handle, general->join);
+    if (status == VMM_OK || status == VMM__PENDING)
+        vmm__error_restore(&line); /* that of a stream that the driver does not know */
+    vmm__event_drop(general->events, scratch);
+    return status;
+}
+
+static vmm_status general_record(struct clock *general, const struct event *event)
+{
+    vmm_clock_kind kind = atomic_load_explicit(&general->kind, memory_order_relaxed);
+    vmm_status status =
+        kind == VMM_CLOCK_CONTEXT ? context_record(general, event) : streams_record(general, event);
+    if (status == VMM__PENDING)
+        atomic_fetch_add_explicit(&general->pauses, 1, memory_order_relaxed);
+    return status;
+}
+
+static vmm_status own_stream_record(const struct clock *clock, const struct event *event)
+{
+    struct error_line line;
+    vmm_stream stream = atomic_load_explicit(&clock->stream, memory_order_relaxed);
+    vmm__error_save(&line);
+    vmm_status status = stream_record(clock->general, stream, event);
+    if (status == VMM_ERR_INVALID_ARGUMENT)
+        vmm__error_restore(&line);
+    return status;
+}
+
+/* A lane's clock whose stream has ended, or that the driver does not know, covers all work. */
+static vmm_status own_record(struct clock *clock, const struct event *event, bool *covers_all)
+{
+    vmm_status status = VMM_ERR_INVALID_ARGUMENT;
+    if (!atomic_load_explicit(&clock->covers_all, memory_order_relaxed))
+        status = own_stream_record(clock, event);
+    *covers_all = status == VMM_ERR_INVALID_ARGUMENT;
+    return *covers_all ? general_record(clock->general, event) : status;
+}
+
+/* ---- The ring -------------------------------------------------------------------------------- */
+
+static struct clock_event *event_at(struct clock *clock, unsigned position)
+{
+    return &clock->ring[(clock->oldest + position) % CLOCK_EVENTS];
+}
+
+static uint64_t newest_epoch(struct clock *clock)
+{
+    if (clock->count == 0)
+        return vmm__clock_passed(clock);
+    return event_at(clock, clock->count - 1)->epoch;
+}
+
+static void passed_set(struct clock *clock, uint64_t epoch)
+{
+    if (epoch > vmm__clock_passed(clock))
+        atomic_store_explicit(&clock->passed, epoch, memory_order_release);
+}
+
+static void oldest_drop(struct clock *clock)
+{
+    struct clock_event *oldest = event_at(clock, 0);
+    passed_set(clock, oldest->epoch);
+    vmm__event_drop(clock->events, oldest->event);
+    clock->oldest = (clock->oldest + 1) % CLOCK_EVENTS;
+    clock->count--;
+}
+
+/* Queries the oldest events until one is pending. */
+static vmm_status ring_poll(struct clock *clock)
+{
+    while (clock->count > 0) {
+        const struct event *event = event_at(clock, 0)->event;
+        vmm_status status = vmm__driver_event_query(clock->driver, event->handle);
+        if (status != VMM_OK)
+            return status == VMM__PENDING ? VMM_OK : status;
+        oldest_drop(clock);
+    }
+    return VMM_OK;
+}
+
+/* First moves on, then records: see invariant 2. */
+static vmm_status event_add(struct clock *clock)
+{
+    struct event *event;
+    bool covers_all;
+    vmm_status status = vmm__event_take(clock->events, &event);
+    if (status != VMM_OK)
+        return status;
+    vmm__captures_lock();
+    uint64_t epoch = vmm__clock_advance(clock);
+    status = own_record(clock, event, &covers_all);
+    vmm__captures_unlock();
+    if (status != VMM_OK) {
+        vmm__event_drop(clock->events, event);
+        return status;
+    }
+    *event_at(clock, clock->count++) =
+        (struct clock_event){ .event = event, .epoch = epoch, .covers_all = covers_all };
+    atomic_fetch_add_explicit(&clock->general->ticks, 1, memory_order_relaxed);
+    return VMM_OK;
+}
+
+/* VMM__PENDING also if the ring is full: what is freed now then passes with a later event. */
+static vmm_status tick_locked(struct clock *clock)
+{
+    VMM_ASSERT_HELD(&clock->lock);
+    vmm_status status = clock->count == CLOCK_EVENTS ? ring_poll(clock) : VMM_OK;
+    if (status == VMM_OK && clock->count == CLOCK_EVENTS)
+        status = VMM__PENDING;
+    return status == VMM_OK ? event_add(clock) : status;
+}
+
+static vmm_status query_locked(struct clock *clock, uint64_t epoch)
+{
+    VMM_ASSERT_HELD(&clock->lock);
+    if (epoch <= vmm__clock_passed(clock))
+        return VMM_OK;
+    bool is_new = epoch > newest_epoch(clock);
+    vmm_status status = is_new ? tick_locked(clock) : VMM_OK;
+    if (status == VMM_OK || status == VMM__PENDING)
+        status = ring_poll(clock);
+    bool has_passed = epoch <= vmm__clock_passed(clock);
+    if (status != VMM_OK)
+        return status;
+    clock->prompt = has_passed ? (unsigned)vmm__min(clock->prompt + is_new, CLOCK_PROMPT) : 0;
+    return has_passed ? VMM_OK : VMM__PENDING;
+}
+
+/* The earliest event that covers a pending epoch. */
+static const struct clock_event *event_covering(struct clock *clock, uint64_t epoch)
+{
+    unsigned position = 0;
+    while (position + 1 < clock->count && event_at(clock, position)->epoch < epoch)
+        position++;
+    return event_at(clock, position);
+}
+
+/* The event that a stream may wait for on the device; NULL: none. Streams that share memory wait for each other, but
+ * not for work that the program may have made wait for them. */
+static const struct event *event_to_follow(struct clock *clock, uint64_t epoch)
+{
+    const struct clock_event *found =
+        epoch <= newest_epoch(clock) ? event_covering(clock, epoch) : NULL;
+    bool may_follow = found != NULL && !(vmm__clock_is_own(clock) && found->covers_all);
+    return may_follow ? found->event : NULL;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static void clock_open(struct clock *clock, struct clock *general, vmm_stream stream)
+{
+    clock->general = general;
+    atomic_init(&clock->stream, stream);
+    atomic_init(&clock->now, 1);
+    vmm__mutex_init_ranked(&clock->lock, LOCK_RANK_CLOCK);
+}
+
+void vmm__clock_init(struct clock *clock, struct driver *driver, struct events *events,
+                     const struct clock_watch *watch, vmm_clock_kind kind)
+{
+    bool has_all = driver->has_clock && kind != VMM_CLOCK_STREAMS;
+    *clock = (struct clock){ .driver = driver, .events = events };
+    if (watch != NULL)
+        clock->watch = *watch;
+    atomic_init(&clock->covers_all, true);
+    atomic_init(&clock->kind, has_all ? VMM_CLOCK_CONTEXT : VMM_CLOCK_STREAMS);
+    clock_open(clock, clock, NULL);
+}
+
+void vmm__clock_init_own(struct clock *clock, struct clock *general, vmm_stream stream)
+{
+    *clock = (struct clock){ .driver = general->driver, .events = general->events };
+    clock_open(clock, general, stream);
+}
+
+vmm_status vmm__clock_fini(struct clock *clock)
+{
+    vmm_status status = VMM_OK;
+    while (clock->count > 0)
+        oldest_drop(clock);
+    if (clock->join != NULL)
+        status = vmm__driver_stream_end(clock->driver, clock->join);
+    vmm__mutex_fini(&clock->lock);
+    return status;
+}
+
+/* ---- Ticks and queries ----------------------------------------------------------------------- */
+
+void vmm__clock_tick(struct clock *clock)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    atomic_store_explicit(&clock->is_due, false, memory_order_relaxed);
+    vmm__mutex_lock(&clock->lock);
+    (void)tick_locked(clock);
+    vmm__mutex_unlock(&clock->lock);
+    vmm__error_restore(&line);
+}
+
+/* Whether a tick ahead of a question may be of use. */
+static bool may_tick_ahead(struct clock *clock, const vmm_stream *stream)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    bool is_captured = stream != NULL && capture_query(clock->driver, *stream) != VMM_OK;
+    vmm__error_restore(&line);
+    if (is_captured)
+        return false;
+    vmm__mutex_lock(&clock->lock);
+    bool may = clock->count < CLOCK_EVENTS && clock->prompt < CLOCK_PROMPT;
+    vmm__mutex_unlock(&clock->lock);
+    return may;
+}
+
+void vmm__clock_tick_due(struct clock *clock, const vmm_stream *stream)
+{
+    if (!vmm__clock_is_due(clock))
+        return;
+    if (may_tick_ahead(clock, stream))
+        vmm__clock_tick(clock);
+    else
+        atomic_store_explicit(&clock->is_due, false, memory_order_relaxed);
+}
+
+vmm_status vmm__clock_query(struct clock *clock, uint64_t epoch)
+{
+    if (epoch <= vmm__clock_passed(clock))
+        return VMM_OK;
+    vmm__mutex_lock(&clock->lock);
+    vmm_status status = query_locked(clock, epoch);
+    vmm__mutex_unlock(&clock->lock);
+    return status;
+}
+
+vmm_status vmm__clock_query_all(struct clock *general, uint64_t epoch)
+{
+    bool is_context =
+        atomic_load_explicit(&general->kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT;
+    vmm_status status = is_context ? vmm__clock_query(general, epoch) : VMM__PENDING;
+    is_context = is_context && atomic_load_explicit(&general->kind, memory_order_relaxed) ==
+                                   VMM_CLOCK_CONTEXT; /* still: so were the events */
+    if (is_context || (status != VMM_OK && status != VMM__PENDING))
+        return status;
+    uint64_t passed = atomic_load_explicit(&general->passed_all, memory_order_acquire);
+    return epoch <= passed ? VMM_OK : VMM__PENDING;
+}
+
+void vmm__clock_pass(struct clock *clock, uint64_t epoch)
+{
+    vmm__mutex_lock(&clock->lock);
+    while (clock->count > 0 && event_at(clock, 0)->epoch <= epoch)
+        oldest_drop(clock);
+    passed_set(clock, epoch);
+    vmm__mutex_unlock(&clock->lock);
+}
+
+/* ---- Waits of the host ----------------------------------------------------------------------- */
+
+enum { NS_PER_S = 1000000000, LONG_WAIT_NS = NS_PER_S, PAUSE_NS = 200000 };
+
+/* Asks for a second, then says what it waits for. A simulated device does not run meanwhile. */
+static void wait_watch(const struct clock *clock, const struct event *event)
+{
+    static const struct timespec pause = { .tv_nsec = PAUSE_NS };
+    uint64_t begin_ns = vmm__time_ns();
+    if (clock->driver->ops->clock != NULL || clock->general->watch.tell == NULL)
+        return;
+    while (vmm__driver_event_query(clock->driver, event->handle) == VMM__PENDING) {
+        if (vmm__time_ns() - begin_ns > LONG_WAIT_NS) {
+            tell(clock->general,
+                 "clock: a call has waited for a second until earlier work ends; "
+                 "vmm_config.reuse = VMM_REUSE_DECLARED waits for the streams of the memory only");
+            return;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+vmm_status vmm__clock_event_wait(struct clock *clock, const struct event *event)
+{
+    wait_watch(clock, event);
+    return vmm__driver_event_wait(clock->driver, event->handle);
+}
+
+/* Waits without the lock, so that other threads can query. Held, the event is not recorded again: if it is still the
+ * oldest, it has passed, whatever the driver answers to a query. */
+static vmm_status event_await_locked(struct clock *clock, const struct event *event)
+{
+    struct event *held = (struct event *)event;
+    VMM_ASSERT_HELD(&clock->lock);
+    vmm__event_hold(clock->events, held);
+    vmm__mutex_unlock(&clock->lock);
+    vmm_status status = vmm__clock_event_wait(clock, held);
+    vmm__mutex_lock(&clock->lock);
+    if (status == VMM_OK && clock->count > 0 && event_at(clock, 0)->event == held)
+        oldest_drop(clock);
+    vmm__event_drop(clock->events, held);
+    return status;
+}
+
+/* Whether only a wait for the device helps, and spoils no capture. */
+static bool is_blind(struct clock *general)
+{
+    struct error_line line;
+    vmm__captures_lock();
+    bool is_blind = general->is_blind;
+    vmm__captures_unlock();
+    vmm__error_save(&line);
+    is_blind = is_blind && vmm__clock_capture_query(general) == VMM_OK;
+    vmm__error_restore(&line);
+    return is_blind;
+}
+
+static vmm_status blind_wait_locked(struct clock *clock, uint64_t epoch)
+{
+    VMM_ASSERT_HELD(&clock->lock);
+    if (!is_blind(clock->general))
+        return VMM__PENDING;
+    vmm__mutex_unlock(&clock->lock);
+    vmm_status status = vmm__clock_device_wait(clock->general);
+    if (status == VMM_OK)
+        vmm__clock_pass(clock, epoch);
+    vmm__mutex_lock(&clock->lock);
+    return status;
+}
+
+/* One step towards an epoch that is pending. The first waits for the event that covers the epoch. Events of different
+ * streams need not pass in order, so an older one may be pending then: each later step waits for the oldest. */
+static vmm_status wait_step_locked(struct clock *clock, uint64_t epoch, bool is_first)
+{
+    VMM_ASSERT_HELD(&clock->lock);
+    bool has_event = epoch <= newest_epoch(clock);
+    if (has_event && is_first)
+        return event_await_locked(clock, event_covering(clock, epoch)->event);
+    if (has_event || clock->count == CLOCK_EVENTS)
+        return event_await_locked(clock, event_at(clock, 0)->event);
+    return blind_wait_locked(clock, epoch);
+}
+
+/* `epoch` may be the current one: then it ends, so that it can pass. */
+vmm_status vmm__clock_wait(struct clock *clock, uint64_t epoch)
+{
+    vmm__mutex_lock(&clock->lock);
+    bool has_event = true;
+    bool is_first = true;
+    vmm_status status = query_locked(clock, epoch);
+    while (status == VMM__PENDING && has_event) {
+        status = wait_step_locked(clock, epoch, is_first);
+        has_event = status == VMM_OK;
+        is_first = false;
+        if (has_event)
+            status = query_locked(clock, epoch);
+    }
+    vmm__mutex_unlock(&clock->lock);
+    return status;
+}
+
+vmm_status vmm__clock_device_wait(struct clock *general)
+{
+    uint64_t epoch = vmm__clock_advance(general);
+    vmm__captures_lock();
+    uint64_t blinded = general->blinded;
+    vmm__captures_unlock();
+    vmm_status status = vmm__driver_device_wait(general->driver);
+    if (status != VMM_OK)
+        return status;
+    vmm__captures_lock();
+    if (general->blinded == blinded) /* not during the wait */
+        general->is_blind = false;
+    vmm__captures_unlock();
+    vmm__clock_pass(general, epoch);
+    uint64_t passed = atomic_load_explicit(&general->passed_all, memory_order_relaxed);
+    while (passed < epoch &&
+           !atomic_compare_exchange_weak_explicit(&general->passed_all, &passed, epoch,
+                                                  memory_order_release, memory_order_relaxed))
+        continue;
+    return VMM_OK;
+}
+
+/* ---- One stream ------------------------------------------------------------------------------ */
+
+vmm_status vmm__clock_mark(struct clock *clock, vmm_stream stream, struct event **out)
+{
+    struct event *event;
+    vmm_status status = vmm__event_take(clock->events, &event);
+    if (status != VMM_OK)
+        return status;
+    vmm__captures_lock();
+    status = stream_record(clock->general, stream, event);
+    vmm__captures_unlock();
+    if (status == VMM_OK)
+        *out = event;
+    else
+        vmm__event_drop(clock->events, event);
+    return status;
+}
+
+/* A capturing stream cannot follow: its graph would not wait again at each launch. */
+static vmm_status follow_check(struct clock *clock, vmm_stream stream)
+{
+    vmm__captures_lock();
+    vmm_status status = stream_check(clock->general, stream);
+    vmm__captures_unlock();
+    return status;
+}
+
+vmm_status vmm__clock_event_follow(struct clock *clock, const struct event *event,
+                                   vmm_stream stream)
+{
+    vmm_status status = follow_check(clock, stream);
+    return status == VMM_OK ? vmm__driver_stream_wait(clock->driver, stream, event->handle)
+                            : status;
+}
+
+vmm_status vmm__clock_stream_wait(struct clock *clock, vmm_stream stream)
+{
+    struct event *event;
+    vmm_status status = vmm__clock_mark(clock, stream, &event);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__clock_event_wait(clock, event);
+    vmm__event_drop(clock->events, event);
+    return status;
+}
+
+vmm_status vmm__clock_follow(struct clock *clock, uint64_t epoch, vmm_stream stream)
+{
+    vmm__mutex_lock(&clock->lock);
+    vmm_status status = query_locked(clock, epoch);
+    const struct event *event = status == VMM__PENDING ? event_to_follow(clock, epoch) : NULL;
+    if (event != NULL)
+        status = vmm__clock_event_follow(clock, event, stream);
+    vmm__mutex_unlock(&clock->lock);
+    return status;
+}
+
+vmm_status vmm__clock_follow_check(struct clock *clock, uint64_t epoch, vmm_stream stream)
+{
+    vmm__mutex_lock(&clock->lock);
+    vmm_status status = query_locked(clock, epoch);
+    if (status == VMM__PENDING && event_to_follow(clock, epoch) != NULL)
+        status = follow_check(clock, stream);
+    vmm__mutex_unlock(&clock->lock);
+    return status;
+}
+
+/* Records an event for all that was freed so far. If the ring is full, it replaces the newest one. */
+static vmm_status freed_cover(struct clock *clock)
+{
+    vmm__mutex_lock(&clock->lock);
+    vmm_status status = ring_poll(clock);
+    if (status == VMM_OK && clock->count == CLOCK_EVENTS)
+        vmm__event_drop(clock->events, event_at(clock, --clock->count)->event);
+    if (status == VMM_OK)
+        status = event_add(clock);
+    vmm__mutex_unlock(&clock->lock);
+    return status;
+}
+
+vmm_status vmm__clock_end(struct clock *clock)
+{
+    if (!vmm__clock_is_own(clock) || atomic_load_explicit(&clock->covers_all, memory_order_relaxed))
+        return VMM_OK;
+    vmm_status status = freed_cover(clock);
+    if (status == VMM_OK)
+        atomic_store_explicit(&clock->covers_all, true, memory_order_relaxed);
+    return status;
+}
+
+void vmm__clock_stream_end(struct clock *general, vmm_stream stream)
+{
+    struct event *scratch = NULL;
+    struct error_line line;
+    if (atomic_load_explicit(&general->kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT)
+        return;
+    vmm__error_save(&line);
+    vmm_status status = vmm__event_take(general->events, &scratch);
+    vmm__captures_lock();
+    if (status == VMM_OK)
+        status = stream_join(general, stream, scratch);
+    if (status != VMM_OK)
+        blind(general);
+    vmm__captures_unlock();
+    vmm__event_drop(general->events, scratch);
+    vmm__error_restore(&line);
+}
+
+bool vmm__clock_move(struct clock *clock, vmm_stream stream)
+{
+    struct error_line line;
+    if (!vmm__clock_is_own(clock))
+        return true;
+    vmm__error_save(&line);
+    bool is_covered = freed_cover(clock) == VMM_OK;
+    vmm__error_restore(&line);
+    if (!is_covered)
+        return false;
+    atomic_store_explicit(&clock->stream, stream, memory_order_relaxed);
+    atomic_store_explicit(&clock->covers_all, false, memory_order_relaxed);
+    return true;
+}
+
+vmm_status vmm__clock_check(struct clock *clock)
+{
+    vmm__mutex_lock(&clock->lock);
+    uint64_t before = vmm__clock_passed(clock);
+    bool rising = true;
+    for (unsigned i = 0; i < clock->count; i++) {
+        rising = rising && event_at(clock, i)->epoch > before;
+        before = event_at(clock, i)->epoch;
+    }
+    rising = rising && before < vmm__clock_now(clock);
+    vmm__mutex_unlock(&clock->lock);
+    if (!rising)
+        return vmm__error(VMM_ERR_INTERNAL, "clock: invariant 1: epochs do not rise");
+    return VMM_OK;
+}
