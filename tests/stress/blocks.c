@@ -370,10 +370,10 @@ static void block_last_read(struct stress *stress, const struct model_block *blo
     stress_block_read(stress, block, reader);
 }
 
-/* A block that other streams use needs events. */
+/* A block that other streams use needs events; on a lost device a stream may have ended that the model still has. */
 void stress_block_give(struct stress *stress, struct model_block *block)
 {
-    bool needs_events = block->is_shared || block->may_borrow;
+    bool needs_events = block->is_shared || block->may_borrow || stress->is_lost;
     unsigned faulty = needs_events ? STATUS_FAULTS : 0;
     block_last_read(stress, block);
     stress_shared_give(stress, block);

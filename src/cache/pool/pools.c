@@ -501,6 +501,19 @@ static vmm_status destroy_check(struct pool *pool, bool adopts)
     return VMM_OK;
 }
 
+/* A later call asks again what a clock could not answer. A pool with a source has no memory left, and is destroyed
+ * without an error. */
+static vmm_status destroyed_leave(struct pool *pool)
+{
+    struct error_line line;
+    bool has_source = vmm__pool_has_source(pool);
+    vmm__error_save(&line);
+    vmm_status status = pool_leave(pool);
+    if (has_source)
+        vmm__error_restore(&line);
+    return has_source ? VMM_OK : status;
+}
+
 static vmm_status destroy_locked(struct pool *pool, bool adopts, struct backup **backup)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);
@@ -522,7 +535,7 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts, struct backup *
     pool->account.least_bytes = 0;
     *backup = vmm__pool_backup_leave(pool);
     if (must_wait)
-        return pool_leave(pool);
+        return destroyed_leave(pool);
     pool_end(pool);
     return VMM_OK;
 }
