@@ -590,8 +590,9 @@ VMM_API vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream oth
  *           valid: free them as usual, and declare work of other streams on them with
  *           vmm_record_stream(), also for a new stream with the same handle. The call makes no
  *           driver call if vmm_config.reuse is ANY_USE and the clock is of kind CONTEXT, otherwise
- *           it records an event. It does not wait for the device, except with VMM_DEBUG_ON: it then waits for the stream's work if
- *           the stream has live blocks, and for frees of other threads.
+ *           it records an event. It does not wait for the device, except with VMM_DEBUG_ON: it then
+ *           waits for the stream's work if the stream has live blocks, and for frees of other
+ *           threads.
  * Takes:    stream. No other call may use it until the handle belongs to a new stream, and the
  *           program must not submit work to it that uses blocks of the cache. If the cache has
  *           never seen the stream, the call does nothing.
