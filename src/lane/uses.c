@@ -147,26 +147,22 @@ bool vmm__uses_borrower(const struct uses *uses, uint64_t address, vmm_stream *s
 
 /* ---- Live blocks ----------------------------------------------------------------------------- */
 
-/* Records the uses of a block, and counts them. ERR_LOST. */
-static vmm_status uses_record(const struct uses *uses, uint64_t address, uint64_t *count)
+/* Records the uses of a block. ERR_LOST. */
+static vmm_status uses_record(const struct uses *uses, uint64_t address)
 {
     vmm_status status = VMM_OK;
-    *count = 0;
     for (struct use *use = use_first(uses, address); use != NULL && status == VMM_OK;
-         use = use_next(use)) {
+         use = use_next(use))
         status = use_record(uses, use);
-        ++*count;
-    }
     return status;
 }
 
 void vmm__uses_record(struct uses *uses, uint64_t address)
 {
-    uint64_t count;
     struct error_line line;
     vmm__error_save(&line);
     if (vmm__uses_count(uses) != 0)
-        (void)uses_record(uses, address, &count);
+        (void)uses_record(uses, address);
     vmm__error_restore(&line); /* a lost device runs no work */
 }
 
@@ -229,13 +225,12 @@ vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
 {
     if (!vmm__uses_has(uses, address))
         return VMM_OK;
-    uint64_t count;
     struct error_line line;
     struct wait *wait = vmm__host_alloc(1, sizeof *wait);
     if (wait == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_free: no host memory for a block that must wait");
     vmm__error_save(&line);
-    vmm_status status = uses_record(uses, address, &count);
+    vmm_status status = uses_record(uses, address);
     struct use *collected = uses_collect(uses, address);
     if (status == VMM_ERR_LOST) { /* a lost device runs no work, and its memory is never reused */
         use_list_free(uses, collected);

@@ -95,7 +95,7 @@ static vmm_status captures_look_all(struct clock *general)
     void *place = NULL;
     struct known_stream known;
     vmm_status status = captures_look(general);
-    if (atomic_load_explicit(&general->kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT)
+    if (vmm__clock_is_context(general))
         return status;
     while (status == VMM_OK && known_next(general, &place, &known))
         status = capture_query(general->driver, known.stream);
@@ -124,14 +124,17 @@ static vmm_status context_record(struct clock *general, const struct event *even
     return status == VMM__PENDING ? kind_drop(general) : status;
 }
 
-/* Lets the joining stream wait for the work of a stream. */
-static vmm_status stream_join(struct clock *general, vmm_stream stream, const struct event *scratch)
+static vmm_status join_open(struct clock *general)
 {
-    vmm_status status = VMM_OK;
-    if (general->join == NULL)
-        status = vmm__driver_stream_create(general->driver, &general->join);
-    if (status == VMM_OK)
-        status = stream_record(general, stream, scratch);
+    return general->join != NULL ? VMM_OK
+                                 : vmm__driver_stream_create(general->driver, &general->join);
+}
+
+/* Lets the joining stream, which is open, wait for the work of a stream. */
+static vmm_status stream_join(const struct clock *general, vmm_stream stream,
+                              const struct event *scratch)
+{
+    vmm_status status = stream_record(general, stream, scratch);
     return status == VMM_OK
                ? vmm__driver_stream_wait(general->driver, general->join, scratch->handle)
                : status;
@@ -155,9 +158,7 @@ static vmm_status all_join(struct clock *general, const struct event *scratch)
 {
     void *place = NULL;
     struct known_stream known;
-    vmm_status status = VMM_OK;
-    if (general->join == NULL)
-        status = vmm__driver_stream_create(general->driver, &general->join);
+    vmm_status status = join_open(general);
     while (status == VMM_OK && known_next(general, &place, &known))
         status = known_join(general, &known, scratch);
     return status == VMM_OK && general->is_blind ? VMM__PENDING : status;
@@ -182,9 +183,8 @@ static vmm_status streams_record(struct clock *general, const struct event *even
 
 static vmm_status general_record(struct clock *general, const struct event *event)
 {
-    vmm_clock_kind kind = atomic_load_explicit(&general->kind, memory_order_relaxed);
-    vmm_status status =
-        kind == VMM_CLOCK_CONTEXT ? context_record(general, event) : streams_record(general, event);
+    vmm_status status = vmm__clock_is_context(general) ? context_record(general, event)
+                                                       : streams_record(general, event);
     if (status == VMM__PENDING)
         atomic_fetch_add_explicit(&general->pauses, 1, memory_order_relaxed);
     return status;
@@ -409,11 +409,9 @@ vmm_status vmm__clock_query(struct clock *clock, uint64_t epoch)
 
 vmm_status vmm__clock_query_all(struct clock *general, uint64_t epoch)
 {
-    bool is_context =
-        atomic_load_explicit(&general->kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT;
+    bool is_context = vmm__clock_is_context(general);
     vmm_status status = is_context ? vmm__clock_query(general, epoch) : VMM__PENDING;
-    is_context = is_context && atomic_load_explicit(&general->kind, memory_order_relaxed) ==
-                                   VMM_CLOCK_CONTEXT; /* still: so were the events */
+    is_context = is_context && vmm__clock_is_context(general); /* still: so were the events */
     if (is_context || (status != VMM_OK && status != VMM__PENDING))
         return status;
     uint64_t passed = atomic_load_explicit(&general->passed_all, memory_order_acquire);
@@ -459,17 +457,16 @@ vmm_status vmm__clock_event_wait(struct clock *clock, const struct event *event)
 
 /* Waits without the lock, so that other threads can query. Held, the event is not recorded again: if it is still the
  * oldest, it has passed, whatever the driver answers to a query. */
-static vmm_status event_await_locked(struct clock *clock, const struct event *event)
+static vmm_status event_await_locked(struct clock *clock, struct event *event)
 {
-    struct event *held = (struct event *)event;
     VMM_ASSERT_HELD(&clock->lock);
-    vmm__event_hold(clock->events, held);
+    vmm__event_hold(clock->events, event);
     vmm__mutex_unlock(&clock->lock);
-    vmm_status status = vmm__clock_event_wait(clock, held);
+    vmm_status status = vmm__clock_event_wait(clock, event);
     vmm__mutex_lock(&clock->lock);
-    if (status == VMM_OK && clock->count > 0 && event_at(clock, 0)->event == held)
+    if (status == VMM_OK && clock->count > 0 && event_at(clock, 0)->event == event)
         oldest_drop(clock);
-    vmm__event_drop(clock->events, held);
+    vmm__event_drop(clock->events, event);
     return status;
 }
 
@@ -646,11 +643,13 @@ void vmm__clock_stream_end(struct clock *general, vmm_stream stream)
 {
     struct event *scratch = NULL;
     struct error_line line;
-    if (atomic_load_explicit(&general->kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT)
+    if (vmm__clock_is_context(general))
         return;
     vmm__error_save(&line);
     vmm_status status = vmm__event_take(general->events, &scratch);
     vmm__captures_lock();
+    if (status == VMM_OK)
+        status = join_open(general);
     if (status == VMM_OK)
         status = stream_join(general, stream, scratch);
     if (status != VMM_OK)

@@ -14,7 +14,7 @@
  *  2. if passed >= e, all work that the clock covers and that was submitted before something was stamped e has
  *     finished. To record an event for epoch e, `now` first moves beyond e, and the event is recorded after that: every
  *     stamp of e was therefore read before the event was recorded. `now` may advance without an event at any time;
- *  3. an event that has not passed is never recorded again;
+ *  3. an event that covers an epoch, or that a thread waits for, is not recorded again;
  *  4. an event of all work is recorded only while no capture is announced, and neither the default stream nor one of
  *     the latest streams that have live blocks or make a request is being captured: the record would spoil the capture
  *     (vm/captures.h);
@@ -84,7 +84,7 @@ struct clock {
     vmm_stream join;             /* NULL: none yet */
     _Atomic uint64_t passed_all; /* as passed, if the cache knew all streams */
     _Atomic uint64_t ticks;      /* of all clocks */
-    _Atomic uint64_t pauses;     /* ticks that a capture forbade */
+    _Atomic uint64_t pauses;     /* ticks that a capture forbade, or that were blind */
 };
 
 /* Opens the clock of a cache. STREAMS, or a driver without events of all work: as said above. */
@@ -114,6 +114,12 @@ static inline uint64_t vmm__clock_advance(struct clock *clock)
 static inline uint64_t vmm__clock_passed(const struct clock *clock)
 {
     return atomic_load_explicit(&clock->passed, memory_order_acquire);
+}
+
+/* Whether the events of a cache's clock are of all work, not of the streams that the cache knows. */
+static inline bool vmm__clock_is_context(const struct clock *general)
+{
+    return atomic_load_explicit(&general->kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT;
 }
 
 /* Whether it is a lane's own clock. */

@@ -397,7 +397,7 @@ vmm_status vmm__pools_leave_locked(struct vmm_cache *cache)
 static vmm_status work_wait(struct vmm_cache *cache)
 {
     struct clock *clock = &cache->clock;
-    if (atomic_load_explicit(&clock->kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT)
+    if (vmm__clock_is_context(clock))
         return vmm__clock_wait(clock, vmm__clock_now(clock));
     vmm_status status = vmm__clock_capture_query(clock);
     return status == VMM_OK ? vmm__clock_device_wait(clock) : status;
@@ -449,10 +449,8 @@ static vmm_status pool_leave(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
     leave_begin(pool);
-    bool covers_all =
-        atomic_load_explicit(&cache->clock.kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT;
-    vmm_status status =
-        covers_all ? vmm__pools_leave_locked(cache) : vmm__pools_leave_wait_locked(cache);
+    vmm_status status = vmm__clock_is_context(&cache->clock) ? vmm__pools_leave_locked(cache)
+                                                             : vmm__pools_leave_wait_locked(cache);
     return status == VMM__NOTHING ? VMM_OK : status;
 }
 

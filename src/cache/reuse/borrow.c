@@ -44,11 +44,11 @@ static vmm_status block_clear(const struct vmm_cache *cache, struct lane *from, 
                               uint64_t bytes, const struct lane *to)
 {
     uint64_t epoch = vmm__clock_now(from->clock);
+    if (vmm__clock_is_own(from->clock))
+        return vmm__clock_follow(from->clock, epoch, to->stream);
     if (bytes > SLAB_LARGEST_BYTES) /* a slab does not say when its objects were freed */
         epoch = block_epoch(cache, address, bytes);
-    if (!vmm__clock_is_own(from->clock))
-        return vmm__clock_query(from->clock, epoch);
-    return vmm__clock_follow(from->clock, vmm__clock_now(from->clock), to->stream);
+    return vmm__clock_query(from->clock, epoch);
 }
 
 /* Makes the stream of `to` a user of a block whose memory it may use. */
