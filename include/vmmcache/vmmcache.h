@@ -190,7 +190,9 @@ typedef enum vmm_switch {
  * device's primary context, or of another device's that is active: whether the program has declared
  * the use or not. Until then a request maps new memory. Streams stay concurrent. While a kernel does
  * not end, freed memory stays with its stream. A program must order the work of other contexts
- * itself.
+ * itself. One case is not covered: in a pool, a new stream may take over the memory of a stream
+ * that vmm_stream_end() ended, with its live blocks, and reuse each at once when it is freed, also
+ * under an undeclared use.
  *
  * DECLARED: after the work of the freeing stream, and of the streams that vmm_record_stream() named.
  * The program declares every use by another stream. For programs that run kernels that never end.
@@ -1437,7 +1439,7 @@ typedef struct vmm_stat {
     X(driver_ns, NANOSECONDS, "Driver time")                                                       \
     X(retained_bytes, BYTES, "Kept for graphs") /* free, in graph pools that are in use */         \
     X(clock_ticks, COUNT, "Clock ticks")        /* events recorded to know what has ended */       \
-    X(clock_pauses, COUNT, "Clock pauses")      /* those that a capture forbade */                 \
+    X(clock_pauses, COUNT, "Clock pauses")      /* those that could not be recorded */             \
     X(clock_kind, COUNT, "Clock kind")          /* a vmm_clock_kind */                             \
     X(views, COUNT, "Views")                    /* rows of mappings beyond chunks' homes */        \
     X(places, COUNT, "Places in views")         /* those mappings */                               \
