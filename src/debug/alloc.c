@@ -132,7 +132,7 @@ static vmm_status record_begin(const struct debug_call *call, struct record *rec
     if (status == VMM_OK) {
         uint64_t inner = record->inner;
         const struct heap *heap = vmm__alloc_owner(debug->cache, &inner);
-        record->epoch = vmm__clock_now(heap->lane->clock);
+        record->epoch = vmm__clock_now(heap->clock);
         return VMM_OK;
     }
     struct error_line line;

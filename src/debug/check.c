@@ -63,7 +63,7 @@ static vmm_status canaries_query(const struct debug *debug, const struct record 
 {
     uint64_t inner = record->inner;
     const struct heap *heap = vmm__alloc_owner(debug->cache, &inner);
-    return vmm__clock_query(heap->lane->clock, record->epoch);
+    return vmm__clock_query(heap->clock, record->epoch);
 }
 
 static vmm_status record_check(const struct debug_call *call, struct record *record,

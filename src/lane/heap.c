@@ -2,6 +2,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "lane/lane.h"
 #include "lane/views.h"
 
 enum { BATCH_BLOCKS = 63 };
@@ -167,6 +168,7 @@ void vmm__heap_init(struct heap *heap, struct lane *lane, struct directory *dire
 {
     *heap = (struct heap){ .lane = lane,
                            .directory = directory,
+                           .clock = lane->clock,
                            .is_small = is_small,
                            .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES,
                            .strand_bytes = UINT64_MAX };
@@ -271,9 +273,9 @@ struct block *vmm__heap_cut(struct heap *heap, uint64_t address, uint64_t bytes)
     return block;
 }
 
-struct block *vmm__heap_uncut(struct heap *heap, struct block *block, uint64_t epoch)
+struct block *vmm__heap_uncut(struct heap *heap, struct block *block)
 {
-    return block_give(heap, block, epoch);
+    return block_give(heap, block, vmm__clock_now(heap->clock));
 }
 
 struct block *vmm__heap_take_at(struct heap *heap, uint64_t address, uint64_t bytes)
@@ -316,13 +318,13 @@ vmm_status vmm__heap_extend(struct heap *heap, struct block *block, uint64_t byt
     return VMM_OK;
 }
 
-vmm_status vmm__heap_shorten(struct heap *heap, struct block *block, uint64_t bytes, uint64_t epoch)
+vmm_status vmm__heap_shorten(struct heap *heap, struct block *block, uint64_t bytes)
 {
     vmm_status status = vmm__heap_records_keep(heap, 1);
     if (status != VMM_OK || bytes == block->node.size)
         return status;
     vmm__heap_settle(heap);
-    (void)block_give(heap, block_split(heap, block, bytes), epoch);
+    (void)vmm__heap_uncut(heap, block_split(heap, block, bytes));
     return VMM_OK;
 }
 
@@ -336,12 +338,12 @@ void vmm__heap_settle(struct heap *heap)
 }
 
 /* The last freed block was freed earlier, so it is stamped first: epochs never decrease. */
-struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch)
+struct block *vmm__heap_give(struct heap *heap, struct block *block)
 {
     vmm__heap_settle(heap);
     if (block->is_in_view)
-        return vmm__views_give(heap, block, epoch);
-    return block_give(heap, block, epoch);
+        return vmm__views_give(heap, block);
+    return block_give(heap, block, vmm__clock_now(heap->clock));
 }
 
 /* ---- Extents ------------------------------------------------------------------------------ */

@@ -79,6 +79,7 @@ struct block_store {
 /* Threads that free without the lane's lock read `lane`, so its cache line has only members that rarely change. */
 struct heap {
     _Alignas(64) struct directory *directory;
+    struct clock *clock; /* the lane's */
     bool is_small;
     uint32_t marked; /* list of chunks whose runs are out of date: see lane/views.h */
     uint64_t unit_bytes;
@@ -150,16 +151,16 @@ vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
 vmm_status vmm__heap_take_edge(struct heap *heap, struct block *block, uint64_t address,
                                uint64_t bytes, struct block **out);
 
-/* Frees a block that is neither free nor last freed, and merges it with its neighbours; settles
- * the last freed block first. Cannot fail. Returns the free block that now contains it. */
-struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch);
+/* Frees a block that is neither free nor last freed, stamps it with the current epoch of the lane's clock, and merges
+ * it with its neighbours; settles the last freed block first. Cannot fail. Returns the free block that now contains
+ * it. */
+struct block *vmm__heap_give(struct heap *heap, struct block *block);
 
 /* Lengthens a block in use by the first `bytes` of the free block behind it, which has as many. ERR_HOST_OOM. */
 vmm_status vmm__heap_extend(struct heap *heap, struct block *block, uint64_t bytes);
 
 /* Shortens a block in use that is in no view to `bytes`, and frees the rest. ERR_HOST_OOM. */
-vmm_status vmm__heap_shorten(struct heap *heap, struct block *block, uint64_t bytes,
-                             uint64_t epoch);
+vmm_status vmm__heap_shorten(struct heap *heap, struct block *block, uint64_t bytes);
 
 /* Takes exactly these bytes, which are free. Uses up to two records of those that vmm__heap_records_keep() keeps. */
 struct block *vmm__heap_take_at(struct heap *heap, uint64_t address, uint64_t bytes);
@@ -187,12 +188,13 @@ static inline struct block *vmm__heap_take_last_freed(struct heap *heap, uint64_
 void vmm__heap_settle(struct heap *heap);
 
 /* Frees a live block if the latest change took it: makes it the last freed block. Returns whether it did. */
-static inline bool vmm__heap_give_last(struct heap *heap, struct block *block, uint64_t epoch)
+static inline bool vmm__heap_give_last(struct heap *heap, struct block *block,
+                                       const struct clock *clock)
 {
     if (heap->last_taken != block)
         return false;
+    block->epoch = vmm__clock_now(clock);
     block->state = BLOCK_LAST_FREED;
-    block->epoch = epoch;
     heap->last_freed = block;
     return true;
 }
@@ -250,6 +252,6 @@ void vmm__heap_record_drop(struct heap *heap, struct block *block);
 struct block *vmm__heap_cut(struct heap *heap, uint64_t address, uint64_t bytes);
 
 /* Frees what vmm__heap_cut() returned; returns the free block that contains it. */
-struct block *vmm__heap_uncut(struct heap *heap, struct block *block, uint64_t epoch);
+struct block *vmm__heap_uncut(struct heap *heap, struct block *block);
 
 #endif

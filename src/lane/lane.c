@@ -11,6 +11,9 @@ enum { POLL_ON_TAKE = 2 };
 
 static _Atomic uint64_t last_serial;
 
+/* What a lane allocated last if it has allocated nothing: a block without bytes. */
+static struct block no_block;
+
 /* ---- Life --------------------------------------------------------------------------------- */
 
 /* Gives a lane the cache's clock, or one of its own. */
@@ -51,6 +54,7 @@ vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct
     lane->until_due_bytes = UINT64_MAX;
     lane->due_bytes = UINT64_MAX;
     lane->gather_bytes = UINT64_MAX;
+    lane->last.block = &no_block;
     vmm__biased_init(&lane->lock);
     vmm__counters_init(&lane->counters);
     vmm__heap_init(&lane->small, lane, directory, true);
@@ -78,7 +82,7 @@ void vmm__lane_vacate_locked(struct lane *lane)
 {
     VMM_ASSERT_HELD(&lane->lock);
     vmm__lane_counters_flush(lane);
-    lane->last = (struct last_allocated){ .address = 0 };
+    lane->last = (struct last_allocated){ .block = &no_block };
     vmm__uses_fini(&lane->uses);
     vmm__uses_init(&lane->uses, lane->uses.clock);
     vmm__heap_vacate(&lane->large);
@@ -96,7 +100,7 @@ static void lane_drain(struct lane *lane)
 {
     if (magazines_of(lane) != NULL)
         vmm__magazines_close_locked(lane);
-    vmm__slabs_purge_lone(&lane->slabs, vmm__clock_now(lane->clock));
+    vmm__slabs_purge_lone(&lane->slabs);
     vmm__heap_settle(&lane->small);
     vmm__heap_settle(&lane->large);
     vmm__views_update(&lane->large);
@@ -390,7 +394,7 @@ static void object_give(struct lane *lane, struct slab *slab, uint32_t object)
 {
     vmm__counters_free(&lane->counters, &lane->pool->totals, slab->requested[object],
                        slab->object_bytes);
-    vmm__slab_give(&lane->slabs, slab, object, vmm__clock_now(lane->clock));
+    vmm__slab_give(&lane->slabs, slab, object);
 }
 
 void vmm__lane_search_locked(struct lane *lane)
@@ -413,7 +417,7 @@ static __attribute__((noinline)) void block_return(struct lane *lane, struct hea
                                                    struct block *block)
 {
     uint64_t bytes = block->node.size;
-    (void)vmm__heap_give(heap, block, vmm__clock_now(lane->clock));
+    (void)vmm__heap_give(heap, block);
     if (bytes >= lane->until_due_bytes)
         freed_note(lane);
     else
@@ -424,7 +428,7 @@ static void block_give(struct lane *lane, struct heap *heap, struct block *block
 {
     vmm__counters_free(&lane->counters, &lane->pool->totals, block->requested_bytes,
                        block->node.size);
-    if (!vmm__heap_give_last(heap, block, vmm__clock_now(lane->clock)))
+    if (!vmm__heap_give_last(heap, block, lane->clock))
         block_return(lane, heap, block);
 }
 
@@ -526,7 +530,7 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
 {
     VMM_ASSERT_HELD(&lane->lock);
     struct block *block = lane->last.block;
-    if (vmm__lane_last_heap(lane, address) == NULL)
+    if (!vmm__lane_is_last(lane, address))
         block = vmm__heap_find(heap, address);
     if (block == NULL || vmm__uses_count(&lane->uses) != 0)
         return ref_give(lane, heap, address);
@@ -551,14 +555,13 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
 static void ref_release(struct lane *lane, struct heap *heap, struct block_ref *ref,
                         uint64_t address)
 {
-    uint64_t epoch = vmm__clock_now(lane->clock);
     uint64_t bytes = vmm__block_ref_bytes(ref);
     vmm__counters_release(&lane->counters, bytes);
     vmm__listener_call(heap, VMM_CHANGE_FREE, address, bytes);
     if (ref->slab == NULL)
-        (void)vmm__heap_give(heap, ref->block, epoch);
+        (void)vmm__heap_give(heap, ref->block);
     else
-        vmm__slab_give(&lane->slabs, ref->slab, ref->object, epoch);
+        vmm__slab_give(&lane->slabs, ref->slab, ref->object);
 }
 
 vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t address,
@@ -654,6 +657,6 @@ uint64_t vmm__lane_settle_locked(struct lane *lane)
     vmm__error_save(&line);
     (void)vmm__lane_poll_locked(lane, UINT32_MAX); /* what fails here is polled again */
     vmm__error_restore(&line);
-    (void)vmm__slabs_purge(&lane->slabs, vmm__clock_now(lane->clock));
+    (void)vmm__slabs_purge(&lane->slabs);
     return vmm__clock_advance(lane->clock);
 }

@@ -42,9 +42,9 @@ struct expired {
  * long as the heap lives.
  */
 struct last_allocated {
-    uint64_t address; /* 0: none */
+    uint64_t address;
     struct heap *heap;
-    struct block *block; /* for an object: the block of its slab */
+    struct block *block; /* for an object: the block of its slab; never NULL */
 };
 
 /* The last scan for idle memory that visited the lane, and how much the lane had allocated until
@@ -223,16 +223,18 @@ vmm_status vmm__lane_take_aligned_locked(struct lane *lane, struct heap *heap,
                                          const struct block *free_block, uint64_t bytes,
                                          uint64_t block_bytes, uint64_t alignment, void **out);
 
-/* The heap of the last allocation, if `address` is that and may still be live; otherwise NULL. A
- * record in use says where its block is. */
-static inline struct heap *vmm__lane_last_heap(const struct lane *lane, uint64_t address)
+/* Whether `address` is the last allocation, and may still be live. A record in use says where its block is. */
+static inline bool vmm__lane_is_last(const struct lane *lane, uint64_t address)
 {
     const struct block *block = lane->last.block;
-    if (lane->last.address != address || block == NULL)
-        return NULL;
-    bool holds = address - block->address < block->node.size;
-    bool is_used = block->state == BLOCK_LIVE || block->state == BLOCK_SLAB;
-    return holds && is_used ? lane->last.heap : NULL;
+    return lane->last.address == address && address - block->address < block->node.size &&
+           (block->state == BLOCK_LIVE || block->state == BLOCK_SLAB);
+}
+
+/* The heap of the last allocation, if it is that; otherwise NULL. */
+static inline struct heap *vmm__lane_last_heap(const struct lane *lane, uint64_t address)
+{
+    return vmm__lane_is_last(lane, address) ? lane->last.heap : NULL;
 }
 
 /* Frees the live block at an address that `heap`, of this lane, owns; it becomes the last freed

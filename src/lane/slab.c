@@ -159,12 +159,12 @@ void vmm__slab_take_object(struct slabs *slabs, struct slab *slab, uint32_t obje
     slab->requested[object] = (uint16_t)requested_bytes;
 }
 
-void vmm__slab_close(struct slabs *slabs, struct slab *slab, uint64_t epoch)
+void vmm__slab_close(struct slabs *slabs, struct slab *slab)
 {
     vmm__slab_partial_leave(slabs, slab);
     all_leave(slabs, slab);
     slots_fill(slabs, slab, NULL);
-    (void)vmm__heap_give(slabs->heap, slab->block, epoch);
+    (void)vmm__heap_give(slabs->heap, slab->block);
     vmm__host_free(slab, sizeof *slab);
 }
 
@@ -177,7 +177,7 @@ void vmm__slabs_fini(struct slabs *slabs)
     }
 }
 
-bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch)
+bool vmm__slabs_purge(struct slabs *slabs)
 {
     bool any = false;
     for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
@@ -185,7 +185,7 @@ bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch)
         while (slab != NULL) {
             struct slab *next = slab->next;
             if (slab->free_bits == slab->all_bits) {
-                vmm__slab_close(slabs, slab, epoch);
+                vmm__slab_close(slabs, slab);
                 any = true;
             }
             slab = next;
@@ -194,11 +194,11 @@ bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch)
     return any;
 }
 
-void vmm__slabs_purge_lone(struct slabs *slabs, uint64_t epoch)
+void vmm__slabs_purge_lone(struct slabs *slabs)
 {
     for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
         struct slab *slab = slabs->partial[class_index];
         if (slab != NULL && slab->next == NULL && slab->free_bits == slab->all_bits)
-            vmm__slab_close(slabs, slab, epoch);
+            vmm__slab_close(slabs, slab);
     }
 }

@@ -87,7 +87,7 @@ void vmm__slab_take_object(struct slabs *slabs, struct slab *slab, uint32_t obje
 /* For this module: add to and remove from the list of a class; free an empty slab. */
 void vmm__slab_partial_enter(struct slabs *slabs, struct slab *slab);
 void vmm__slab_partial_leave(struct slabs *slabs, struct slab *slab);
-void vmm__slab_close(struct slabs *slabs, struct slab *slab, uint64_t epoch);
+void vmm__slab_close(struct slabs *slabs, struct slab *slab);
 
 /* Takes a free object of a slab that has one. */
 static inline uint32_t vmm__slab_take(struct slabs *slabs, struct slab *slab,
@@ -103,8 +103,7 @@ static inline uint32_t vmm__slab_take(struct slabs *slabs, struct slab *slab,
 
 /* Frees an object. An empty slab is returned to the heap unless it is the only one of its class
  * with a free object. */
-static inline void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32_t object,
-                                  uint64_t epoch)
+static inline void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32_t object)
 {
     uint64_t bit = UINT64_C(1) << object;
     if (slab->free_bits == 0)
@@ -112,18 +111,18 @@ static inline void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32
     slab->free_bits |= bit;
     slab->waiting_bits &= ~bit;
     if (slab->free_bits == slab->all_bits && (slab->prev != NULL || slab->next != NULL))
-        vmm__slab_close(slabs, slab, epoch);
+        vmm__slab_close(slabs, slab);
 }
 
 /* Frees the records of all slabs, without touching the heap. For vmm__lane_close(). */
 void vmm__slabs_fini(struct slabs *slabs);
 
 /* Returns every empty slab to the heap; false if there was none. */
-bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch);
+bool vmm__slabs_purge(struct slabs *slabs);
 
 /* Returns every empty slab that is the only one of its class with a free object: those that
  * vmm__slab_give() leaves. Checks one slab for each class. */
-void vmm__slabs_purge_lone(struct slabs *slabs, uint64_t epoch);
+void vmm__slabs_purge_lone(struct slabs *slabs);
 
 /* The object that starts at an address of the slab; SLAB_OBJECTS if none does. */
 static inline uint32_t vmm__slab_object(const struct slab *slab, uint64_t address)

@@ -366,7 +366,7 @@ static void place_enter(struct heap *heap, struct chunk *chunk, uint64_t granule
     struct views *views = vmm__views_of(heap);
     struct view_place *place = &views->places[granule];
     place->chunk = vmm__chunk_id(views->vm, chunk);
-    place->epoch = vmm__clock_now(heap->lane->clock); /* its work may be unfinished */
+    place->epoch = vmm__clock_now(heap->clock); /* its work may be unfinished */
     views->places[granule + chunk->granules - 1].first = granule;
     (void)vmm__directory_give(views->directory, heap, granule, chunk->granules);
     struct joint joint = joint_of(heap, granule);

@@ -99,7 +99,7 @@ vmm_status vmm__views_take_at(struct heap *heap, uint64_t address, uint64_t byte
                               struct block **out);
 
 /* Frees a block in a view. Returns the free block that contains its first piece. */
-struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t epoch);
+struct block *vmm__views_give(struct heap *heap, struct block *block);
 
 /* The block in a view that contains an address of a place; NULL if there is none. */
 struct block *vmm__views_cover(const struct views *views, uint64_t address);

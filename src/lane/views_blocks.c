@@ -174,17 +174,17 @@ static void users_drop(struct heap *heap, const struct block *block, uint64_t ep
     }
 }
 
-struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t epoch)
+struct block *vmm__views_give(struct heap *heap, struct block *block)
 {
     struct block *first = NULL;
-    users_drop(heap, block, epoch);
+    users_drop(heap, block, vmm__clock_now(heap->clock));
     block_leave(heap, block);
     heap->occupied_bytes -= block->node.size;
     vmm__listener_call(heap, VMM_CHANGE_UNMAP, block->address, block->node.size);
     for (struct block *piece = vmm__block_piece(block); piece != NULL;) {
         struct block *next = vmm__block_piece(piece);
         vmm__listener_call(heap, VMM_CHANGE_MAP, piece->address, piece->node.size);
-        struct block *freed = vmm__heap_uncut(heap, piece, epoch);
+        struct block *freed = vmm__heap_uncut(heap, piece);
         first = first == NULL ? freed : first;
         piece = next;
     }

@@ -7,6 +7,13 @@
 
 #include "lane/lane.h"
 
+/* Moves a lane's clock on to an epoch, which later frees get as their stamp. */
+static inline void lane_epoch(struct lane *lane, uint64_t epoch)
+{
+    while (vmm__clock_now(lane->clock) < epoch)
+        (void)vmm__clock_advance(lane->clock);
+}
+
 /* Unlocks a lane after a call that returned `status`. */
 static inline vmm_status lane_unlock(struct lane *lane, vmm_status status)
 {

@@ -72,18 +72,9 @@ static inline void live_renew(struct scene *scene)
 static inline struct block *live_block_at(struct scene *scene, struct heap *heap, uint64_t address,
                                           uint64_t bytes)
 {
-    struct block *below = vmm__heap_cover(heap, address);
-    struct block *block;
-    uint64_t below_bytes = address - below->address;
-    uint64_t granule = vmm__arena_granule(heap->directory->arena, below->address);
-    uint64_t granules = vmm__arena_granule(heap->directory->arena, address) - granule + 1;
-    uint64_t epoch = vmm__directory_epoch(heap->directory, granule, granules);
-    if (below_bytes > 0)
-        assert_ok(vmm__heap_take_edge(heap, below, below->address, below_bytes, &below));
-    assert_ok(vmm__heap_take_edge(heap, vmm__heap_cover(heap, address), address, bytes, &block));
-    if (below_bytes > 0)
-        (void)vmm__heap_give(heap, below, epoch);
+    assert_ok(vmm__heap_records_keep(heap, 2));
     vmm__heap_settle(heap);
+    struct block *block = vmm__heap_take_at(heap, address, bytes);
     block->requested_bytes = bytes;
     memory_fill(scene->driver, address, bytes, live_word(address), heap->lane->stream);
     assert_true(live_count < LIVES_MOST);
@@ -118,7 +109,7 @@ static inline void live_block_free(struct scene *scene, uint64_t address)
         struct block *block = vmm__heap_find(live->heap, address);
         assert_non_null(block);
         assert_ok(lane_pin(live->heap, address, false));
-        (void)vmm__heap_give(live->heap, block, vmm__clock_now(live->heap->lane->clock));
+        (void)vmm__heap_give(live->heap, block);
         live->address = 0;
     }
     assert_ok(vmm__cache_check(scene->cache));

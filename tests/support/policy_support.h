@@ -112,7 +112,7 @@ static inline struct block *block_free_busy(struct scene *scene, struct heap *he
 {
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
     memory_fill(scene->driver, block->address, block->node.size, 1, heap->lane->stream);
-    return vmm__heap_give(heap, block, vmm__clock_now(heap->lane->clock));
+    return vmm__heap_give(heap, block);
 }
 
 static inline uint64_t scene_reserved_bytes(const struct scene *scene)

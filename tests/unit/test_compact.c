@@ -144,7 +144,7 @@ LIVE_TEST(idle_places_are_unmapped_before_their_chunk_moves)
     assert_ok(scene_grow(scene, heap, 5 * GRANULE, GROW_VIEW));
     uint64_t place = scene_chunk(scene, 10)->place;
     struct block *block = view_take(heap, 4 * GRANULE);
-    (void)vmm__heap_give(heap, block, vmm__clock_now(heap->lane->clock));
+    (void)vmm__heap_give(heap, block);
     assert_ok(scene_compact(scene, 3 * GRANULE));
     assert_int_equal(scene->cache->compactions, 1);
     assert_int_equal(scene_chunk(scene, 10)->granules, 1);

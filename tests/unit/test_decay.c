@@ -35,7 +35,7 @@ static struct block *use_chunk(struct scene *scene, struct heap *heap, uint64_t 
     struct block *block =
         block_make_live(heap, extent(scene, heap, granule, granules, granules), granules * GRANULE);
     memory_fill(scene->driver, block->address, block->node.size, 1, heap->lane->stream);
-    return vmm__heap_give(heap, block, vmm__clock_now(heap->lane->clock));
+    return vmm__heap_give(heap, block);
 }
 
 POLICY_TEST(without_a_period_nothing_is_due)
@@ -96,7 +96,7 @@ POLICY_TEST(memory_in_use_does_not_expire)
     struct block *block = use_chunk(scene, heap, 10, 4);
     for (uint64_t ms = 1010; ms < 1200; ms += 10) {
         block = block_make_live(heap, block, 3 * GRANULE);
-        block = vmm__heap_give(heap, block, vmm__clock_now(heap->lane->clock));
+        block = vmm__heap_give(heap, block);
         poll_at(scene, ms);
         assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
     }
@@ -117,7 +117,7 @@ POLICY_TEST(decay_keeps_the_floor)
     assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE + 8 * GRANULE);
     poll_at(scene, 1030);
     assert_int_equal(scene_reserved_bytes(scene), 16 * GRANULE);
-    (void)vmm__heap_give(&scene->other->large, live, vmm__clock_now(scene->other->clock));
+    (void)vmm__heap_give(&scene->other->large, live);
     poll_at(scene, 1040);
     assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE);
     poll_at(scene, 1050);

@@ -35,7 +35,7 @@ static void view_use(struct scene *scene, struct heap *heap)
     memory_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
     assert_int_equal(scene->driver->stalls, 0);
     assert_int_equal(mismatches(scene->driver), 0);
-    (void)vmm__heap_give(heap, block, vmm__clock_now(heap->lane->clock));
+    (void)vmm__heap_give(heap, block);
 }
 
 POLICY_TEST(own_chunks_serve_a_view_while_in_use)
@@ -176,7 +176,7 @@ POLICY_TEST(only_the_deficit_is_new)
     assert_ok(scene_grow(scene, heap, 17 * GRANULE, GROW_VIEW));
     assert_int_equal(creates(scene), before + 1);
     assert_int_equal(scene_reserved_bytes(scene), 17 * GRANULE);
-    (void)vmm__heap_give(heap, view_take(heap, 17 * GRANULE), 1);
+    (void)vmm__heap_give(heap, view_take(heap, 17 * GRANULE));
 }
 
 POLICY_TEST(a_placement_that_needs_no_more_wins)
@@ -196,12 +196,12 @@ POLICY_TEST(free_ends_of_partly_live_chunks_serve)
     (void)block_make_live(heap, extent(scene, heap, 20, 8, 8), GRANULE);
     struct block *head = block_make_live(heap, extent(scene, heap, 48, 8, 8), 7 * GRANULE);
     (void)block_make_live(heap, head->next, GRANULE);
-    (void)vmm__heap_give(heap, head, 0);
+    (void)vmm__heap_give(heap, head);
     uint64_t before = creates(scene);
     assert_ok(scene_grow(scene, heap, 14 * GRANULE, GROW_VIEW));
     assert_int_equal(creates(scene), before);
     assert_int_equal(largest_run_bytes(heap), 14 * GRANULE);
-    (void)vmm__heap_give(heap, view_take(heap, 14 * GRANULE), 1);
+    (void)vmm__heap_give(heap, view_take(heap, 14 * GRANULE));
 }
 
 POLICY_TEST(without_views_growth_is_new_memory)

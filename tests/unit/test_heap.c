@@ -12,13 +12,16 @@ ENGINE_TEST(take_splits_and_give_merges)
     assert_int_equal(b->address, a->address + 3 * MIB);
     assert_int_equal(c->address, b->address + 512);
     engine_check(engine);
-    struct block *merged = vmm__heap_give(heap, b, 5);
+    lane_epoch(engine->lane, 5);
+    struct block *merged = vmm__heap_give(heap, b);
     assert_ptr_equal(merged, b);
-    merged = vmm__heap_give(heap, a, 9);
+    lane_epoch(engine->lane, 9);
+    merged = vmm__heap_give(heap, a);
     assert_int_equal(merged->node.size, 3 * MIB + 512);
     assert_int_equal(vmm__directory_epoch(&engine->directory, 10, 2), 9);
     engine_check(engine);
-    merged = vmm__heap_give(heap, c, 12);
+    lane_epoch(engine->lane, 12);
+    merged = vmm__heap_give(heap, c);
     assert_int_equal(merged->node.size, 8 * GRANULE);
     assert_int_equal(vmm__directory_epoch(&engine->directory, 10, 1), 9);
     assert_int_equal(vmm__directory_epoch(&engine->directory, 11, 4), 12);
@@ -226,7 +229,7 @@ ENGINE_TEST(random_blocks_keep_the_invariants)
         uint64_t bytes = ((seed >> 45) % 60 + 1) * 4096;
         if (*slot != NULL) {
             assert_ptr_equal(vmm__heap_find(heap, (*slot)->address), *slot);
-            (void)vmm__heap_give(heap, *slot, (seed >> 40) % 100);
+            (void)vmm__heap_give(heap, *slot);
             *slot = NULL;
         } else if (vmm__heap_take(heap, bytes, slot) != VMM_OK) {
             *slot = NULL;
@@ -236,7 +239,7 @@ ENGINE_TEST(random_blocks_keep_the_invariants)
     }
     for (int i = 0; i < 200; i++) {
         if (blocks[i] != NULL)
-            (void)vmm__heap_give(heap, blocks[i], 0);
+            (void)vmm__heap_give(heap, blocks[i]);
     }
     engine_check(engine);
     assert_int_equal(vmm__size_index_largest(&heap->index)->size, 6 * GRANULE);

@@ -20,7 +20,7 @@ static struct row row_create(struct engine *engine)
     row.hole = heap_take(row.heap, MIB);
     row.last = heap_take(row.heap, MIB);
     row.rest = row.last->next;
-    (void)vmm__heap_give(row.heap, row.hole, 1);
+    (void)vmm__heap_give(row.heap, row.hole);
     engine_check(engine);
     return row;
 }

@@ -3,16 +3,16 @@
 #include "support/engine_support.h"
 
 /* Frees a live block as vmm_free() does. */
-static void give_live(struct heap *heap, struct block *block, uint64_t epoch)
+static void give_live(struct heap *heap, struct block *block)
 {
-    if (!vmm__heap_give_last(heap, block, epoch))
-        (void)vmm__heap_give(heap, block, epoch);
+    if (!vmm__heap_give_last(heap, block, heap->clock))
+        (void)vmm__heap_give(heap, block);
 }
 
-static struct block *last_freed_create(struct heap *heap, uint64_t bytes, uint64_t epoch)
+static struct block *last_freed_create(struct heap *heap, uint64_t bytes)
 {
     struct block *block = heap_take(heap, bytes);
-    give_live(heap, block, epoch);
+    give_live(heap, block);
     assert_ptr_equal(heap->last_freed, block);
     assert_int_equal(block->state, BLOCK_LAST_FREED);
     return block;
@@ -22,13 +22,14 @@ ENGINE_TEST(same_size_reuses_the_last_freed_block)
 {
     struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 4, 4);
-    struct block *block = last_freed_create(heap, MIB, 3);
+    struct block *block = last_freed_create(heap, MIB);
     struct size_index index = heap->index;
     uint64_t free_bytes = heap->free_bytes;
     for (int i = 0; i < 3; i++) {
         assert_ptr_equal(heap_take(heap, MIB), block);
         assert_null(heap->last_freed);
-        give_live(heap, block, 4);
+        lane_epoch(engine->lane, 4);
+        give_live(heap, block);
     }
     assert_memory_equal(&heap->index, &index, sizeof index);
     assert_int_equal(heap->free_bytes, free_bytes);
@@ -43,7 +44,7 @@ ENGINE_TEST(another_size_settles_the_last_freed_block)
 {
     struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 4, 4);
-    uint64_t address = last_freed_create(heap, MIB, 3)->address;
+    uint64_t address = last_freed_create(heap, MIB)->address;
     assert_int_equal(heap_take(heap, 2 * MIB)->address, address);
     assert_null(heap->last_freed);
     engine_check(engine);
@@ -56,10 +57,10 @@ ENGINE_TEST(only_the_last_taken_becomes_the_last_freed)
     (void)engine_attach(engine, heap, 10, 4, 4);
     struct block *first = heap_take(heap, MIB);
     struct block *last = heap_take(heap, MIB);
-    give_live(heap, first, 1);
+    give_live(heap, first);
     assert_null(heap->last_freed);
     assert_int_equal(first->state, BLOCK_FREE);
-    give_live(heap, last, 1);
+    give_live(heap, last);
     assert_null(heap->last_freed);
     engine_check(engine);
     assert_int_equal(heap->free_bytes, 4 * GRANULE);
@@ -71,8 +72,8 @@ ENGINE_TEST(lock_settles_the_heaps)
     (void)engine_attach(engine, &lane->large, 10, 4, 4);
     (void)engine_attach(engine, &lane->small, 20, 4, 1);
     for (int i = 0; i < 2; i++) {
-        (void)last_freed_create(&lane->large, MIB, 3);
-        (void)last_freed_create(&lane->small, 64 << 10, 3);
+        (void)last_freed_create(&lane->large, MIB);
+        (void)last_freed_create(&lane->small, 64 << 10);
         if (i == 0)
             vmm__lane_lock(lane);
         else
@@ -116,10 +117,24 @@ ENGINE_TEST(later_free_keeps_its_epoch)
     struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
     struct block *other = heap_take(heap, 64 << 10);
-    (void)last_freed_create(heap, 64 << 10, 3);
-    (void)vmm__heap_give(heap, other, 7); /* as for a closing slab or a finished wait */
+    (void)last_freed_create(heap, 64 << 10);
+    lane_epoch(engine->lane, 7);
+    (void)vmm__heap_give(heap, other); /* as for a closing slab or a finished wait */
     vmm__heap_settle(heap);
     assert_int_equal(vmm__directory_epoch(&engine->directory, 10, 1), 7);
+    engine_check(engine);
+}
+
+/* A stamp is of the free: the memory may serve others as soon as what was submitted before that has finished. */
+ENGINE_TEST(last_freed_block_is_stamped_as_it_is_freed)
+{
+    struct heap *heap = &engine->lane->large;
+    (void)engine_attach(engine, heap, 10, 1, 1);
+    lane_epoch(engine->lane, 3);
+    (void)last_freed_create(heap, 64 << 10);
+    lane_epoch(engine->lane, 7);
+    vmm__heap_settle(heap);
+    assert_int_equal(vmm__directory_epoch(&engine->directory, 10, 1), 3);
     engine_check(engine);
 }
 
@@ -131,8 +146,8 @@ ENGINE_TEST(better_fit_that_is_freed_later_is_taken)
     struct block *exact = heap_take(heap, 64 << 10);
     uint64_t address = exact->address;
     (void)heap_take(heap, 512);
-    (void)last_freed_create(heap, 64 << 10, 3);
-    (void)vmm__heap_give(heap, exact, 3);
+    (void)last_freed_create(heap, 64 << 10);
+    (void)vmm__heap_give(heap, exact);
     assert_int_equal(heap_take(heap, 64 << 10)->address, address);
     engine_check(engine);
 }
@@ -177,7 +192,7 @@ ENGINE_TEST(growth_merges_with_the_last_freed_block)
 {
     struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
-    struct block *block = last_freed_create(heap, GRANULE, 3);
+    struct block *block = last_freed_create(heap, GRANULE);
     assert_null(block->next);
     vmm__lane_lock(engine->lane);
     assert_int_equal(engine_attach(engine, heap, 11, 1, 1)->node.size, 2 * GRANULE);
@@ -212,10 +227,10 @@ static void pair_take(struct heap_pair *pair, struct block **blocks, uint64_t by
 static void pair_give(struct heap_pair *pair, struct block **blocks, bool is_live)
 {
     if (is_live)
-        give_live(pair->heaps[0], blocks[0], 1);
+        give_live(pair->heaps[0], blocks[0]);
     else
-        (void)vmm__heap_give(pair->heaps[0], blocks[0], 1);
-    (void)vmm__heap_give(pair->heaps[1], blocks[1], 1);
+        (void)vmm__heap_give(pair->heaps[0], blocks[0]);
+    (void)vmm__heap_give(pair->heaps[1], blocks[1]);
     blocks[0] = NULL;
 }
 

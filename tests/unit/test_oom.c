@@ -57,7 +57,7 @@ POLICY_TEST(pinned_chunks_are_counted_once)
     }
     for (int i = 0; i < PARTS; i++) {
         if (!parts[i].is_live)
-            (void)vmm__heap_give(heap, blocks[i], 0);
+            (void)vmm__heap_give(heap, blocks[i]);
     }
     vmm_stats stats = VMM_STATS_INIT;
     assert_ok(vmm_stats_get(scene->cache, &stats));

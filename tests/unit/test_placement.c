@@ -42,7 +42,7 @@ POLICY_TEST(free_blocks_grow_to_the_left)
     struct block *block = extent(scene, heap, 20, 4, 4);
     struct block *low = block_make_live(heap, block, 5 * MIB);
     (void)block_make_live(heap, low->next, 3 * MIB);
-    low = vmm__heap_give(heap, low, 0);
+    low = vmm__heap_give(heap, low);
     (void)extent(scene, &scene->other->large, 24, 4, 4);
     struct placement placement = placement_find(scene, heap, 8 * MIB);
     assert_int_equal(placement.granule, 18);
@@ -126,7 +126,7 @@ POLICY_TEST(home_ends_where_a_trim_left_it)
     struct block *live = block_make_live(heap, block, 3 * GRANULE);
     chunks_release(scene, heap, live->next, 23, 5);
     assert_int_equal(placement_find(scene, heap, 2 * GRANULE).granule, 23);
-    live = vmm__heap_give(heap, live, 0);
+    live = vmm__heap_give(heap, live);
     chunks_release(scene, heap, live, 20, 3);
     struct placement placement =
         placement_find(scene, heap, 2 * GRANULE); /* the extent is released: the end stays */

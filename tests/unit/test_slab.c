@@ -27,7 +27,7 @@ static void object_give(struct slabs *slabs, uint64_t address)
     assert_int_equal(block->state, BLOCK_SLAB);
     uint32_t object = vmm__slab_object(block->slab, address);
     assert_in_range(object, 0, SLAB_OBJECTS - 1);
-    vmm__slab_give(slabs, block->slab, object, 1);
+    vmm__slab_give(slabs, block->slab, object);
 }
 
 TEST(every_size_has_the_smallest_class_that_fits)
@@ -66,7 +66,7 @@ ENGINE_TEST(objects_do_not_overlap)
         for (int i = 0; i < OBJECTS; i++)
             object_give(slabs, addresses[(i * 7) % OBJECTS]);
         engine_check(engine);
-        (void)vmm__slabs_purge(slabs, 1);
+        (void)vmm__slabs_purge(slabs);
         assert_null(slabs->all);
     }
     assert_int_equal(slabs->heap->free_bytes, 4 * GRANULE);
@@ -100,8 +100,8 @@ ENGINE_TEST(last_empty_slab_of_a_class_stays)
         assert_ptr_equal(slabs->partial[0], slab);
     }
     uint64_t before = slabs->heap->free_bytes;
-    assert_true(vmm__slabs_purge(slabs, 3));
-    assert_false(vmm__slabs_purge(slabs, 3));
+    assert_true(vmm__slabs_purge(slabs));
+    assert_false(vmm__slabs_purge(slabs));
     assert_int_equal(slabs->heap->free_bytes, before + vmm__slab_run_bytes(0));
     assert_null(slabs->partial[0]);
 }
@@ -111,12 +111,12 @@ ENGINE_TEST(purge_keeps_slabs_with_live_or_waiting_objects)
     struct slabs *slabs = slabs_prepare(engine);
     struct slab *slab;
     uint64_t address = object_take(slabs, 512, &slab);
-    assert_false(vmm__slabs_purge(slabs, 1));
+    assert_false(vmm__slabs_purge(slabs));
     slab->waiting_bits = ~slab->free_bits & 1;
-    assert_false(vmm__slabs_purge(slabs, 1));
+    assert_false(vmm__slabs_purge(slabs));
     object_give(slabs, address);
     assert_int_equal(slab->waiting_bits, 0);
-    assert_true(vmm__slabs_purge(slabs, 1));
+    assert_true(vmm__slabs_purge(slabs));
 }
 
 ENGINE_TEST(a_purge_of_lone_slabs_leaves_empty_ones_in_company)
@@ -129,7 +129,7 @@ ENGINE_TEST(a_purge_of_lone_slabs_leaves_empty_ones_in_company)
     object_give(slabs, object_take(slabs, 512, &empty));
     object_give(slabs, address);
     assert_ptr_equal(slabs->partial[0], full);
-    vmm__slabs_purge_lone(slabs, 2);
+    vmm__slabs_purge_lone(slabs);
     assert_ptr_equal(slabs->partial[0]->next, empty);
     assert_ptr_equal(slabs->all, empty);
 }
@@ -164,7 +164,7 @@ ENGINE_TEST(slabs_of_pools_are_found_again_by_their_objects)
         assert_ok(vmm__slab_open(slabs, class_index));
         uint64_t start = slabs->partial[class_index]->address;
         uint32_t objects = slabs->partial[class_index]->objects;
-        assert_true(vmm__slabs_purge(slabs, 1));
+        assert_true(vmm__slabs_purge(slabs));
         for (uint32_t object = 0; object < objects; object++) {
             uint64_t address = start + (uint64_t)object * vmm__slab_object_bytes(class_index);
             assert_ok(vmm__slab_open_at(slabs, class_index, address, &slab));
@@ -174,11 +174,11 @@ ENGINE_TEST(slabs_of_pools_are_found_again_by_their_objects)
             assert_int_equal(slab->free_bits, slab->all_bits & ~(UINT64_C(1) << object));
             engine_check(engine);
             assert_status(vmm__slab_open_at(slabs, class_index, address, &slab), VMM__NO_FIT);
-            vmm__slab_give(slabs, slab, object, 1);
-            assert_true(vmm__slabs_purge(slabs, 1));
+            vmm__slab_give(slabs, slab, object);
+            assert_true(vmm__slabs_purge(slabs));
         }
         assert_status(vmm__slab_open_at(slabs, class_index, start + 256, &slab), VMM__NOT_FOUND);
-        (void)vmm__heap_give(slabs->heap, before, 1);
+        (void)vmm__heap_give(slabs->heap, before);
     }
     assert_null(slabs->all);
     assert_int_equal(slabs->heap->free_bytes, 4 * GRANULE);
@@ -201,10 +201,10 @@ ENGINE_TEST(the_slab_of_a_pool_fits_in_the_bytes_that_it_needs)
                 vmm__heap_take_at(heap, start + offset + bytes, 4 * GRANULE - offset - bytes);
             assert_ok(vmm__slab_open(slabs, class_index));
             engine_check(engine);
-            assert_true(vmm__slabs_purge(slabs, 1));
-            (void)vmm__heap_give(heap, high, 1);
+            assert_true(vmm__slabs_purge(slabs));
+            (void)vmm__heap_give(heap, high);
             if (low != NULL)
-                (void)vmm__heap_give(heap, low, 1);
+                (void)vmm__heap_give(heap, low);
         }
     }
 }

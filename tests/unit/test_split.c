@@ -76,7 +76,7 @@ POLICY_TEST(partly_live_chunks_stay)
     (void)block_make_live(heap, extent(scene, heap, 10, 8, 8), MIB);
     struct block *before = block_make_live(heap, extent(scene, heap, 20, 4, 4), 3 * GRANULE);
     (void)block_make_live(heap, vmm__heap_cover(heap, scene_address(scene, 23)), GRANULE);
-    (void)vmm__heap_give(heap, before, 0);
+    (void)vmm__heap_give(heap, before);
     (void)heap_sparing(scene, 1);
     assert_int_equal((uintptr_t)take(scene, 2 * MIB), scene_address(scene, 20));
     assert_int_equal((uintptr_t)take(scene, 6 * MIB), scene_address(scene, 10) + MIB);
@@ -132,7 +132,7 @@ POLICY_TEST(a_block_in_a_view_splits_the_chunk_where_it_begins)
     struct block *before = extent(scene, heap, 30, 2, 2);
     before = block_make_live(heap, before, GRANULE);
     (void)block_make_live(heap, vmm__heap_cover(heap, scene_address(scene, 31)), GRANULE);
-    (void)vmm__heap_give(heap, before, 0);
+    (void)vmm__heap_give(heap, before);
     (void)extent(scene, heap, 10, 4, 4);
     (void)extent(scene, heap, 20, 4, 4);
     assert_ok(scene_grow(scene, heap, 9 * GRANULE, GROW_VIEW));

@@ -112,7 +112,7 @@ static void row_use(struct scene *scene)
     struct block *block = view_take(heap, REQUEST * GRANULE);
     memory_fill(scene->driver, block->address, block->node.size, 3, STREAM(1));
     memory_check(scene->driver, block->address, block->node.size, 3, STREAM(1));
-    (void)vmm__heap_give(heap, block, vmm__clock_now(heap->lane->clock));
+    (void)vmm__heap_give(heap, block);
     assert_ok(vmm__cache_check(scene->cache));
 }
 
@@ -224,8 +224,7 @@ POLICY_TEST(a_refused_host_allocation_loses_nothing)
 static void all_release(struct scene *scene)
 {
     while (live_count > 0)
-        (void)vmm__heap_give(&scene->lane->large, live[--live_count],
-                             vmm__clock_now(scene->lane->clock));
+        (void)vmm__heap_give(&scene->lane->large, live[--live_count]);
     assert_ok(vmm_trim(scene->cache, 0, NULL));
     assert_int_equal(scene_reserved_bytes(scene), 0);
     assert_int_equal(scene->driver->mapped_bytes, 0);
@@ -267,7 +266,7 @@ POLICY_TEST(a_chunk_that_is_busy_again_ends_the_stitch)
     (void)extent(scene, heap, 12, 3, 3);
     struct heap *other = &scene->other->large;
     struct block *block = block_make_live(other, extent(scene, other, 20, 2, 2), 2 * GRANULE);
-    block = vmm__heap_give(other, block, vmm__clock_now(scene->other->clock));
+    block = vmm__heap_give(other, block);
     scene_lock(scene, heap);
     vmm__cache_lanes_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
     struct plan plan = vmm__plan(scene->cache, heap, 5 * GRANULE, 0, IDLE_FINISHED);

@@ -23,7 +23,7 @@ POLICY_TEST(only_whole_chunks_are_runs)
     assert_int_equal(bytes, 8 * GRANULE);
     struct block *high = block_make_live(heap, live->next, 8 * GRANULE);
     assert_false(vmm__whole_chunks(memory, high->next, UINT64_MAX, &address, &bytes));
-    high = vmm__heap_give(heap, high, 0);
+    high = vmm__heap_give(heap, high);
     struct block *middle = block_make_live(heap, high, 4 * GRANULE);
     assert_true(vmm__whole_chunks(memory, middle->next, UINT64_MAX, &address, &bytes));
     assert_int_equal(bytes, 4 * GRANULE);
@@ -90,7 +90,8 @@ POLICY_TEST(trim_goes_on_behind_unfinished_chunks)
     struct heap *heap = &scene->lane->large;
     struct block *low = block_make_live(heap, extent(scene, heap, 10, 12, 4), 4 * GRANULE);
     struct block *middle = block_make_live(heap, low->next, 4 * GRANULE);
-    (void)vmm__heap_give(heap, low, 0);
+    (void)vmm__heap_give(heap, low);
+    assert_ok(vmm__clock_query(heap->clock, vmm__clock_now(heap->clock)));
     struct block *block = block_free_busy(scene, heap, middle);
     assert_int_equal(block->node.size, 12 * GRANULE);
     struct trim_request trim = { .bytes = UINT64_MAX, .when = IDLE_FINISHED };

@@ -29,9 +29,9 @@ static struct block *live_at(struct engine *engine, struct heap *heap, uint64_t 
     return block;
 }
 
-static void give(struct engine *engine, struct heap *heap, struct block *block, uint64_t epoch)
+static void give(struct engine *engine, struct heap *heap, struct block *block)
 {
-    struct block *free = vmm__heap_give(heap, block, epoch);
+    struct block *free = vmm__heap_give(heap, block);
     assert_int_equal(free->state, BLOCK_FREE);
     engine_check(engine);
 }
@@ -99,7 +99,7 @@ ENGINE_TEST(places_of_other_views_form_rows_of_their_own)
     struct block *live = live_at(engine, heap, 4, 0, GRANULE); /* in both rows */
     assert_run(engine, FIRST, 3 * CHUNK_BYTES - GRANULE);
     assert_run(engine, 50, 2 * CHUNK_BYTES - GRANULE);
-    give(engine, heap, live, 1);
+    give(engine, heap, live);
     assert_run(engine, 50, 2 * CHUNK_BYTES);
 }
 
@@ -113,17 +113,17 @@ ENGINE_TEST(runs_follow_the_ends_of_chunks)
         struct block *live = live_at(engine, heap, 4, head, GRANULE);
         assert_barriers(engine, BIT(FIRST) | BIT(END));
         assert_run(engine, FIRST, tail + 2 * CHUNK_BYTES);
-        give(engine, heap, live, 1);
+        give(engine, heap, live);
         live = live_at(engine, heap, 8, head, GRANULE);
         assert_barriers(engine, BIT(FIRST) | BIT(SECOND) | BIT(END));
         assert_run(engine, FIRST, head == 0 ? 0 : CHUNK_BYTES + head);
         assert_run(engine, SECOND, CHUNK_BYTES + tail);
-        give(engine, heap, live, 1);
+        give(engine, heap, live);
         live = live_at(engine, heap, 12, head, GRANULE);
         assert_barriers(engine, BIT(FIRST) | BIT(THIRD) | BIT(END));
         assert_run(engine, FIRST, 2 * CHUNK_BYTES + head);
         assert_run(engine, THIRD, 0);
-        give(engine, heap, live, 1);
+        give(engine, heap, live);
         assert_barriers(engine, BIT(FIRST) | BIT(END));
         assert_run(engine, FIRST, 3 * CHUNK_BYTES);
     }
@@ -136,7 +136,7 @@ ENGINE_TEST(a_block_over_several_chunks_ends_a_run)
     assert_barriers(engine, BIT(FIRST) | BIT(SECOND) | BIT(THIRD) | BIT(END));
     for (uint64_t barrier = FIRST; barrier < END; barrier += CHUNK)
         assert_run(engine, barrier, 0);
-    give(engine, heap, live, 1);
+    give(engine, heap, live);
     assert_run(engine, FIRST, 3 * CHUNK_BYTES);
 }
 
@@ -153,7 +153,7 @@ ENGINE_TEST(rows_need_not_follow_the_homes)
     struct block *block = take(engine, heap, 3 * CHUNK_BYTES - 2 * GRANULE);
     assert_int_equal(block->address, engine_address(engine, FIRST + 1));
     assert_int_equal(heap->free_bytes, 0);
-    give(engine, heap, block, 1);
+    give(engine, heap, block);
 }
 
 /* ---- Places come and go ---------------------------------------------------------------------- */
@@ -250,7 +250,7 @@ ENGINE_TEST(runs_end_where_another_heap_begins)
     (void)live_at(engine, other, 20, 3 * GRANULE, GRANULE); /* a free head beyond the barrier */
     assert_run(engine, FIRST, 3 * CHUNK_BYTES);
     struct block *block = take(engine, heap, 3 * CHUNK_BYTES);
-    give(engine, heap, block, 1);
+    give(engine, heap, block);
 }
 
 ENGINE_TEST(a_transferred_chunk_changes_runs_on_both_sides)
@@ -272,7 +272,7 @@ ENGINE_TEST(a_transferred_chunk_changes_runs_on_both_sides)
     assert_int_equal(heap->view_chunks, 0);
     struct block *block = take(engine, other, 3 * CHUNK_BYTES);
     assert_ptr_equal(vmm__directory_heap(&engine->directory, block->address), other);
-    give(engine, other, block, 1);
+    give(engine, other, block);
 }
 
 /* The chunk goes to limbo with its places, which are unmapped first. */
@@ -299,7 +299,7 @@ ENGINE_TEST(a_changed_chunk_may_lose_its_places_and_leave)
         uint64_t address = engine_address(engine, home);
         assert_ok(vmm__heap_take_edge(heap, vmm__heap_cover(heap, address), address, CHUNK_BYTES,
                                       &block));
-        block = vmm__heap_give(heap, block, 1);
+        block = vmm__heap_give(heap, block);
         assert_true(chunk->is_marked);
         assert_ok(vmm__views_place_unmap(heap, chunk, chunk->place));
         assert_ok(vmm__heap_detach(heap, vmm__heap_cover(heap, address), address, CHUNK_BYTES));
@@ -318,19 +318,19 @@ ENGINE_TEST(a_block_starts_at_the_partly_live_chunk)
     struct block *low = live_at(engine, heap, 4, 0, GRANULE);
     struct block *block = take(engine, heap, GRANULE);
     assert_int_equal(block->address, engine_address(engine, FIRST + 1));
-    give(engine, heap, block, 1);
+    give(engine, heap, block);
     struct block *high = live_at(engine, heap, 12, 3 * GRANULE, GRANULE);
     block = take(engine, heap, GRANULE); /* both ends are partly live: low */
     assert_int_equal(block->address, engine_address(engine, FIRST + 1));
-    give(engine, heap, block, 1);
-    give(engine, heap, low, 1);
+    give(engine, heap, block);
+    give(engine, heap, low);
     block = take(engine, heap, GRANULE); /* the barrier is idle, and forced: high */
     assert_int_equal(vmm__block_end(block), engine_address(engine, THIRD + 3));
-    give(engine, heap, block, 1);
-    give(engine, heap, high, 1);
+    give(engine, heap, block);
+    give(engine, heap, high);
     block = take(engine, heap, GRANULE); /* all are idle: low */
     assert_int_equal(block->address, engine_address(engine, FIRST));
-    give(engine, heap, block, 1);
+    give(engine, heap, block);
 }
 
 ENGINE_TEST(a_run_without_a_tail_is_taken_from_its_head)
@@ -341,7 +341,7 @@ ENGINE_TEST(a_run_without_a_tail_is_taken_from_its_head)
     struct block *block = take(engine, heap, 3 * GRANULE);
     assert_int_equal(vmm__block_end(block), engine_address(engine, THIRD + 2));
     assert_int_equal(heap->free_bytes, 7 * GRANULE);
-    give(engine, heap, block, 1);
+    give(engine, heap, block);
 }
 
 ENGINE_TEST(the_smallest_run_is_taken)
@@ -351,10 +351,10 @@ ENGINE_TEST(the_smallest_run_is_taken)
     engine_place(engine, heap, 12, 54, 2);
     struct block *block = take(engine, heap, CHUNK_BYTES + GRANULE);
     assert_int_equal(block->address, engine_address(engine, 50));
-    give(engine, heap, block, 1);
+    give(engine, heap, block);
     block = take(engine, heap, 2 * CHUNK_BYTES + GRANULE);
     assert_int_equal(block->address, engine_address(engine, FIRST));
-    give(engine, heap, block, 1);
+    give(engine, heap, block);
     assert_status(vmm__views_take(heap, 3 * CHUNK_BYTES + 512, &block), VMM__NO_FIT);
 }
 
@@ -379,7 +379,8 @@ ENGINE_TEST(giving_back_restores_every_home_range)
         assert_int_equal(sum, bytes);
         for (uint64_t place = FIRST; place < END; place += CHUNK)
             assert_int_equal(engine->views.places[place].users, 1);
-        give(engine, heap, block, epoch);
+        lane_epoch(heap->lane, epoch);
+        give(engine, heap, block);
         assert_int_equal(heap->free_bytes, bytes + MIB);
         assert_int_equal(vmm__size_index_largest(&heap->index)->size, bytes + MIB);
         for (uint64_t granule = 4; granule < 15; granule++)
@@ -397,7 +398,8 @@ ENGINE_TEST(giving_back_stamps_nothing_else)
     struct heap *heap = row_create(engine);
     uint64_t entered = vmm__clock_now(heap->lane->clock);
     struct block *block = take(engine, heap, CHUNK_BYTES + GRANULE);
-    give(engine, heap, block, 9);
+    lane_epoch(heap->lane, 9);
+    give(engine, heap, block);
     assert_int_equal(vmm__directory_epoch(&engine->directory, 4, CHUNK + 1), 9);
     assert_int_equal(vmm__directory_epoch(&engine->directory, 9, 7), 0);
     assert_int_equal(engine->views.places[SECOND].epoch, 9);
@@ -411,12 +413,12 @@ ENGINE_TEST(later_blocks_have_later_turns)
     struct block *second = take(engine, heap, 2 * CHUNK_BYTES + GRANULE);
     uint64_t turn = engine->views.places[FIRST].turn;
     assert_int_equal(engine->views.places[THIRD].turn, turn);
-    give(engine, heap, first, 1);
-    give(engine, heap, second, 1);
+    give(engine, heap, first);
+    give(engine, heap, second);
     struct block *third = take(engine, heap, GRANULE);
     assert_true(engine->views.places[FIRST].turn > turn);
     assert_int_equal(engine->views.places[THIRD].turn, turn);
-    give(engine, heap, third, 1);
+    give(engine, heap, third);
 }
 
 ENGINE_TEST(blocks_in_views_and_at_home_share_chunks)
@@ -428,10 +430,10 @@ ENGINE_TEST(blocks_in_views_and_at_home_share_chunks)
     assert_int_equal(home->address, engine_address(engine, 8) + MIB);
     struct block *high = take(engine, heap, CHUNK_BYTES + 3 * MIB);
     assert_int_equal(high->address, engine_address(engine, SECOND) + 4 * MIB);
-    give(engine, heap, low, 1);
+    give(engine, heap, low);
     assert_run(engine, FIRST, CHUNK_BYTES + MIB);
-    give(engine, heap, home, 1);
-    give(engine, heap, high, 1);
+    give(engine, heap, home);
+    give(engine, heap, high);
     assert_run(engine, FIRST, 3 * CHUNK_BYTES);
 }
 
@@ -457,7 +459,7 @@ ENGINE_TEST(a_block_without_records_is_refused)
     engine_check(engine);
     while (taken != NULL) {
         struct block *next = taken->prev;
-        (void)vmm__heap_give(heap, taken, 1);
+        (void)vmm__heap_give(heap, taken);
         taken = next;
     }
     engine_check(engine);
@@ -484,11 +486,11 @@ ENGINE_TEST(addresses_find_the_block_that_covers_them)
     assert_null(vmm__views_cover(views, engine_address(engine, END) - 1));
     assert_true(vmm__views_contain(views, start));
     assert_false(vmm__views_contain(views, engine_address(engine, 4)));
-    give(engine, heap, next, 1);
+    give(engine, heap, next);
     assert_null(vmm__views_cover(views, start + 512));
     assert_ptr_equal(vmm__views_cover(views, start), small);
-    give(engine, heap, small, 1);
-    give(engine, heap, large, 1);
+    give(engine, heap, small);
+    give(engine, heap, large);
 }
 
 ENGINE_TEST(the_free_bytes_at_an_end_are_known)
@@ -499,10 +501,10 @@ ENGINE_TEST(the_free_bytes_at_an_end_are_known)
     struct block *live = live_at(engine, heap, 8, GRANULE, GRANULE);
     assert_int_equal(vmm__views_end_bytes(heap, FIRST, true), CHUNK_BYTES + GRANULE);
     assert_int_equal(vmm__views_end_bytes(heap, THIRD, false), CHUNK_BYTES + 2 * GRANULE);
-    give(engine, heap, live, 1);
+    give(engine, heap, live);
     live = live_at(engine, heap, 4, 0, GRANULE);
     assert_int_equal(vmm__views_end_bytes(heap, FIRST, true), 0);
-    give(engine, heap, live, 1);
+    give(engine, heap, live);
     live = live_at(engine, heap, 4, GRANULE, GRANULE);
     assert_int_equal(vmm__views_end_bytes(heap, FIRST, true), GRANULE);
     (void)live_at(engine, heap, 12, 3 * GRANULE, GRANULE);
@@ -579,7 +581,7 @@ ENGINE_TEST(finds_users_that_do_not_add_up)
     struct block *block = take(engine, heap, GRANULE);
     assert_found(vmm__views_check(heap), place->users, 0, "5: the users");
     assert_found(vmm__views_check(heap), heap->occupied_bytes, 0, "5: the bytes of blocks");
-    give(engine, heap, block, 1);
+    give(engine, heap, block);
 }
 
 /* One place has a user too many, and another one too few. */
@@ -593,7 +595,7 @@ ENGINE_TEST(finds_users_that_add_up_at_the_wrong_places)
     engine->views.places[FIRST].users--;
     engine->views.places[SECOND].users++;
     assert_ok(vmm__views_check(heap));
-    give(engine, heap, block, 1);
+    give(engine, heap, block);
 }
 
 ENGINE_TEST(finds_links_of_rows_that_do_not_match)
@@ -675,5 +677,5 @@ ENGINE_TEST(finds_pieces_that_do_not_match_their_block)
     assert_found(vmm__views_check(heap), piece->state, BLOCK_LIVE, "heap 6: a piece does not");
     assert_found(vmm__views_check(heap), block->node.size, CHUNK_BYTES, "heap 6: the pieces");
     assert_found(vmm__views_check(heap), piece->node.next, NULL, "heap 6: the pieces");
-    give(engine, heap, block, 1);
+    give(engine, heap, block);
 }

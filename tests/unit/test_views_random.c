@@ -192,7 +192,7 @@ static bool step_give(struct game *game)
     struct heap *heap = game->heaps[i];
     uint64_t free_bytes = heap->free_bytes;
     uint64_t bytes = game->blocks[i]->node.size;
-    (void)vmm__heap_give(heap, game->blocks[i], vmm__clock_now(heap->lane->clock));
+    (void)vmm__heap_give(heap, game->blocks[i]);
     assert_int_equal(heap->free_bytes, free_bytes + bytes);
     game->count--;
     game->blocks[i] = game->blocks[game->count];

@@ -81,8 +81,7 @@ static void block_shrink(const struct resize *resize)
     uint64_t before = resize->block->node.size;
     vmm__error_save(&line);
     if (!resize->block->is_in_view && !block_is_used(resize))
-        (void)vmm__heap_shorten(resize->heap, resize->block, resize->block_bytes,
-                                vmm__clock_now(resize->lane->clock));
+        (void)vmm__heap_shorten(resize->heap, resize->block, resize->block_bytes);
     vmm__error_restore(&line);
     size_note(resize, before);
 }
@@ -259,7 +258,7 @@ static void move_settle(struct vmm_cache *cache, struct resize *resize, const st
     uint64_t requested = resize->block->requested_bytes;
     bool is_named = resize->block->is_named;
     resize->block->is_named = false;
-    (void)vmm__heap_give(heap, resize->block, epoch);
+    (void)vmm__heap_give(heap, resize->block);
     for (uint32_t i = 0; i < move->count; i++) {
         uint64_t home = vmm__chunk_address(vm, move->parts[i].chunk);
         (void)vmm__heap_detach(heap, vmm__heap_cover(heap, home), home,

@@ -16,9 +16,8 @@ static vmm_status chunks_create(struct vmm_cache *cache, struct heap *heap, uint
         return status;
     status = vmm__vm_access(vm, granule, count);
     if (status == VMM_OK)
-        status =
-            vmm__heap_attach(heap, vmm__arena_address(&vm->arena, granule),
-                             count << vm->arena.granule_shift, vmm__clock_now(heap->lane->clock));
+        status = vmm__heap_attach(heap, vmm__arena_address(&vm->arena, granule),
+                                  count << vm->arena.granule_shift, vmm__clock_now(heap->clock));
     if (status != VMM_OK)
         vmm__vm_discard(vm, granule, count, NULL, 0);
     return status;

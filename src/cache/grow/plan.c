@@ -248,7 +248,7 @@ static bool chunk_gives_place(const struct search *search, struct heap *heap,
     if (heap == search->heap)
         return vmm__evict_may(search->cache, heap, chunk);
     uint64_t epoch = vmm__directory_epoch(&search->cache->directory, chunk->first, chunk->granules);
-    return vmm__clock_query(heap->lane->clock, epoch) == VMM_OK;
+    return vmm__clock_query(heap->clock, epoch) == VMM_OK;
 }
 
 /* Whether a chunk may have one place more. Its remap may be pending. */

@@ -74,7 +74,7 @@ static vmm_status parts_create(const struct split *split)
     if (status == VMM_OK)
         status = vmm__heap_attach(split->heap, vmm__arena_address(&vm->arena, split->first),
                                   (uint64_t)split->granules << vm->arena.granule_shift,
-                                  vmm__clock_now(split->heap->lane->clock));
+                                  vmm__clock_now(split->heap->clock));
     if (status != VMM_OK)
         vmm__vm_discard(vm, split->first, split->granules, NULL, 0);
     return status;

@@ -79,7 +79,7 @@ static void lane_clean(struct lane *lane)
     vmm__error_save(&line);
     (void)vmm__lane_poll_locked(lane, UINT32_MAX);
     vmm__error_restore(&line);
-    (void)vmm__slabs_purge(&lane->slabs, vmm__clock_now(lane->clock));
+    (void)vmm__slabs_purge(&lane->slabs);
 }
 
 /* Blocks with chunks of their own have whole granules. */

@@ -154,7 +154,7 @@ static void lanes_settle_locked(struct pool_sleep *job)
             continue;
         vmm__lane_lock(lane);
         (void)vmm__lane_poll_locked(lane, UINT32_MAX);
-        (void)vmm__slabs_purge(&lane->slabs, vmm__clock_now(lane->clock));
+        (void)vmm__slabs_purge(&lane->slabs);
         vmm__lane_unlock(lane);
     }
     vmm__error_restore(&line);

@@ -25,7 +25,7 @@ static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
         vmm__lane_lock_beside(lane, request->lane);
         any = vmm__lane_poll_locked(lane, UINT32_MAX) == VMM_OK || any;
-        any = vmm__slabs_purge(&lane->slabs, vmm__clock_now(lane->clock)) || any;
+        any = vmm__slabs_purge(&lane->slabs) || any;
         vmm__lane_counters_flush(lane);
         vmm__lane_unlock_beside(lane, request->lane);
     }
@@ -155,10 +155,10 @@ static void heap_look(struct vmm_cache *cache, struct heap *heap, struct unfinis
 {
     struct idle_scan scan = vmm__idle_scan(heap, NULL, IDLE_FINISHED);
     (void)vmm__idle_visit_heap(cache, &scan, run_pass_over, NULL);
-    bool is_older = oldest->clock == NULL ||
-                    (oldest->clock == heap->lane->clock && scan.stuck_epoch < oldest->epoch);
+    bool is_older =
+        oldest->clock == NULL || (oldest->clock == heap->clock && scan.stuck_epoch < oldest->epoch);
     if (scan.stuck_epoch != UINT64_MAX && is_older)
-        *oldest = (struct unfinished){ .clock = heap->lane->clock, .epoch = scan.stuck_epoch };
+        *oldest = (struct unfinished){ .clock = heap->clock, .epoch = scan.stuck_epoch };
 }
 
 static struct unfinished oldest_unfinished(struct vmm_cache *cache, const struct request *request)

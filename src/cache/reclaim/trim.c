@@ -55,7 +55,7 @@ static uint64_t lane_trim(struct vmm_cache *cache, struct trim_request *trim,
     struct lane *lane = scan->from->lane;
     vmm__lane_lock_beside(lane, trim->held);
     if (trim->what == TRIM_ALL)
-        (void)vmm__slabs_purge(&lane->slabs, vmm__clock_now(lane->clock));
+        (void)vmm__slabs_purge(&lane->slabs);
     uint64_t put_bytes = heap_trim(cache, trim, scan, bytes);
     scan->from = &lane->small;
     if (put_bytes < bytes)

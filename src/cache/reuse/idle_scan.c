@@ -46,7 +46,7 @@ uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *r
 vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
                            const struct lane *to, enum idle_when when)
 {
-    struct clock *clock = run->heap->lane->clock;
+    struct clock *clock = run->heap->clock;
     if (run->heap->lane == to)
         return VMM_OK;
     if (run->heap->lane->pool != to->pool &&
@@ -231,7 +231,7 @@ vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run
     if (status != VMM_OK)
         return status;
     vmm__vm_discard(&cache->vm, vmm__arena_granule(arena, run->address),
-                    run->bytes >> arena->granule_shift, run->heap->lane->clock, epoch);
+                    run->bytes >> arena->granule_shift, run->heap->clock, epoch);
     vmm__arena_guard_page_take(arena, vmm__arena_granule(arena, run->address + run->bytes));
     return VMM_OK;
 }
@@ -244,11 +244,11 @@ vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run
  */
 static uint64_t hand_epoch(const struct idle_run *run, uint64_t epoch, struct lane *to)
 {
-    if (run->heap->lane->clock == to->clock)
+    if (run->heap->clock == to->clock)
         return epoch;
     uint64_t passed = vmm__clock_passed(to->clock);
     uint64_t expired = vmm__max(to->trimmed.latest_epoch, to->period_epoch);
-    bool has_finished = vmm__clock_query(run->heap->lane->clock, epoch) == VMM_OK;
+    bool has_finished = vmm__clock_query(run->heap->clock, epoch) == VMM_OK;
     return has_finished && (expired == 0 || passed > expired) ? passed : vmm__clock_now(to->clock);
 }
 
@@ -266,7 +266,7 @@ static vmm_status small_hand(struct vmm_cache *cache, const struct idle_run *run
     status = vmm__heap_attach(to, run->address, run->bytes, new_epoch);
     if (status != VMM_OK)
         vmm__vm_discard(&cache->vm, vmm__arena_granule(&cache->vm.arena, run->address),
-                        run->bytes >> cache->vm.arena.granule_shift, run->heap->lane->clock, epoch);
+                        run->bytes >> cache->vm.arena.granule_shift, run->heap->clock, epoch);
     return status;
 }
 
