@@ -124,7 +124,7 @@ static bool kept_cost(const struct scene *scene)
 
 static bool scene_run_once(const char *name, bool is_default, size_t bytes, bool keeps)
 {
-    (void)malloc_trim(0); /* or the first streams get pages that an earlier scene has left, and the last do not */
+    (void)malloc_trim(0); /* or the first streams get pages that an earlier scene has left */
     struct scene scene = {
         .name = name, .cache = cost_cache_create(), .bytes = bytes, .keeps = keeps
     };
