@@ -190,9 +190,7 @@ typedef enum vmm_switch {
  * device's primary context, or of another device's that is active: whether the program has declared
  * the use or not. Until then a request maps new memory. Streams stay concurrent. While a kernel does
  * not end, freed memory stays with its stream. A program must order the work of other contexts
- * itself. One case is not covered: in a pool, a new stream may take over the memory of a stream
- * that vmm_stream_end() ended, with its live blocks, and reuse each at once when it is freed, also
- * under an undeclared use.
+ * itself.
  *
  * DECLARED: after the work of the freeing stream, and of the streams that vmm_record_stream() named.
  * The program declares every use by another stream. For programs that run kernels that never end.

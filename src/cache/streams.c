@@ -184,13 +184,24 @@ bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane 
     return true;
 }
 
-/* Whether all that is free in a lane has passed. */
+/* Whether no block of a lane is live or waits. What is freed in it later would be the next stream's own at once. */
+static bool is_left(struct lane *lane)
+{
+    vmm__lane_lock(lane);
+    bool is_left = !vmm__counters_have_blocks(&lane->counters) && lane->counters.waiting_bytes == 0;
+    vmm__lane_unlock(lane);
+    return is_left;
+}
+
+/* Whether nothing can still use the memory of a lane. */
 static bool has_passed(struct lane *lane)
 {
     struct error_line line;
+    if (!vmm__lane_has_memory(lane))
+        return true;
     vmm__error_save(&line);
-    bool has_passed = !vmm__lane_has_memory(lane) ||
-                      vmm__clock_query(lane->clock, vmm__clock_now(lane->clock)) == VMM_OK;
+    bool has_passed =
+        is_left(lane) && vmm__clock_query(lane->clock, vmm__clock_now(lane->clock)) == VMM_OK;
     vmm__error_restore(&line);
     return has_passed;
 }

@@ -27,29 +27,19 @@ void stress_own_follow(struct stress *stress, unsigned stream)
     stress->freed_under[stream] = 0;
 }
 
-/* Whether a stream may get the memory of a block at once whose own stream has ended: one with its handle, if the cache
- * was not told; in a pool any, because a lane of a pool goes to another stream with the blocks that are live in it. */
-static bool may_inherit(const struct stress *stress, const struct model_block *block,
-                        unsigned stream)
-{
-    bool is_pooled = block->tenant != 0 || block->pool != MODEL_POOLS;
-    return is_pooled || (block->is_abandoned && stress->streams[stream] == block->handle);
-}
-
-/* Otherwise the memory of a stream that has ended is no stream's own. */
+/* The memory of a stream that has ended is no stream's own, unless the cache was not told: then it is that of the next
+ * stream with the handle. */
 void stress_undeclared_give(struct stress *stress, const struct model_block *block)
 {
     if (block->stream != MODEL_STREAMS) {
         stress->freed_under[block->stream] |= block->undeclared;
         return;
     }
-    bool has_heir = block->is_abandoned;
     for (unsigned i = 0; i < stress->stream_count; i++) {
-        bool is_heir = may_inherit(stress, block, i);
+        bool is_heir = block->is_abandoned && stress->streams[i] == block->handle;
         stress->freed_under[i] |= is_heir ? STREAM_BIT(STRESS_HEIR) : 0;
-        has_heir = has_heir || is_heir;
     }
-    if (has_heir)
+    if (block->is_abandoned)
         stress_all_follow(stress, STRESS_HEIR, block->undeclared);
 }
 
