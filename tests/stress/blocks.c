@@ -447,8 +447,9 @@ static int pressure_relieve(struct stress *stress)
     if (model->live == 0 || model->order[turn % model->live] == stress->taking)
         return 0;
     struct model_block *block = &model->blocks[model->order[turn % model->live]];
-    stress_undeclared_join(stress, block); /* the request under way may get its memory */
     stress_block_give(stress, block);
+    for (unsigned i = 0; i < stress->stream_count; i++)
+        stress_own_follow(stress, i); /* the request under way may get its memory */
     return !block->is_live;
 }
 
