@@ -87,6 +87,13 @@ class Meter:
         stats = self.stats()
         return {name: stats["%s_bytes.all.peak" % name] for name in self.PEAKS}
 
+    def ticks(self):
+        """Events that the clock of vmmcache has recorded; 0 for others."""
+        if self.name not in SETTINGS:
+            return 0
+        from vmmcache import _figures
+        return _figures.Figures(self.torch.cuda.current_device()).count("clock_ticks")
+
     def graph_bytes(self):
         """Bytes of captured graphs that hold no tensor: nothing else may use them, because each replay writes there."""
         return sum(segment["total_size"] - segment["active_size"] for segment in self.torch.cuda.memory_snapshot()

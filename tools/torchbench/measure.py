@@ -40,6 +40,7 @@ def run_steps(workload, steps, meter, inside, record):
     for number in steps:
         torch.cuda.synchronize()
         spent, requests = inside.read()
+        ticks = meter.ticks()
         start = time.perf_counter()
         result = workload.step(number)
         torch.cuda.synchronize()
@@ -47,6 +48,7 @@ def run_steps(workload, steps, meter, inside, record):
         ended = inside.read()
         record["inside"].append(ended[0] - spent)
         record["requests"].append(ended[1] - requests)
+        record["ticks"].append(meter.ticks() - ticks)
         record["results"].append(torch.atleast_1d(result.detach()).double().tolist())
         record["device_used"] = max(record["device_used"], meter.device_used())
 
@@ -56,7 +58,7 @@ def measure(kind, count, meter, inside):
     clean()
     meter.peaks_reset()
     set_seeds()
-    record = {"times": [], "inside": [], "requests": [], "results": [], "warm": kind.WARM, "error": None,
+    record = {"times": [], "inside": [], "requests": [], "ticks": [], "results": [], "warm": kind.WARM, "error": None,
               "device_used_before": meter.device_used(), "device_used": 0,
               "reserved_before": meter.stats()["reserved_bytes.all.current"]}
     start = time.perf_counter()

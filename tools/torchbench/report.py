@@ -171,6 +171,7 @@ def inside_row(data, workload, name):
     above = data.inside_above(workload, name) if name != NATIVE else (None, None)
     spread = data.spread(workload, name)
     return [workload, name, shown(data.median(workload, name, results.requests), "%.0f"),
+            shown(data.ticks(workload, name), "%.2f") if name in (OURS, WAITING) else "-",
             shown(sum(first) / len(first), "%.3f", 1e3), shown(sum(later) / len(later), "%.3f", 1e3),
             *(shown(share, "%+.2f %%", 100) for share in above), "%.2f to %.2f" % spread if spread else "-"]
 
@@ -188,8 +189,9 @@ def inside_part(data):
            "difference to native, over native's whole steps. The last column shows whole steps, as a range: the "
            "median step of each repetition over the median of native's repetitions.")
     yield ""
-    yield from table(["workload", "allocator", "requests a step", "ms a step, first ten", "ms a step, later",
-                      "above native's, first ten", "above native's, later", "whole step, x native"], found, texts=2)
+    yield from table(["workload", "allocator", "requests a step", "ticks a step", "ms a step, first ten",
+                      "ms a step, later", "above native's, first ten", "above native's, later", "whole step, x native"],
+                     found, texts=2)
 
 
 def said_part(folders, name, title, text=None):

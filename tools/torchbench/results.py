@@ -98,6 +98,12 @@ class Data:
         values = [figure(record) for record in self.runs(workload, allocator)]
         return statistics.median(values) if values else None
 
+    def ticks(self, workload, allocator):
+        """Of the clock, in a step after the first few: their mean, because many steps have none. None without any."""
+        steps = [count for record in self.runs(workload, allocator)
+                 for count in record.get("ticks", [])[record["warm"]:]]
+        return sum(steps) / len(steps) if steps else None
+
     def quiet_times(self, workload, allocator, warm=False):
         """Each step's time in its fastest repetition, which leaves out other load of the machine: of the steps after
         the warm-up, or of those of the warm-up."""
