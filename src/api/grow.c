@@ -149,7 +149,7 @@ static vmm_status copy_check(vmm_cache *cache, struct copy *copy, const void *in
         return copy_refuse(copy->from, "it is under vmm_pin() or exported");
     if (has_ended)
         return copy_refuse(copy->from, "its stream has ended");
-    vmm_status status = vmm__driver_capturing(cache->driver, copy->stream, &is_captured);
+    vmm_status status = vmm__driver_stream_capturing(cache->driver, copy->stream, &is_captured);
     if (status == VMM_OK && is_captured)
         return copy_refuse(copy->from, "its stream is being captured");
     return status;

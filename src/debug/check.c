@@ -40,7 +40,7 @@ bool vmm__debug_is_captured(const struct debug *debug, vmm_stream stream)
     bool is_capturing = true;
     struct error_line line;
     vmm__error_save(&line);
-    (void)vmm__driver_capturing(debug->cache->driver, stream, &is_capturing);
+    (void)vmm__driver_stream_capturing(debug->cache->driver, stream, &is_capturing);
     vmm__error_restore(&line);
     return is_capturing;
 }

@@ -152,9 +152,10 @@ struct driver_piece {
  *   event_query  VMM_OK or VMM__PENDING. An event that was never recorded counts as complete.
  *   event_wait   blocks the host.
  *   device_wait  waits for all work on all streams; blocks the host.
- *   capturing    whether the stream is being captured into a graph. Also true for the default stream while a stream
- *                that waits for it is being captured. Meanwhile the stream must not wait for events; an event
- *                recorded on it belongs to the capture and must never be queried or waited for.
+ *   capturing    whether any of the streams is being captured into a graph. Also true for the default stream while a
+ *                stream that waits for it is being captured. Meanwhile the stream must not wait for events; an event
+ *                recorded on it belongs to the capture and must never be queried or waited for. If the driver does not
+ *                know one of them, and no other is being captured: ERR_INVALID_ARGUMENT.
  *   stream_create  the stream does not wait for the default stream, nor that one for it. It may get the handle of a
  *                destroyed one; host and sim always reuse the most recent.
  *   stream_destroy work of a destroyed stream still runs to its end.
@@ -168,7 +169,8 @@ struct driver_piece {
     X(event_wait, (P, void *event), (A, event))                                                    \
     X(stream_wait, (P, vmm_stream stream, void *event), (A, stream, event))                        \
     X(device_wait, (P), (A))                                                                       \
-    X(capturing, (P, vmm_stream stream, bool *is_capturing), (A, stream, is_capturing))            \
+    X(capturing, (P, const vmm_stream *streams, unsigned count, bool *is_capturing),               \
+      (A, streams, count, is_capturing))                                                           \
     X(stream_create, (P, vmm_stream * stream), (A, stream))                                        \
     X(stream_destroy, (P, vmm_stream stream), (A, stream))
 
@@ -369,6 +371,13 @@ static inline bool vmm__driver_is_lost(const struct driver *driver)
 #define DRIVER_OP_DECLARE(name, parameters, arguments) vmm_status vmm__driver_##name parameters;
 VMM_DRIVER_MAP(DRIVER_OP_DECLARE, struct driver *driver, )
 #undef DRIVER_OP_DECLARE
+
+/* Whether a stream is being captured. */
+static inline vmm_status vmm__driver_stream_capturing(struct driver *driver, vmm_stream stream,
+                                                      bool *is_capturing)
+{
+    return vmm__driver_capturing(driver, &stream, 1, is_capturing);
+}
 
 /* Destroys a stream of the library's own: tries twice, because the driver may refuse once. */
 vmm_status vmm__driver_stream_end(struct driver *driver, vmm_stream stream);

@@ -43,7 +43,8 @@ static bool is_over(struct announcement *announced)
     if (announced->stream == STREAM_PER_THREAD && !is_own)
         return false;
     vmm__error_save(&line);
-    vmm_status status = vmm__driver_capturing(announced->driver, announced->stream, &is_capturing);
+    vmm_status status =
+        vmm__driver_stream_capturing(announced->driver, announced->stream, &is_capturing);
     vmm__error_restore(&line);
     if (status == VMM_OK && is_capturing)
         announced->has_begun = true;

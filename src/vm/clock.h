@@ -46,12 +46,14 @@ struct known_stream {
     _Atomic bool *is_gone; /* the driver has rejected it, and the device was waited for since */
 };
 
+typedef bool next_stream(void *context, void **place, struct known_stream *out);
+
 /* What a cache tells its clock. Called with locks held. */
 struct clock_watch {
     /* The stream after *place, which begins as NULL; next_live: of the latest that have live blocks or make
      * a request. False: there is none. */
-    bool (*next)(void *context, void **place, struct known_stream *out);
-    bool (*next_live)(void *context, void **place, struct known_stream *out);
+    next_stream *next;
+    next_stream *next_live;
     void (*tell)(void *context, const char *line); /* something for the log */
     void *context;
 };

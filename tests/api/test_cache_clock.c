@@ -167,24 +167,26 @@ static bool is_handed_on(struct cache_test *test)
     return !is_new;
 }
 
+enum { CAPTURED = 3 }; /* CUDA captures no default stream */
+
 /* One that is announced and does not begin; one in which a request fails; one that ends unannounced. */
 static void capture_fail(struct cache_test *test, int way)
 {
     void *block;
     if (way == 0) {
-        assert_ok(vmm_capture_announce(test->cache, test->streams[0]));
-        assert_ok(vmm_capture_retract(test->cache, test->streams[0]));
+        assert_ok(vmm_capture_announce(test->cache, test->streams[CAPTURED]));
+        assert_ok(vmm_capture_retract(test->cache, test->streams[CAPTURED]));
         return;
     }
-    capture_begin(test, 0);
-    assert_status(vmm_alloc(test->cache, 2 * CACHE_LIMIT, test->streams[0], &block),
+    capture_begin(test, CAPTURED);
+    assert_status(vmm_alloc(test->cache, 2 * CACHE_LIMIT, test->streams[CAPTURED], &block),
                   VMM_ERR_DEVICE_OOM);
     if (way == 1) {
-        capture_end(test, 0);
+        capture_end(test, CAPTURED);
         return;
     }
-    test->captured[0] = false;
-    assert_ok(vmm__driver_capture_end(test->driver, test->streams[0]));
+    test->captured[CAPTURED] = false;
+    assert_ok(vmm__driver_capture_end(test->driver, test->streams[CAPTURED]));
 }
 
 CACHE_TEST(failing_captures_do_not_stop_the_clock)

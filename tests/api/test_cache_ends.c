@@ -132,7 +132,7 @@ CACHE_TEST(streams_come_and_go)
         assert_ptr_not_equal(large, small);
         stream_ended(test, 1);
         (void)stream_recreate(test, 1);
-        if (round % 8 == 0) /* memory passes once its work has finished; the limit has room for 16 rounds */
+        if (round % 8 == 0) /* then memory passes; the limit has room for 16 rounds */
             work_verify(test);
         if (round == ROUNDS / 3)
             reserved = cache_stats(test).reserved_bytes.current;

@@ -21,7 +21,7 @@ static int capture_teardown(void **state)
 static bool is_captured(struct driver *driver, vmm_stream stream)
 {
     bool is_capturing = false;
-    assert_ok(vmm__driver_capturing(driver, stream, &is_capturing));
+    assert_ok(vmm__driver_stream_capturing(driver, stream, &is_capturing));
     return is_capturing;
 }
 
@@ -43,6 +43,30 @@ CAPTURE_TEST(a_capture_is_reported_while_active)
     assert_false(is_captured(driver, stream));
     assert_ok(vmm__driver_stream_destroy(driver, stream));
     assert_ok(vmm__driver_stream_destroy(driver, other));
+}
+
+/* Many are asked about at once: a captured one counts more than one that the driver does not know. */
+CAPTURE_TEST(a_capture_among_others_is_reported)
+{
+    vmm_stream streams[] = { NULL, stream_new(driver), stream_new(driver), stream_new(driver) };
+    bool is_capturing = true;
+    assert_ok(vmm__driver_capturing(driver, streams, 4, &is_capturing));
+    assert_false(is_capturing);
+    assert_ok(vmm__driver_capture_begin(driver, streams[2]));
+    assert_ok(vmm__driver_capturing(driver, streams, 4, &is_capturing));
+    assert_true(is_capturing);
+    assert_ok(vmm__driver_capturing(driver, streams, 2, &is_capturing));
+    assert_false(is_capturing);
+    assert_ok(vmm__driver_stream_destroy(driver, streams[1]));
+    if (driver_choice_kind() != VMM_DRIVER_CUDA) { /* which crashes */
+        assert_ok(vmm__driver_capturing(driver, streams, 4, &is_capturing));
+        assert_true(is_capturing);
+        assert_status(vmm__driver_capturing(driver, streams, 2, &is_capturing),
+                      VMM_ERR_INVALID_ARGUMENT);
+    }
+    assert_ok(vmm__driver_capture_end(driver, streams[2]));
+    assert_ok(vmm__driver_stream_destroy(driver, streams[2]));
+    assert_ok(vmm__driver_stream_destroy(driver, streams[3]));
 }
 
 CAPTURE_TEST(other_streams_work_during_a_capture)

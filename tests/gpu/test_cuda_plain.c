@@ -109,10 +109,12 @@ static vmm_status device_wait(struct driver *driver)
     return VMM_OK;
 }
 
-static vmm_status capture_get(struct driver *driver, vmm_stream stream, bool *is_capturing)
+static vmm_status capture_get(struct driver *driver, const vmm_stream *streams, unsigned count,
+                              bool *is_capturing)
 {
     (void)driver;
-    (void)stream;
+    (void)streams;
+    (void)count;
     *is_capturing = false;
     return VMM_OK;
 }

@@ -86,6 +86,19 @@ static vmm_status model_capturing(struct driver *driver, vmm_stream stream, bool
     return VMM_OK;
 }
 
+static vmm_status model_captures(struct driver *driver, const vmm_stream *streams, unsigned count,
+                                 bool *is_capturing)
+{
+    vmm_status status = VMM_OK;
+    bool is_any = false;
+    for (unsigned i = 0; i < count && !is_any; i++) {
+        vmm_status answer = model_capturing(driver, streams[i], &is_any);
+        status = answer != VMM_OK ? answer : status;
+    }
+    *is_capturing = is_any;
+    return is_any ? VMM_OK : status;
+}
+
 static vmm_status model_event_create(struct driver *driver, void **event)
 {
     (void)driver;
@@ -278,20 +291,21 @@ static bool exchange(_Atomic bool *value, bool to)
     now_add(value, add, (order) == memory_order_seq_cst)
 #define atomic_compare_exchange_weak_explicit(value, from, to, order, other)                       \
     (explorer_step(), atomic_compare_exchange_strong(value, from, to))
-#define vmm__mutex_lock           model_lock
-#define vmm__mutex_unlock         model_unlock
-#define vmm__thread_self          model_self
-#define vmm__driver_capturing     model_capturing
-#define vmm__driver_event_create  model_event_create
-#define vmm__driver_event_destroy model_event_destroy
-#define vmm__driver_event_record  model_event_record
-#define vmm__driver_clock_record  model_clock_record
-#define vmm__driver_event_query   model_event_query
-#define vmm__driver_event_wait    model_event_wait
-#define vmm__driver_device_wait   model_device_wait
-#define vmm__driver_stream_wait   model_stream_wait
-#define vmm__driver_stream_create model_stream_create
-#define vmm__driver_stream_end    model_stream_end
+#define vmm__mutex_lock              model_lock
+#define vmm__mutex_unlock            model_unlock
+#define vmm__thread_self             model_self
+#define vmm__driver_capturing        model_captures
+#define vmm__driver_stream_capturing model_capturing
+#define vmm__driver_event_create     model_event_create
+#define vmm__driver_event_destroy    model_event_destroy
+#define vmm__driver_event_record     model_event_record
+#define vmm__driver_clock_record     model_clock_record
+#define vmm__driver_event_query      model_event_query
+#define vmm__driver_event_wait       model_event_wait
+#define vmm__driver_device_wait      model_device_wait
+#define vmm__driver_stream_wait      model_stream_wait
+#define vmm__driver_stream_create    model_stream_create
+#define vmm__driver_stream_end       model_stream_end
 #undef VMM_ASSERT_HELD
 #define VMM_ASSERT_HELD(lock) ((void)(lock))
 

@@ -63,7 +63,7 @@ SIM_TEST(every_call_is_counted)
     uint64_t address = memory_map(driver, GRANULE, &handle);
     uint64_t other = memory_map(driver, GRANULE, NULL);
     bool is_capturing = true;
-    assert_ok(vmm__driver_capturing(driver, STREAM(1), &is_capturing));
+    assert_ok(vmm__driver_stream_capturing(driver, STREAM(1), &is_capturing));
     assert_false(is_capturing);
     unsigned char byte;
     struct driver_piece piece = { other, sizeof byte, &byte };
@@ -215,7 +215,7 @@ SIM_TEST(a_lost_device_gets_no_call)
         vmm__driver_event_wait(driver, scene.event),
         vmm__driver_event_destroy(driver, scene.event),
         vmm__driver_stream_wait(driver, STREAM(2), scene.event),
-        vmm__driver_capturing(driver, STREAM(1), &is_capturing),
+        vmm__driver_stream_capturing(driver, STREAM(1), &is_capturing),
         vmm__driver_device_wait(driver),
         vmm__driver_copy(driver, scene.address, scene.address, 512, NULL),
         vmm__driver_clear(driver, scene.address, 512, 0, NULL),

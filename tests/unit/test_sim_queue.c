@@ -161,8 +161,8 @@ SIM_TEST(a_destroyed_stream_is_refused)
                    "destroyed");
     assert_refused(vmm__driver_stream_wait(driver, stream, event), VMM_ERR_INVALID_ARGUMENT,
                    "destroyed");
-    assert_refused(vmm__driver_capturing(driver, stream, &is_capturing), VMM_ERR_INVALID_ARGUMENT,
-                   "destroyed");
+    assert_refused(vmm__driver_stream_capturing(driver, stream, &is_capturing),
+                   VMM_ERR_INVALID_ARGUMENT, "destroyed");
     assert_refused(vmm__driver_capture_begin(driver, stream), VMM_ERR_INVALID_ARGUMENT,
                    "destroyed");
     assert_ok(vmm__driver_stream_create(driver, &stream));

@@ -331,7 +331,7 @@ static vmm_status stream_query(struct vmm_cache *cache, const struct lane *lane)
     bool is_captured = false;
     if (vmm__lane_has_ended(lane))
         return VMM__PENDING;
-    vmm_status status = vmm__driver_capturing(cache->driver, lane->stream, &is_captured);
+    vmm_status status = vmm__driver_stream_capturing(cache->driver, lane->stream, &is_captured);
     return status == VMM_OK && is_captured ? VMM__PENDING : status;
 }
 

@@ -474,7 +474,7 @@ static vmm_status clock_try(struct cuda_driver *cuda)
     struct driver *driver = &cuda->base;
     void *event;
     bool is_capturing = false;
-    vmm_status status = vmm__cuda_capturing(driver, NULL, &is_capturing);
+    vmm_status status = vmm__cuda_capturing(driver, &(vmm_stream){ NULL }, 1, &is_capturing);
     if (status != VMM_OK || is_capturing)
         return status;
     status = vmm__cuda_event_create(driver, &event);

@@ -82,24 +82,41 @@ vmm_status vmm__cuda_device_wait(struct driver *driver)
     return status;
 }
 
-/* CUDA refuses the query of the default stream while another stream is being captured: report it as captured. */
-vmm_status vmm__cuda_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing)
+/* CUDA refuses the query of the default stream while another stream is being captured: report it as captured. The
+ * caller has made the context current. */
+static CUresult capture_get(const struct cuda_driver *cuda, vmm_stream stream, bool *is_capturing)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = cuda->api->cuStreamIsCapturing(stream, &capture);
+    *is_capturing = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+                    (result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE);
+    return *is_capturing ? CUDA_SUCCESS : result;
+}
+
+vmm_status vmm__cuda_capturing(struct driver *driver, const vmm_stream *streams, unsigned count,
+                               bool *is_capturing)
 {
     struct cuda_driver *cuda = vmm__cuda_of(driver);
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     struct cuda_scope scope;
+    CUresult failed = CUDA_SUCCESS;
+    vmm_stream unknown = NULL;
+    bool is_any = false;
     vmm_status status = vmm__cuda_enter(cuda, &scope);
     if (status != VMM_OK)
         return status;
-    CUresult result = cuda->api->cuStreamIsCapturing(stream, &capture);
-    vmm__cuda_leave(cuda, &scope);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
-        status = vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM,
-                                  "cuStreamIsCapturing(stream %p)", stream);
-        return stream_status(driver, result, status);
+    for (unsigned i = 0; i < count && !is_any; i++) {
+        CUresult result = capture_get(cuda, streams[i], &is_any);
+        unknown = failed == CUDA_SUCCESS ? streams[i] : unknown;
+        failed = failed == CUDA_SUCCESS ? result : failed;
     }
-    *is_capturing = result != CUDA_SUCCESS || capture != CU_STREAM_CAPTURE_STATUS_NONE;
-    return VMM_OK;
+    vmm__cuda_leave(cuda, &scope);
+    if (is_any || failed == CUDA_SUCCESS) {
+        *is_capturing = is_any;
+        return VMM_OK;
+    }
+    status = vmm__cuda_status(cuda->api, failed, VMM_ERR_HOST_OOM, "cuStreamIsCapturing(stream %p)",
+                              unknown);
+    return stream_status(driver, failed, status);
 }
 
 /* Accepts a stream that CUDA does not know: it was destroyed, and stream_status() detects that. */

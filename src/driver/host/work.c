@@ -100,16 +100,21 @@ static vmm_status stream_get_locked(struct host_work *work, const char *call, vm
     return status == VMM_OK ? stream_new_locked(work, name, out) : status;
 }
 
-vmm_status vmm__host_capturing_locked(struct host_work *work, vmm_stream stream, bool *is_capturing)
+vmm_status vmm__host_capturing_locked(struct host_work *work, const vmm_stream *streams,
+                                      unsigned count, bool *is_capturing)
 {
     VMM_ASSERT_HELD(&work->lock);
-    const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
     vmm_status status = VMM_OK;
-    if (found == NULL)
-        status = vmm__stream_names_check(&work->names, "capturing", stream);
-    if (status == VMM_OK)
-        *is_capturing = found != NULL && found->is_captured;
-    return status;
+    bool is_any = false;
+    for (unsigned i = 0; i < count && !is_any; i++) {
+        const struct host_stream *found = vmm__host_stream_find_locked(work, streams[i]);
+        is_any = found != NULL && found->is_captured;
+        if (found == NULL && status == VMM_OK)
+            status = vmm__stream_names_check(&work->names, "capturing", streams[i]);
+    }
+    if (status == VMM_OK || is_any)
+        *is_capturing = is_any;
+    return is_any ? VMM_OK : status;
 }
 
 vmm_status vmm__host_capture_break_locked(struct host_stream *stream, const char *verb)

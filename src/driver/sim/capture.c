@@ -8,15 +8,20 @@
 
 #include "base/error.h"
 
-vmm_status vmm__sim_capturing(struct sim *sim, vmm_stream stream, bool *is_capturing)
+vmm_status vmm__sim_capturing(struct sim *sim, const vmm_stream *streams, unsigned count,
+                              bool *is_capturing)
 {
-    const struct sim_stream *found = vmm__sim_stream_find(&sim->order, stream);
     vmm_status status = VMM_OK;
-    if (found == NULL)
-        status = vmm__stream_names_check(&sim->order.names, "sim: capturing", stream);
-    if (status == VMM_OK)
-        *is_capturing = found != NULL && found->is_captured;
-    return status;
+    bool is_any = false;
+    for (unsigned i = 0; i < count && !is_any; i++) {
+        const struct sim_stream *found = vmm__sim_stream_find(&sim->order, streams[i]);
+        is_any = found != NULL && found->is_captured;
+        if (found == NULL && status == VMM_OK)
+            status = vmm__stream_names_check(&sim->order.names, "sim: capturing", streams[i]);
+    }
+    if (status == VMM_OK || is_any)
+        *is_capturing = is_any;
+    return is_any ? VMM_OK : status;
 }
 
 vmm_status vmm__sim_capture_begin(struct sim *sim, vmm_stream stream)

@@ -114,7 +114,7 @@ EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *stat
 {
     CONTEXT_CALL_BEGIN();
     bool is_capturing = false;
-    vmm_status queried = vmm__driver_capturing(memory, stream, &is_capturing);
+    vmm_status queried = vmm__driver_stream_capturing(memory, stream, &is_capturing);
     *status = is_capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return fake_result(__func__, queried);
 }
