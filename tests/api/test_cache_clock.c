@@ -200,4 +200,11 @@ CACHE_TEST(failing_captures_do_not_stop_the_clock)
     cache_verify_empty(test);
 }
 
-CACHE_MAIN()
+static int group_setup(void **state)
+{
+    int status = cache_group_setup(state);
+    cache_streams_warm(*state, 2 * GONE_BATCH);
+    return status;
+}
+
+DRIVER_MAIN(group_setup, cache_group_teardown)

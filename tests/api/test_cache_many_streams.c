@@ -34,15 +34,10 @@ static void crowd_destroy(struct cache_test *test, struct crowd *crowd)
     }
 }
 
-/* The first streams of a device take memory that CUDA keeps: before any test measures what is free. */
 static int crowd_group_setup(void **state)
 {
-    struct crowd crowd;
     int status = cache_group_setup(state);
-    struct cache_test *test = *state;
-    crowd_create(test, &crowd, MANY);
-    for (unsigned i = 0; i < MANY; i++)
-        assert_ok(vmm__driver_stream_destroy(test->driver, crowd.streams[i]));
+    cache_streams_warm(*state, MANY);
     return status;
 }
 

@@ -256,6 +256,17 @@ static void flight_kernel(void *context)
         (void)nanosleep(&pause, NULL);
 }
 
+void cache_streams_warm(struct cache_test *test, unsigned count)
+{
+    vmm_stream *streams = calloc(count, sizeof *streams);
+    assert_non_null(streams);
+    for (unsigned i = 0; i < count; i++)
+        assert_ok(vmm__driver_stream_create(test->driver, &streams[i]));
+    for (unsigned i = 0; i < count; i++)
+        assert_ok(vmm__driver_stream_destroy(test->driver, streams[i]));
+    free(streams);
+}
+
 bool flight_begin(struct cache_test *test, void *block, size_t bytes, unsigned stream)
 {
     enum { CUDA_FILLS = 2000 };

@@ -43,6 +43,9 @@ struct cache_test {
 
 int cache_group_setup(void **state);
 int cache_group_teardown(void **state);
+/* The first streams of a device take memory that CUDA keeps: a program that makes many calls this before any test
+ * measures what is free. */
+void cache_streams_warm(struct cache_test *test, unsigned count);
 int cache_setup(void **state);
 int cache_teardown(void **state);
 
