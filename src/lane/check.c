@@ -1,5 +1,5 @@
 /* Checks invariants 1 and 2 of directory.h, 1 to 5 of heap.h, 2 to 5 of slab.h, 3 of lane.h and 1 of magazine.h, and
- * calls the checks of views and timelines. */
+ * calls the checks of views and clocks. */
 #include "base/error.h"
 #include "lane/lane.h"
 #include "lane/views.h"

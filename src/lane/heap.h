@@ -232,7 +232,7 @@ vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t add
                             uint64_t bytes);
 
 /* Moves whole chunks of a large heap's free block to another large heap, where they lie, with their places in views.
- * `epoch` is of the other heap's timeline: their stamp. ERR_HOST_OOM. */
+ * `epoch` is on the clock of the other heap's lane: their stamp. ERR_HOST_OOM. */
 vmm_status vmm__heap_hand(struct heap *from, struct block *block, uint64_t address, uint64_t bytes,
                           struct heap *to, uint64_t epoch);
 

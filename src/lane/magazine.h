@@ -20,7 +20,7 @@
  *     listed block whose entry is not claimed is live; otherwise a magazine keeps the entry, or a thread is freeing or
  *     allocating the block;
  *  2. `taken` holds what was allocated from the magazine since it was last added to the lane's counters.
- * May be called by: lane, cache. Locks: each magazine has a lock, after the lane's lock and before its timeline's.
+ * May be called by: lane, cache. Locks: each magazine has a lock, after the lane's lock and before its clock's.
  * Threads only try it, but for vmm__lane_lock(), which holds all of them until vmm__lane_unlock(). Functions that end
  * in _locked expect the lane's lock.
  */

@@ -470,7 +470,7 @@ struct hand {
     struct heap *to;
     uint64_t address;
     uint64_t bytes;
-    uint64_t epoch; /* of the new heap's timeline: a stamp for their places */
+    uint64_t epoch; /* on the clock of its new lane: a stamp for their places */
     uint64_t chunks;
 };
 

@@ -43,7 +43,7 @@ struct view_place {
     uint32_t users;
     uint64_t view;  /* number; places of one view may form several rows; 0: in no row */
     uint64_t turn;  /* views.turn when the latest block over it was taken */
-    uint64_t epoch; /* of the heap's timeline: the latest free of a block over it */
+    uint64_t epoch; /* on the clock of the heap's lane: the latest free of a block over it */
     uint64_t left;  /* granule of the place before it in its row; NO_GRANULE: none */
     uint64_t first; /* in the record of a place's last granule: its first one */
     bool is_forced; /* see above */
@@ -193,7 +193,7 @@ void vmm__views_enter(struct heap *heap, uint64_t address, uint64_t bytes);
 void vmm__views_leave(struct heap *heap, uint64_t address, uint64_t bytes);
 
 /* Idle chunks of a heap, at consecutive homes, change to another heap of the same kind, with their places. `epoch` is
- * of that heap's timeline: a stamp for the places. The caller holds the locks of both lanes and the grow lock. */
+ * on its lane's clock: a stamp for the places. The caller holds the locks of both lanes and the grow lock. */
 void vmm__views_hand(struct heap *from, struct heap *to, uint64_t address, uint64_t bytes,
                      uint64_t epoch);
 

@@ -35,16 +35,24 @@ static bool peer_is_active(const struct cuda_driver *cuda, const struct cuda_pee
            is_active != 0;
 }
 
-/* Records an event in a peer's context, which is current. The event of a context that was reset went with it. */
-static CUresult peer_record(const struct cuda_api *api, struct cuda_peer *peer, CUcontext context)
+/* What is done in a peer's context, which is current. */
+typedef CUresult peer_step(const struct cuda_api *api, struct cuda_peer *peer, CUcontext context);
+
+/* The event of a context that was reset went with it. */
+static void peer_event_forget(const struct cuda_api *api, struct cuda_peer *peer, CUcontext context)
 {
     unsigned long long id = 0;
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     if (api->cuCtxGetId == NULL || api->cuCtxGetId(context, &id) != CUDA_SUCCESS)
         id = 0;
     if (id != peer->context_id)
         peer->event = NULL;
     peer->context_id = id;
+}
+
+static CUresult peer_record(const struct cuda_api *api, struct cuda_peer *peer, CUcontext context)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    peer_event_forget(api, peer, context);
     CUresult result = api->cuStreamIsCapturing(NULL, &capture);
     if (result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE)
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -53,8 +61,14 @@ static CUresult peer_record(const struct cuda_api *api, struct cuda_peer *peer, 
     return result == CUDA_SUCCESS ? api->cuCtxRecordEvent(context, peer->event) : result;
 }
 
-/* The same for a context that is not current. */
-static CUresult peer_enter_record(const struct cuda_driver *cuda, struct cuda_peer *peer)
+static CUresult peer_event_end(const struct cuda_api *api, struct cuda_peer *peer,
+                               CUcontext context)
+{
+    peer_event_forget(api, peer, context);
+    return peer->event == NULL ? CUDA_SUCCESS : api->cuEventDestroy_v2(peer->event);
+}
+
+static CUresult peer_enter(const struct cuda_driver *cuda, struct cuda_peer *peer, peer_step *step)
 {
     const struct cuda_api *api = cuda->api;
     CUcontext context;
@@ -64,7 +78,7 @@ static CUresult peer_enter_record(const struct cuda_driver *cuda, struct cuda_pe
         return result;
     result = api->cuCtxPushCurrent_v2(context);
     if (result == CUDA_SUCCESS) {
-        result = peer_record(api, peer, context);
+        result = step(api, peer, context);
         (void)api->cuCtxPopCurrent_v2(&popped);
     }
     (void)api->cuDevicePrimaryCtxRelease_v2(peer->device);
@@ -77,7 +91,7 @@ static CUresult peer_join(const struct cuda_driver *cuda, struct cuda_peer *peer
 {
     if (!peer_is_active(cuda, peer))
         return CUDA_SUCCESS;
-    CUresult result = peer_enter_record(cuda, peer);
+    CUresult result = peer_enter(cuda, peer, peer_record);
     if (is_capture(result) || result == CUDA_ERROR_OUT_OF_MEMORY)
         return result;
     if (result != CUDA_SUCCESS)
@@ -156,11 +170,15 @@ vmm_status vmm__cuda_clock_open(struct cuda_driver *cuda)
     return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGet");
 }
 
-/* Events of other contexts end with these. */
 void vmm__cuda_clock_close(struct cuda_driver *cuda)
 {
-    if (cuda->clock.event != NULL)
-        (void)cuda->api->cuEventDestroy_v2(cuda->clock.event);
-    if (cuda->clock.stream != NULL)
-        (void)cuda->api->cuStreamDestroy_v2(cuda->clock.stream);
+    struct cuda_clock *clock = &cuda->clock;
+    for (int i = 0; i < clock->peer_count; i++) {
+        if (clock->peers[i].event != NULL && peer_is_active(cuda, &clock->peers[i]))
+            (void)peer_enter(cuda, &clock->peers[i], peer_event_end);
+    }
+    if (clock->event != NULL)
+        (void)cuda->api->cuEventDestroy_v2(clock->event);
+    if (clock->stream != NULL)
+        (void)cuda->api->cuStreamDestroy_v2(clock->stream);
 }

@@ -170,6 +170,8 @@ static vmm_status device_describe(struct cuda_driver *cuda, uint64_t peer_device
         status = vmm__cuda_clock_open(cuda);
     if (status == VMM_OK)
         status = vmm__cuda_self_test(cuda);
+    if (status != VMM_OK)
+        vmm__cuda_clock_close(cuda);
     vmm__cuda_leave(cuda, &scope);
     return status;
 }
