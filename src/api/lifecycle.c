@@ -349,9 +349,9 @@ static vmm_status first_of(vmm_status first, vmm_status status)
 static vmm_status work_wait(vmm_cache *cache)
 {
     struct error_line line;
-    if (vmm__clock_capture_query(&cache->clock) != VMM_OK)
+    vmm_status status = vmm__clock_wait_all(&cache->clock);
+    if (status == VMM__PENDING)
         return vmm__cache_wait(cache);
-    vmm_status status = vmm__clock_device_wait(&cache->clock);
     if (status == VMM_OK || status == VMM_ERR_LOST)
         return status;
     vmm__error_save(&line);

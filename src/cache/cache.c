@@ -276,7 +276,7 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache)
         return VMM_OK;
     struct error_line line;
     vmm__error_save(&line);
-    (void)vmm__clock_device_wait(&cache->clock);
+    (void)vmm__clock_wait_all(&cache->clock);
     vmm__error_restore(&line);
     return status;
 }

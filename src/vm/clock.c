@@ -482,17 +482,40 @@ static vmm_status event_await_locked(struct clock *clock, struct event *event)
     return status;
 }
 
-/* Whether only a wait for the device helps, and spoils no capture. */
+/* Whether only a wait for the device helps. */
 static bool is_blind(struct clock *general)
 {
-    struct error_line line;
     vmm__captures_lock();
     bool is_blind = general->is_blind;
     vmm__captures_unlock();
-    vmm__error_save(&line);
-    is_blind = is_blind && vmm__clock_capture_query(general) == VMM_OK;
-    vmm__error_restore(&line);
     return is_blind;
+}
+
+/* CUDA has no wait for all streams that spoils no capture: one that begins meanwhile is lost. VMM__PENDING: one is
+ * under way. */
+static vmm_status device_wait(struct clock *general)
+{
+    vmm_status status = vmm__clock_capture_query(general);
+    if (status != VMM_OK)
+        return status;
+    uint64_t epoch = vmm__clock_advance(general);
+    vmm__captures_lock();
+    uint64_t blinded = general->blinded;
+    vmm__captures_unlock();
+    status = vmm__driver_device_wait(general->driver);
+    if (status != VMM_OK)
+        return status;
+    vmm__captures_lock();
+    if (general->blinded == blinded) /* not during the wait */
+        general->is_blind = false;
+    vmm__captures_unlock();
+    vmm__clock_pass(general, epoch);
+    uint64_t passed = atomic_load_explicit(&general->passed_all, memory_order_relaxed);
+    while (passed < epoch &&
+           !atomic_compare_exchange_weak_explicit(&general->passed_all, &passed, epoch,
+                                                  memory_order_release, memory_order_relaxed))
+        continue;
+    return VMM_OK;
 }
 
 static vmm_status blind_wait_locked(struct clock *clock, uint64_t epoch)
@@ -501,7 +524,7 @@ static vmm_status blind_wait_locked(struct clock *clock, uint64_t epoch)
     if (!is_blind(clock->general))
         return VMM__PENDING;
     vmm__mutex_unlock(&clock->lock);
-    vmm_status status = vmm__clock_device_wait(clock->general);
+    vmm_status status = device_wait(clock->general);
     if (status == VMM_OK)
         vmm__clock_pass(clock, epoch);
     vmm__mutex_lock(&clock->lock);
@@ -539,26 +562,12 @@ vmm_status vmm__clock_wait(struct clock *clock, uint64_t epoch)
     return status;
 }
 
-vmm_status vmm__clock_device_wait(struct clock *general)
+vmm_status vmm__clock_wait_all(struct clock *general)
 {
-    uint64_t epoch = vmm__clock_advance(general);
-    vmm__captures_lock();
-    uint64_t blinded = general->blinded;
-    vmm__captures_unlock();
-    vmm_status status = vmm__driver_device_wait(general->driver);
-    if (status != VMM_OK)
-        return status;
-    vmm__captures_lock();
-    if (general->blinded == blinded) /* not during the wait */
-        general->is_blind = false;
-    vmm__captures_unlock();
-    vmm__clock_pass(general, epoch);
-    uint64_t passed = atomic_load_explicit(&general->passed_all, memory_order_relaxed);
-    while (passed < epoch &&
-           !atomic_compare_exchange_weak_explicit(&general->passed_all, &passed, epoch,
-                                                  memory_order_release, memory_order_relaxed))
-        continue;
-    return VMM_OK;
+    if (!vmm__clock_is_context(general))
+        return device_wait(general);
+    vmm_status status = vmm__clock_wait(general, vmm__clock_now(general));
+    return vmm__clock_is_context(general) ? status : device_wait(general);
 }
 
 /* ---- One stream ------------------------------------------------------------------------------ */

@@ -158,9 +158,9 @@ vmm_status vmm__clock_query_all(struct clock *general, uint64_t epoch);
  * clock meanwhile, but not close it. After a second the log says so. */
 vmm_status vmm__clock_wait(struct clock *clock, uint64_t epoch);
 
-/* Makes the host wait for all work of the device, and passes the cache's clock. The caller has seen that no capture is
- * under way, which the wait would spoil. */
-vmm_status vmm__clock_device_wait(struct clock *general);
+/* Makes the host wait for all work that was submitted, on all streams, also those that the cache does not know.
+ * VMM__PENDING: a capture is announced, or the cache can see one. */
+vmm_status vmm__clock_wait_all(struct clock *general);
 
 /* VMM__PENDING if a capture is announced, or the cache can see one: of a stream that waits for the default stream, or
  * of one of the latest streams that have live blocks or make a request. Where the clock joins events of

@@ -330,7 +330,7 @@ static bool exchange(_Atomic bool *value, bool to)
 #define vmm__clock_query         explored_clock_query
 #define vmm__clock_query_all     explored_clock_query_all
 #define vmm__clock_wait          explored_clock_wait
-#define vmm__clock_device_wait   explored_clock_device_wait
+#define vmm__clock_wait_all   explored_clock_wait_all
 #define vmm__clock_capture_query explored_clock_capture_query
 #define vmm__clock_follow        explored_clock_follow
 #define vmm__clock_follow_check  explored_clock_follow_check
@@ -554,9 +554,9 @@ static void advance_and_tick(void)
     vmm__clock_tick_due(&general, NULL);
 }
 
-static void device_wait(void)
+static void work_wait(void)
 {
-    (void)vmm__clock_device_wait(&general);
+    (void)vmm__clock_wait_all(&general);
 }
 
 static void wait_now(void)
@@ -641,7 +641,7 @@ static const struct scenario scenarios[] = {
     { { free_a, tick, leave_0 }, 4, CONTEXT, false },
     { { free_a_and_b, advance_and_tick, leave_both }, 3, CONTEXT, false },
     { { free_a, free_b, leave_both }, 3, CONTEXT, false },
-    { { free_a, device_wait, leave_0_twice }, 4, CONTEXT, false },
+    { { free_a, work_wait, leave_0_twice }, 4, CONTEXT, false },
     { { free_a, wait_now, leave_0 }, 3, CONTEXT, false },
     { { free_c, leave_both, NULL }, 6, CONTEXT, true },
     /* captures */
@@ -652,11 +652,13 @@ static const struct scenario scenarios[] = {
     { { capture_c, free_a, leave_0_twice }, 3, CONTEXT, false },
     { { announce_and_ask, capture_a, tick }, 3, CONTEXT, true },
     { { capture_a, wait_now, NULL }, 6, CONTEXT, true },
+    { { capture_c, work_wait, NULL }, 6, CONTEXT, true },
+    { { capture_a, work_wait, leave_0 }, 3, CONTEXT, true },
     /* events of known streams */
     { { free_a, tick, leave_0 }, 3, JOINED, false },
     { { free_a, free_b, leave_both }, 3, JOINED, false },
     { { free_and_end_a, leave_0_twice, NULL }, 5, JOINED, false },
-    { { free_and_lose_a, device_wait, leave_0_twice }, 3, JOINED, false },
+    { { free_and_lose_a, work_wait, leave_0_twice }, 3, JOINED, false },
     { { capture_a, leave_0_twice, NULL }, 5, JOINED, true },
     { { capture_a, wait_now, NULL }, 5, JOINED, true },
     /* a clock of a lane */

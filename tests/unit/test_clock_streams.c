@@ -70,7 +70,7 @@ CLOCK_TEST(a_destroyed_stream_makes_a_clock_of_streams_blind)
     assert_true(clock->is_blind && atomic_load(&scene->known[0].is_gone));
     work_end(scene);
     assert_status(query(scene, epoch), VMM__PENDING);
-    assert_ok(vmm__clock_device_wait(clock));
+    assert_ok(vmm__clock_wait_all(clock));
     assert_ok(query(scene, epoch));
     work_hold(scene);
     epoch = work_start(scene, STREAM(2)); /* the other one is known to be gone */
@@ -87,7 +87,7 @@ CLOCK_TEST(a_known_stream_may_come_back)
     vmm__clock_tick(&scene->clock);
     assert_ok(vmm__driver_stream_destroy(scene->driver, STREAM(1)));
     vmm__clock_tick(&scene->clock);
-    assert_ok(vmm__clock_device_wait(&scene->clock));
+    assert_ok(vmm__clock_wait_all(&scene->clock));
     assert_ptr_equal(stream_new(scene->driver), STREAM(1));
     uint64_t epoch = work_start(scene, STREAM(1));
     assert_status(query(scene, epoch), VMM__PENDING);
@@ -132,12 +132,12 @@ CLOCK_TEST(a_clock_that_becomes_blind_during_a_wait_stays_so)
     watched = scene;
     calls_wrap(scene);
     scene->wrapped.device_wait = device_wait_late;
-    assert_ok(vmm__clock_device_wait(&scene->clock));
+    assert_ok(vmm__clock_wait_all(&scene->clock));
     scene->driver->ops = scene->ops;
     assert_true(scene->clock.is_blind);
     uint64_t epoch = vmm__clock_now(&scene->clock);
     assert_status(query(scene, epoch), VMM__PENDING);
-    assert_ok(vmm__clock_device_wait(&scene->clock));
+    assert_ok(vmm__clock_wait_all(&scene->clock));
     assert_ok(query(scene, epoch));
 }
 
@@ -227,7 +227,7 @@ CLOCK_TEST(only_some_answers_are_about_all_work)
     assert_ok(query(scene, epoch));
     assert_status(vmm__clock_query_all(clock, epoch), VMM__PENDING);
     assert_int_equal(calls_of(scene, DRIVER_CALL_device_wait), 0);
-    assert_ok(vmm__clock_device_wait(clock));
+    assert_ok(vmm__clock_wait_all(clock));
     assert_ok(vmm__clock_query_all(clock, epoch));
     assert_status(vmm__clock_query_all(clock, vmm__clock_now(clock)), VMM__PENDING);
 }

@@ -129,7 +129,7 @@ static vmm_status device_settle(struct compaction *compaction, struct lane *held
     struct vmm_cache *cache = compaction->cache;
     if (held != NULL)
         vmm__lane_unlock(held);
-    vmm_status status = vmm__clock_device_wait(&cache->clock);
+    vmm_status status = vmm__clock_wait_all(&cache->clock);
     if (status == VMM_OK)
         (void)vmm__pools_leave_locked(cache); /* a later call meets a failure again */
     if (held != NULL)
@@ -204,7 +204,8 @@ vmm_status vmm__compact(struct vmm_cache *cache, struct lane *held, const struct
         return VMM_OK;
     if (status == VMM_OK && !compaction.was_short)
         cache->compacted = (struct compacted){ .without_gain = change_count(cache), .pool = pool };
-    return status == VMM_OK || vmm__is_oom(status) ? VMM__NOTHING : status;
+    bool is_refused = status == VMM_OK || status == VMM__PENDING || vmm__is_oom(status);
+    return is_refused ? VMM__NOTHING : status;
 }
 
 vmm_status vmm__compact_now(struct vmm_cache *cache, uint32_t budget_ms, uint64_t *moved_bytes,

@@ -393,22 +393,12 @@ vmm_status vmm__pools_leave_locked(struct vmm_cache *cache)
     return any ? VMM_OK : status;
 }
 
-/* The cache's clock may not cover all streams: see vm/clock.h. */
-static vmm_status work_wait(struct vmm_cache *cache)
-{
-    struct clock *clock = &cache->clock;
-    if (vmm__clock_is_context(clock))
-        return vmm__clock_wait(clock, vmm__clock_now(clock));
-    vmm_status status = vmm__clock_capture_query(clock);
-    return status == VMM_OK ? vmm__clock_device_wait(clock) : status;
-}
-
 vmm_status vmm__pools_leave_wait_locked(struct vmm_cache *cache)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     if (cache->pools.leaving == 0)
         return VMM__NOTHING;
-    vmm_status status = work_wait(cache);
+    vmm_status status = vmm__clock_wait_all(&cache->clock);
     if (status != VMM_OK)
         return status == VMM__PENDING ? VMM__NOTHING : status;
     return vmm__pools_leave_locked(cache);

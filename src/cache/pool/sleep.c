@@ -97,13 +97,18 @@ static vmm_status pools_check_locked(struct sleep_request *request)
     return VMM_OK;
 }
 
+/* The status of a request for which all work must end. */
+static vmm_status captured_refuse(const struct sleep_request *request, vmm_status status)
+{
+    if (status != VMM__PENDING)
+        return status;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: a capture is under way", function_of(request));
+}
+
 static vmm_status begin_locked(struct sleep_request *request)
 {
     VMM_ASSERT_HELD(&request->cache->grow_lock);
-    vmm_status status = vmm__clock_capture_query(&request->cache->clock);
-    if (status == VMM__PENDING)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: a capture is under way",
-                          function_of(request));
+    vmm_status status = captured_refuse(request, vmm__clock_capture_query(&request->cache->clock));
     if (status == VMM_OK)
         status = pools_check_locked(request);
     if (status == VMM_OK)
@@ -143,7 +148,7 @@ static vmm_status work_wait(const struct sleep_request *request)
     for (uint64_t i = 0; i < request->count; i++)
         is_used = is_used || vmm__pool_is_used(request->pools[i]);
     vmm__fair_unlock(&request->cache->grow_lock);
-    return is_used ? vmm__clock_device_wait(&request->cache->clock)
+    return is_used ? captured_refuse(request, vmm__clock_wait_all(&request->cache->clock))
                    : vmm__cache_wait(request->cache);
 }
 
