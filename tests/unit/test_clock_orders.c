@@ -330,7 +330,7 @@ static bool exchange(_Atomic bool *value, bool to)
 #define vmm__clock_query         explored_clock_query
 #define vmm__clock_query_all     explored_clock_query_all
 #define vmm__clock_wait          explored_clock_wait
-#define vmm__clock_wait_all   explored_clock_wait_all
+#define vmm__clock_wait_all      explored_clock_wait_all
 #define vmm__clock_capture_query explored_clock_capture_query
 #define vmm__clock_follow        explored_clock_follow
 #define vmm__clock_follow_check  explored_clock_follow_check
