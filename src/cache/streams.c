@@ -147,6 +147,7 @@ static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream)
         next = lane_next(cache, lane);
         lane_close(cache, lane);
     }
+    vmm__clock_streams_settle();
     vmm__cache_lanes_vacate(cache);
     return VMM_OK;
 }
@@ -170,6 +171,8 @@ static bool lane_give(struct lane *lane, vmm_stream stream)
     if (!vmm__clock_move(lane->clock, stream))
         return false;
     atomic_store_explicit(&lane->is_gone, false, memory_order_relaxed);
+    /* before the clock sees it as open */
+    atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
     atomic_store_explicit(&lane->has_ended, false, memory_order_release);
     return true;
 }

@@ -91,7 +91,7 @@ static vmm_status use_record(const struct uses *uses, struct use *use)
     vmm_status status = VMM__PENDING;
     vmm__error_save(&line);
     if (!use->waits_for_all && !user_has_ended(use))
-        status = vmm__clock_mark(uses->clock, use->user.stream, &event);
+        status = vmm__clock_mark(uses->clock, use->user.stream, use->user.ends, use->ends, &event);
     vmm__event_drop(uses->clock->events, use->event);
     use->event = event;
     use->epoch = vmm__clock_now(uses->clock);

@@ -572,20 +572,31 @@ vmm_status vmm__clock_wait_all(struct clock *general)
 
 /* ---- One stream ------------------------------------------------------------------------------ */
 
-vmm_status vmm__clock_mark(struct clock *clock, vmm_stream stream, struct event **out)
+vmm_status vmm__clock_mark(struct clock *clock, vmm_stream stream, const _Atomic uint64_t *ends,
+                           uint64_t seen, struct event **out)
 {
     struct event *event;
     vmm_status status = vmm__event_take(clock->events, &event);
     if (status != VMM_OK)
         return status;
     vmm__captures_lock();
-    status = stream_record(clock->general, stream, event);
+    if (ends != NULL && atomic_load_explicit(ends, memory_order_acquire) != seen)
+        status = VMM_ERR_INVALID_ARGUMENT;
+    if (status == VMM_OK)
+        status = stream_record(clock->general, stream, event);
     vmm__captures_unlock();
     if (status == VMM_OK)
         *out = event;
     else
         vmm__event_drop(clock->events, event);
     return status;
+}
+
+/* Who saw such a stream open has asked the driver about it under the lock. */
+void vmm__clock_streams_settle(void)
+{
+    vmm__captures_lock();
+    vmm__captures_unlock();
 }
 
 /* A capturing stream cannot follow: its graph would not wait again at each launch. */
@@ -608,7 +619,7 @@ vmm_status vmm__clock_event_follow(struct clock *clock, const struct event *even
 vmm_status vmm__clock_stream_wait(struct clock *clock, vmm_stream stream)
 {
     struct event *event;
-    vmm_status status = vmm__clock_mark(clock, stream, &event);
+    vmm_status status = vmm__clock_mark(clock, stream, NULL, 0, &event);
     if (status != VMM_OK)
         return status;
     status = vmm__clock_event_wait(clock, event);

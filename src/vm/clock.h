@@ -189,8 +189,12 @@ void vmm__clock_stream_end(struct clock *general, vmm_stream stream);
 bool vmm__clock_move(struct clock *clock, vmm_stream stream);
 
 /* Records an event of one stream, which the caller drops. VMM__PENDING: a capture of the stream is announced or under
- * way. ERR_INVALID_ARGUMENT: the driver does not know the stream. */
-vmm_status vmm__clock_mark(struct clock *clock, vmm_stream stream, struct event **out);
+ * way. ERR_INVALID_ARGUMENT: the driver does not know the stream, or *ends is no longer `seen`: the stream has ended. */
+vmm_status vmm__clock_mark(struct clock *clock, vmm_stream stream, const _Atomic uint64_t *ends,
+                           uint64_t seen, struct event **out);
+
+/* Streams that the caller has marked as ended are not passed to the driver from here on. */
+void vmm__clock_streams_settle(void);
 
 /* Makes later work of `stream` wait for an event. VMM__PENDING: the stream is being captured. */
 vmm_status vmm__clock_event_follow(struct clock *clock, const struct event *event,

@@ -144,6 +144,52 @@ CACHE_TEST(streams_come_and_go)
     cache_verify(test);
 }
 
+/* ---- What grows ----------------------------------------------------------------------------- */
+
+/* Bytes behind a block of a stream that ended are no stream's own: unfinished work may use them. */
+CACHE_TEST(a_block_of_an_ended_stream_grows_into_nothing_unfinished)
+{
+    for (unsigned user = 1; user <= 2;
+         user++) { /* the block's own stream; one that is not declared */
+        void *grown = NULL;
+        void *keep = block_alloc(test, LARGE, 1);
+        void *next = block_alloc(test, LARGE, 1);
+        assert_ptr_equal(next, (char *)keep + LARGE);
+        (void)flight_begin(test, next, LARGE, user);
+        block_check(test, next, LARGE, 77, user);
+        block_free(test, next);
+        stream_ended(test, 1);
+        assert_ok(vmm_resize(test->cache, keep, 2 * LARGE, &grown));
+        (void)stream_recreate(test, 1);
+        block_use(test, grown, 3);
+        block_fill(test, (char *)grown + LARGE, LARGE, 5, 3);
+        flight_end(test);
+        block_check(test, (char *)grown + LARGE, LARGE, 5, 3);
+        work_verify(test);
+        block_free(test, grown);
+        cache_verify_empty(test);
+    }
+}
+
+/* A commit cannot order a stream that ended after the work of a declared user. */
+CACHE_TEST(a_commit_after_the_end_waits_for_declared_users)
+{
+    void *block = NULL;
+    assert_ok(vmm_reserve(vmm_cache_pool(test->cache), 2 * LARGE, 0, test->streams[1], &block));
+    assert_ok(vmm_commit(test->cache, block, 0, LARGE));
+    block_use(test, block, 2);
+    bool is_sure = flight_begin(test, block, LARGE, 2);
+    assert_ok(vmm_decommit(test->cache, block, 0, LARGE));
+    stream_ended(test, 1);
+    if (is_sure)
+        assert_status(vmm_commit(test->cache, block, 0, LARGE), VMM_ERR_INVALID_ARGUMENT);
+    flight_end(test);
+    assert_ok(vmm_commit(test->cache, block, 0, LARGE));
+    block_free(test, block);
+    (void)stream_recreate(test, 1);
+    cache_verify_empty(test);
+}
+
 /* ---- What is live --------------------------------------------------------------------------- */
 
 CACHE_TEST(live_blocks_outlive_their_stream)

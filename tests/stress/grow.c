@@ -240,8 +240,9 @@ void operation_commit(struct stress *stress, const struct operation *operation)
     stress_leave(stress);
     stress->taking = taking;
     unsigned legal = stress_alloc_statuses(stress, bytes) & ~STATUS_BIT(ERR_ADDRESS_SPACE);
-    if (stress->config.zero != 0 && block->stream == MODEL_STREAMS)
-        legal |= STATUS_BIT(ERR_INVALID_ARGUMENT); /* nothing clears the memory */
+    if (block->stream == MODEL_STREAMS)
+        legal |= STATUS_BIT(
+            ERR_INVALID_ARGUMENT); /* nothing clears the memory, or orders it after earlier work */
     bool is_ok = stress_expect(stress, "vmm_commit", status, legal, STATUS_FAULTS | STATUS_OOM);
     ooms_note(stress, status);
     if (!is_ok)

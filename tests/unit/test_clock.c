@@ -352,7 +352,7 @@ CLOCK_TEST(marks_cover_one_stream)
 {
     struct event *event;
     (void)work_start(scene, STREAM(1));
-    assert_ok(vmm__clock_mark(&scene->clock, STREAM(1), &event));
+    assert_ok(vmm__clock_mark(&scene->clock, STREAM(1), NULL, 0, &event));
     assert_ok(vmm__clock_event_follow(&scene->clock, event, STREAM(2)));
     memory_check(scene->driver, work_address(scene, STREAM(1)), WORK_BYTES, 1, STREAM(2));
     assert_status(vmm__driver_event_query(scene->driver, event->handle), VMM__PENDING);
@@ -370,7 +370,8 @@ CLOCK_TEST(a_destroyed_stream_has_no_mark)
     struct event *event = NULL;
     (void)work_start(scene, STREAM(1));
     assert_ok(vmm__driver_stream_destroy(scene->driver, STREAM(1)));
-    assert_status(vmm__clock_mark(&scene->clock, STREAM(1), &event), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm__clock_mark(&scene->clock, STREAM(1), NULL, 0, &event),
+                  VMM_ERR_INVALID_ARGUMENT);
     assert_null(event);
     assert_status(vmm__clock_stream_wait(&scene->clock, STREAM(1)), VMM_ERR_INVALID_ARGUMENT);
     assert_int_equal(scene->driver->events, 1); /* it went back to the pool */

@@ -279,6 +279,19 @@ CLOCK_TEST(a_failed_net_changes_nothing)
     assert_int_equal(scene->lines, 0);
 }
 
+/* A stream that has ended is not passed to the driver: its handle may be another one's. */
+CLOCK_TEST(a_stream_that_ended_gets_no_event)
+{
+    struct event *event;
+    _Atomic uint64_t ends = 3;
+    uint64_t recorded = calls_of(scene, DRIVER_CALL_event_record);
+    assert_status(vmm__clock_mark(&scene->clock, STREAM(1), &ends, 2, &event),
+                  VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(calls_of(scene, DRIVER_CALL_event_record), recorded);
+    assert_ok(vmm__clock_mark(&scene->clock, STREAM(1), &ends, 3, &event));
+    vmm__event_drop(&scene->events, event);
+}
+
 /* A stream with live blocks that the driver does not know is not captured. */
 CLOCK_TEST(a_destroyed_stream_is_no_capture)
 {
@@ -322,13 +335,13 @@ CLOCK_TEST(a_captured_stream_has_no_mark)
     struct event *event = NULL;
     assert_ok(announce(scene, STREAM(1)));
     capture_begin(scene, STREAM(1));
-    assert_status(vmm__clock_mark(&scene->clock, STREAM(1), &event), VMM__PENDING);
+    assert_status(vmm__clock_mark(&scene->clock, STREAM(1), NULL, 0, &event), VMM__PENDING);
     assert_status(vmm__clock_stream_wait(&scene->clock, STREAM(1)), VMM__PENDING);
-    assert_ok(vmm__clock_mark(&scene->clock, STREAM(2), &event));
+    assert_ok(vmm__clock_mark(&scene->clock, STREAM(2), NULL, 0, &event));
     vmm__event_drop(&scene->events, event);
     capture_end(scene, STREAM(1));
     capture_begin(scene, STREAM(2)); /* not announced */
-    assert_status(vmm__clock_mark(&scene->clock, STREAM(2), &event), VMM__PENDING);
+    assert_status(vmm__clock_mark(&scene->clock, STREAM(2), NULL, 0, &event), VMM__PENDING);
     capture_end(scene, STREAM(2));
     assert_int_equal(calls_of(scene, DRIVER_CALL_event_record), 1);
     sim_assert_clean(scene->driver);
@@ -350,10 +363,10 @@ CLOCK_TEST(a_captured_mark_is_dropped)
     watched = scene;
     calls_wrap(scene);
     scene->wrapped.event_record = event_record_late;
-    assert_status(vmm__clock_mark(&scene->clock, STREAM(1), &event), VMM__PENDING);
+    assert_status(vmm__clock_mark(&scene->clock, STREAM(1), NULL, 0, &event), VMM__PENDING);
     assert_null(event);
     capture_end(scene, STREAM(1));
-    assert_ok(vmm__clock_mark(&scene->clock, STREAM(2), &event)); /* the same event */
+    assert_ok(vmm__clock_mark(&scene->clock, STREAM(2), NULL, 0, &event)); /* the same event */
     assert_ok(vmm__clock_event_wait(&scene->clock, event));
     vmm__event_drop(&scene->events, event);
     sim_assert_clean(scene->driver);

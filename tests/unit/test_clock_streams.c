@@ -108,7 +108,8 @@ CLOCK_TEST(the_joining_stream_is_no_known_stream)
     assert_status(query(scene, epoch), VMM__PENDING);
     assert_ptr_equal(scene->clock.join, STREAM(1));
     assert_true(scene->clock.is_blind);
-    assert_status(vmm__clock_mark(&scene->clock, STREAM(1), &event), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm__clock_mark(&scene->clock, STREAM(1), NULL, 0, &event),
+                  VMM_ERR_INVALID_ARGUMENT);
     assert_status(query(scene, epoch), VMM__PENDING);
 }
 

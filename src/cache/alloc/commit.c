@@ -81,12 +81,27 @@ static vmm_status units_create(struct vmm_cache *cache, const struct part *part)
     return status;
 }
 
+/* If the block's stream has ended, nothing can be ordered: its handle may be another stream's. */
+static vmm_status units_have_passed(struct vmm_cache *cache, const struct part *part)
+{
+    vmm_status status = VMM_OK;
+    for (uint64_t at = part->first; at < part->end && status == VMM_OK;) {
+        const struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
+        if (chunk != NULL && chunk->state == CHUNK_LIMBO && chunk->clock != NULL)
+            status = vmm__clock_query(chunk->clock, chunk->epoch);
+    }
+    if (status != VMM__PENDING)
+        return status;
+    return part_refuse(part,
+                       "its stream has ended, and work on memory that vmm_decommit() took has not");
+}
+
 /* Orders the block's stream after the other streams that may still use what a decommit took. */
 static vmm_status units_follow(struct vmm_cache *cache, const struct part *part)
 {
     const struct lane *lane = part->block->lane;
-    if (vmm__lane_has_ended(lane)) /* the handle may be another stream's */
-        return VMM_OK;
+    if (vmm__lane_has_ended(lane))
+        return units_have_passed(cache, part);
     for (uint64_t at = part->first; at < part->end;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (chunk != NULL && chunk->state == CHUNK_LIMBO)

@@ -108,8 +108,8 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
     return status;
 }
 
-/* A block in a view stays as it is; so does one that serves another stream than its lane's, which has not waited for
- * what lies behind; and no two blocks share a chunk that one has alone. */
+/* A block in a view stays as it is; so does one that serves another stream than its lane's, or whose stream has ended:
+ * nothing has waited for what lies behind. No two blocks share a chunk that one has alone. */
 static bool may_extend(const struct resize *resize, uint64_t free_bytes, uint64_t need_bytes)
 {
     bool would_split = resize->lane->has_own_chunks && free_bytes > need_bytes;
@@ -117,7 +117,8 @@ static bool may_extend(const struct resize *resize, uint64_t free_bytes, uint64_
     bool has_ended;
     bool is_borrowed =
         vmm__uses_borrower(&resize->lane->uses, resize->address, &stream, &has_ended);
-    return !resize->block->is_in_view && !is_borrowed && !would_split;
+    bool is_clear = free_bytes == 0 || !vmm__lane_has_ended(resize->lane);
+    return !resize->block->is_in_view && !is_borrowed && !would_split && is_clear;
 }
 
 static vmm_status block_extend(struct vmm_cache *cache, const struct resize *resize)

@@ -364,7 +364,7 @@ static vmm_status stage_begin(struct pool_sleep *job, uint64_t from, struct stag
     vmm_status status =
         contents_copy(job, from, job->chunks.count, staging_bytes(job), &stage->end);
     if (status == VMM_OK)
-        status = vmm__clock_mark(&job->cache->clock, job->copy.stream, &stage->copied);
+        status = vmm__clock_mark(&job->cache->clock, job->copy.stream, NULL, 0, &stage->copied);
     return status;
 }
 

@@ -106,8 +106,8 @@ vmm_status vmm__cuda_capturing(struct driver *driver, const vmm_stream *streams,
         return status;
     for (unsigned i = 0; i < count && !is_any; i++) {
         CUresult result = capture_get(cuda, streams[i], &is_any);
-        unknown = failed == CUDA_SUCCESS ? streams[i] : unknown;
-        failed = failed == CUDA_SUCCESS ? result : failed;
+        unknown = result == CUDA_SUCCESS ? unknown : streams[i];
+        failed = result == CUDA_SUCCESS ? failed : result;
     }
     vmm__cuda_leave(cuda, &scope);
     if (is_any || failed == CUDA_SUCCESS) {

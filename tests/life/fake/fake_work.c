@@ -7,12 +7,34 @@
 
 /* ---- Events ------------------------------------------------------------------------------------- */
 
-/* An event is invalid once its context has ended. */
+/* An event is invalid once its context has ended. Its record stays, so that a use of it is found. */
 struct event {
     unsigned long long context_id;
     struct driver *memory; /* of that context */
     void *event;
+    struct event *next;
 };
+
+static pthread_mutex_t events_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct event *events; /* that were not destroyed */
+
+static void event_enter(struct event *made)
+{
+    (void)pthread_mutex_lock(&events_lock);
+    made->next = events;
+    events = made;
+    (void)pthread_mutex_unlock(&events_lock);
+}
+
+static void event_leave(const struct event *known)
+{
+    (void)pthread_mutex_lock(&events_lock);
+    struct event **link = &events;
+    while (*link != known)
+        link = &(*link)->next;
+    *link = known->next;
+    (void)pthread_mutex_unlock(&events_lock);
+}
 
 EXPORT CUresult cuEventCreate(CUevent *out, unsigned flags)
 {
@@ -25,10 +47,12 @@ EXPORT CUresult cuEventCreate(CUevent *out, unsigned flags)
     made->context_id = context->id;
     made->memory = memory;
     vmm_status status = vmm__driver_event_create(memory, &made->event);
-    if (status == VMM_OK)
+    if (status == VMM_OK) {
+        event_enter(made);
         *out = (CUevent)(void *)made;
-    else
+    } else {
         free(made);
+    }
     return fake_result(__func__, status);
 }
 
@@ -44,8 +68,10 @@ EXPORT CUresult cuEventDestroy_v2(CUevent handle)
 {
     EVENT_CALL_BEGIN(handle);
     vmm_status status = vmm__driver_event_destroy(memory, event);
-    if (status == VMM_OK)
+    if (status == VMM_OK) {
+        event_leave(known);
         free(known);
+    }
     return fake_result(__func__, status);
 }
 
