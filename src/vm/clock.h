@@ -189,7 +189,8 @@ void vmm__clock_stream_end(struct clock *general, vmm_stream stream);
 bool vmm__clock_move(struct clock *clock, vmm_stream stream);
 
 /* Records an event of one stream, which the caller drops. VMM__PENDING: a capture of the stream is announced or under
- * way. ERR_INVALID_ARGUMENT: the driver does not know the stream, or *ends is no longer `seen`: the stream has ended. */
+ * way. ERR_INVALID_ARGUMENT: the driver does not know the stream, or *ends is no longer `seen`: the stream has
+ * ended. */
 vmm_status vmm__clock_mark(struct clock *clock, vmm_stream stream, const _Atomic uint64_t *ends,
                            uint64_t seen, struct event **out);
 
