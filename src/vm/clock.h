@@ -20,10 +20,11 @@
  *     (vm/captures.h);
  *  5. an event of one stream is recorded only while no capture of that stream is announced or under way.
  *
- * Where the driver has no events of all work, and for good once a capture was met that was not announced, the cache's
- * clock records the events of all streams that the cache knows, and joins them on a stream of its own. A stream that
- * the driver then rejects makes the clock blind: it cannot say when that stream's work ends. So no epoch passes until a
- * wait for the device. The change itself makes it blind, too: memory that was freed before may wait for other streams.
+ * Where the driver has no events of all work, or vmm_config.clock_kind is STREAMS, and for good once a capture was
+ * met that was not announced, the cache's clock records the events of all streams that the cache knows, and joins
+ * them on a stream of its own. A stream that the driver then rejects makes the clock blind: it cannot say when that
+ * stream's work ends. So no epoch passes until a wait for the device. The change itself makes it blind, too: memory
+ * that was freed before may wait for other streams.
  *
  * While a capture forbids an event, a call that needs one returns VMM__PENDING.
  * May be called by: vm, lane, cache, debug, api. Locks: its own. Under it only that of the captures, that of the events
@@ -43,7 +44,7 @@ enum { CLOCK_SHARES = 64, CLOCK_EVENTS = 2 * CLOCK_SHARES, CLOCK_PROMPT = 16 };
 /* A stream that the cache knows. */
 struct known_stream {
     vmm_stream stream;
-    _Atomic bool *is_gone; /* the driver has rejected it, and the device was waited for since */
+    _Atomic bool *is_gone; /* the driver has rejected it: the clock became blind then */
 };
 
 typedef bool next_stream(void *context, void **place, struct known_stream *out);
@@ -78,7 +79,7 @@ struct clock {
     struct clock_event ring[CLOCK_EVENTS];
     unsigned oldest;
     unsigned count;
-    /* Of the general clock only; the lock of the captures guards the first five. */
+    /* Of the general clock only. `watch` is constant; the lock of the captures guards the next four. */
     struct clock_watch watch;
     _Atomic(vmm_clock_kind) kind;
     bool is_blind;
