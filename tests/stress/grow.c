@@ -241,8 +241,7 @@ void operation_commit(struct stress *stress, const struct operation *operation)
     stress->taking = taking;
     unsigned legal = stress_alloc_statuses(stress, bytes) & ~STATUS_BIT(ERR_ADDRESS_SPACE);
     if (block->stream == MODEL_STREAMS)
-        legal |= STATUS_BIT(
-            ERR_INVALID_ARGUMENT); /* nothing clears the memory, or orders it after earlier work */
+        legal |= STATUS_BIT(ERR_INVALID_ARGUMENT); /* nothing clears the memory, or orders it */
     bool is_ok = stress_expect(stress, "vmm_commit", status, legal, STATUS_FAULTS | STATUS_OOM);
     ooms_note(stress, status);
     if (!is_ok)
