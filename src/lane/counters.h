@@ -10,7 +10,7 @@
  * live until it is drained). Otherwise the totals are shared: each lane flushes when its allocated bytes have
  * changed by more than the slack, which is 4 MiB or 1/256 of the peak, whichever is more, and
  * grows up to 1/8 of the peak while flushes are microseconds apart. Peaks of bytes may then be
- * off by the slack for each stream.
+ * off by the slack for each stream, and by its last freed block, which counts until it is settled.
  *
  * Owns: nothing. Invariants:
  *  1. each total is the sum over all counters, except for what they have not flushed yet:
@@ -110,13 +110,19 @@ static inline void vmm__counters_grow(struct counters *counters, struct totals *
         vmm__counters_flush(counters, totals);
 }
 
+/* Flushes if the lane has allocated much less than the totals know. */
+static inline void vmm__counters_settle(struct counters *counters, struct totals *totals)
+{
+    if (counters->allocated_bytes.current < counters->low_bytes)
+        vmm__counters_flush(counters, totals);
+}
+
 static inline void vmm__counters_shrink(struct counters *counters, struct totals *totals,
                                         uint64_t requested_bytes, uint64_t bytes)
 {
     counters->requested_bytes.current -= requested_bytes;
     counters->allocated_bytes.current -= bytes;
-    if (counters->allocated_bytes.current < counters->low_bytes)
-        vmm__counters_flush(counters, totals);
+    vmm__counters_settle(counters, totals);
 }
 
 static inline void vmm__counters_alloc(struct counters *counters, struct totals *totals,
@@ -131,6 +137,17 @@ static inline void vmm__counters_free(struct counters *counters, struct totals *
 {
     counters->allocations.current--;
     vmm__counters_shrink(counters, totals, requested_bytes, bytes);
+}
+
+/* Counts the free of a block that the lane keeps ready for the next request of its size: see vmm__heap_give_last(). The
+ * totals learn of it when the block is settled, or at the next flush, so a thread that allocates and frees one block in
+ * a loop changes no total. */
+static inline void vmm__counters_free_last(struct counters *counters, uint64_t requested_bytes,
+                                           uint64_t bytes)
+{
+    counters->allocations.current--;
+    counters->requested_bytes.current -= requested_bytes;
+    counters->allocated_bytes.current -= bytes;
 }
 
 /* Undoes an allocation that was freed again before the next flush, as if it never happened. */

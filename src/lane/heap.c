@@ -333,8 +333,10 @@ void vmm__heap_settle(struct heap *heap)
     struct block *last_freed = heap->last_freed;
     heap->last_taken = NULL;
     heap->last_freed = NULL;
-    if (last_freed != NULL)
-        (void)block_give(heap, last_freed, last_freed->epoch);
+    if (last_freed == NULL)
+        return;
+    (void)block_give(heap, last_freed, last_freed->epoch);
+    vmm__counters_settle(&heap->lane->counters, &heap->lane->pool->totals);
 }
 
 /* The last freed block was freed earlier, so it is stamped first: epochs never decrease. */

@@ -426,10 +426,14 @@ static __attribute__((noinline)) void block_return(struct lane *lane, struct hea
 
 static void block_give(struct lane *lane, struct heap *heap, struct block *block)
 {
-    vmm__counters_free(&lane->counters, &lane->pool->totals, block->requested_bytes,
-                       block->node.size);
-    if (!vmm__heap_give_last(heap, block, lane->clock))
-        block_return(lane, heap, block);
+    uint64_t requested_bytes = block->requested_bytes;
+    uint64_t bytes = block->node.size;
+    if (vmm__heap_give_last(heap, block, lane->clock)) {
+        vmm__counters_free_last(&lane->counters, requested_bytes, bytes);
+        return;
+    }
+    vmm__counters_free(&lane->counters, &lane->pool->totals, requested_bytes, bytes);
+    block_return(lane, heap, block);
 }
 
 void vmm__lane_give_kept_locked(struct lane *lane, struct live_entry *entry)
