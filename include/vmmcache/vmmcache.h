@@ -422,10 +422,10 @@ VMM_API vmm_status vmm_destroy(vmm_cache *cache);
  * Owns:     the caller, until vmm_free().
  * Costs:    each stream with live blocks has its own granules (2 MiB): at least one for blocks of
  *           up to 1 MiB and one for larger blocks. Memory that a stream has freed serves other
- *           streams once its work has completed. When memory runs out, a block of up to 1 MiB may
- *           lie in another stream's granule; vmm_find() then reports that stream, and after
- *           vmm_free() the block waits for the work of both streams. A stream without memory costs
- *           about 2 KiB on the host.
+ *           streams once its work has completed. When memory runs out, a block may lie in any hole
+ *           that holds it: one of up to 1 MiB between larger blocks, and each in another stream's
+ *           granule. vmm_find() then reports that stream, and after vmm_free() the block waits for
+ *           the work of both streams. A stream without memory costs about 2 KiB on the host.
  * Threads:  any. A request that needs more than its stream's cached memory waits for such requests
  *           of other threads, also while one of them waits for the device.
  * On failure: ERR_DEVICE_OOM: memory ran out after the call released the idle memory of all
@@ -1480,9 +1480,10 @@ typedef struct vmm_stats {
  *           are exact if one thread makes all calls. Otherwise they may be too high: if threads
  *           share a stream, by what each thread caches of it (at most 64 MiB, or one block); if
  *           threads use several streams, by 4 MiB and 1/256 of the peak per stream, or by up to 1/8
- *           if threads allocate and free megabytes every few microseconds. With VMM_DEBUG_ON, peaks may
- *           be too high by what debug mode adds to one block, and active_bytes counts all that it
- *           adds and blocks in quarantine.
+ *           if threads allocate and free megabytes every few microseconds, and by the block that each
+ *           stream freed last. With VMM_DEBUG_ON, peaks may be too high by what debug mode adds to one
+ *           block, and active_bytes counts all that it adds and blocks in quarantine.
+ *           reserved_bytes = active_bytes + idle_bytes + pinned_bytes + retained_bytes + limbo_bytes.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size that is too small for any statistic or
  *           too large).
@@ -1516,7 +1517,8 @@ VMM_API vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uin
 
 /*
  * Does:     returns the size of the block that a request of `bytes` bytes gets: a multiple of 512 up to 4 KiB, and of
- *           1 KiB up to 8 KiB; above a multiple of 4 KiB, from 2 MiB on of 8 KiB, from 4 MiB on of 16 KiB.
+ *           1 KiB up to 8 KiB; above a multiple of 4 KiB, from 2 MiB on of 8 KiB, from 4 MiB on of 16 KiB. When memory
+ *           has run out, a block of up to 8 KiB may be one of a larger size.
  * Returns:  bytes; 0 if the request is larger than any block can be, or if the cache is NULL.
  * Threads:  any; callbacks may call it too.
  */
@@ -1672,7 +1674,7 @@ typedef struct vmm_item {
     vmm_stream stream;        /* whose memory it is */
     vmm_pool *pool;           /* NULL: a pool that is being destroyed, or imported memory */
     vmm_pool_id pool_id;      /* its user id; zeros: none */
-    int is_small;             /* blocks of up to 1 MiB, which share no chunk with larger blocks */
+    int is_small;             /* in chunks for blocks of up to 1 MiB */
     int is_view;              /* a block in a view, or its range */
     int is_reserved; /* a block of vmm_reserve(), whose `bytes` are addresses; its memory */
     int is_imported; /* memory of another cache: see "Sharing" */

@@ -27,10 +27,12 @@ static void lane_read(const struct vm *memory, const struct lane *lane, vmm_stat
     stats->unmovable_bytes += vmm__heap_unmovable(&lane->large) + vmm__heap_unmovable(&lane->small);
     if (lane->is_asleep)
         return;
+    uint64_t slab_bytes = vmm__slabs_free_bytes(&lane->slabs);
     if (vmm__lane_is_retained(lane)) {
-        stats->retained_bytes += lane->large.free_bytes + lane->small.free_bytes;
+        stats->retained_bytes += lane->large.free_bytes + lane->small.free_bytes + slab_bytes;
         return;
     }
+    stats->pinned_bytes += slab_bytes; /* an empty slab is no slab: the lane was drained */
     heap_read(memory, &lane->large, stats);
     heap_read(memory, &lane->small, stats);
 }

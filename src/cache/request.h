@@ -32,7 +32,7 @@ struct request {
     unsigned questions;          /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
     uint64_t given;
-    void *borrowed; /* the block found for it in another lane; NULL: none */
+    void *found; /* the block that a reclaim step has found for it; NULL: none */
 };
 
 #endif

@@ -259,6 +259,32 @@ vmm_status vmm__lane_take_plain_locked(struct lane *lane, uint64_t bytes, void *
     return VMM_OK;
 }
 
+/* A slab that is shorter than others of its class, or a slot of a larger class. VMM__NO_FIT; ERR_HOST_OOM. */
+static vmm_status object_take_misfit(struct lane *lane, uint64_t bytes, void **out)
+{
+    uint32_t class_index = vmm__slab_class(bytes);
+    vmm_status status = vmm__slab_open_short(&lane->slabs, class_index);
+    struct slab *slab = status == VMM_OK ? lane->slabs.partial[class_index]
+                                         : vmm__slab_larger(&lane->slabs, class_index);
+    if (slab == NULL)
+        return status;
+    *out = object_publish(lane, slab, bytes);
+    return VMM_OK;
+}
+
+static vmm_status misfit_take(struct lane *lane, uint64_t bytes, void **out)
+{
+    struct block *block;
+    if (bytes > LANE_SMALL_LARGEST_BYTES || !vmm__lane_may_misfit(lane))
+        return VMM__NO_FIT;
+    if (bytes <= SLAB_LARGEST_BYTES && object_take_misfit(lane, bytes, out) == VMM_OK)
+        return VMM_OK;
+    vmm_status status = vmm__heap_take(&lane->large, vmm__lane_block_bytes(bytes), &block);
+    if (status == VMM_OK)
+        *out = block_publish(lane, &lane->large, block, bytes);
+    return status;
+}
+
 /* Takes a block that other threads have freed, for the bias owner; other threads have tried their magazine before they
  * locked the lane. */
 static bool pending_take(struct lane *lane, struct magazines *magazines, uint64_t bytes, void **out)
@@ -293,6 +319,22 @@ vmm_status vmm__lane_take_listed_locked(struct lane *lane, uint64_t bytes, void 
     else
         block->is_listed = true;
     return VMM_OK;
+}
+
+vmm_status vmm__lane_take_any_locked(struct lane *lane, uint64_t bytes, void **out)
+{
+    uint64_t strand_bytes = lane->large.strand_bytes;
+    bool searches_all[] = { lane->small.index.search_all, lane->large.index.search_all };
+    lane->large.strand_bytes = UINT64_MAX;
+    lane->small.index.search_all = true;
+    lane->large.index.search_all = true;
+    vmm_status status = vmm__lane_take_locked(lane, bytes, out);
+    if (status == VMM__NO_FIT)
+        status = misfit_take(lane, bytes, out);
+    lane->large.strand_bytes = strand_bytes;
+    lane->small.index.search_all = searches_all[0];
+    lane->large.index.search_all = searches_all[1];
+    return status;
 }
 
 vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t skip_bytes,

@@ -6,7 +6,7 @@
  * larger ones blocks of the large heap. So one live kilobyte never retains a large chunk.
  *
  * Owns: its heaps, slabs, uses, magazines, and its clock unless that is the cache's. Invariants:
- *  1. the size of every live or waiting block decides its heap; in a cache with caching off, in a
+ *  1. the size of every live or waiting block decides its heap, but for misfits; in a cache with caching off, in a
  *     pool whose blocks have chunks of their own, and in imported memory, all are large;
  *  2. the counters are the sums over the live and waiting blocks, less what debug mode hides;
  *  3. the epochs in `trimmed`, `decayed` and `period_epoch` have ended; decay expires
@@ -129,6 +129,13 @@ static inline bool vmm__lane_is_retained(const struct lane *lane)
     return vmm__pool_is_retained(lane->pool);
 }
 
+/* Whether a lane may have misfits. The place of a block in a pool that the program made follows from its size: see
+ * vmm_pool_place(). */
+static inline bool vmm__lane_may_misfit(const struct lane *lane)
+{
+    return !lane->is_pooled && !vmm__lane_is_retained(lane);
+}
+
 /* Whether a request gathers before it uses the lane's own memory. The caller holds the lane's lock. */
 static inline bool vmm__lane_should_gather(const struct lane *lane, uint64_t bytes)
 {
@@ -208,6 +215,11 @@ static inline vmm_status vmm__lane_take_locked(struct lane *lane, uint64_t bytes
         return vmm__lane_take_plain_locked(lane, bytes, out);
     return vmm__lane_take_listed_locked(lane, bytes, out);
 }
+
+/* Allocates from mapped memory when memory has run out: searches all free blocks, whatever a block strands. If nothing
+ * fits, a small request becomes a misfit, in a hole that is not for its size: an object of a slab with few objects, or
+ * of a slab of a larger class, or a block of the large heap. A misfit is never listed. VMM__NO_FIT; ERR_HOST_OOM. */
+vmm_status vmm__lane_take_any_locked(struct lane *lane, uint64_t bytes, void **out);
 
 /* Allocates a given free block, which is not shared with others, but for its first bytes. */
 vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t skip_bytes,

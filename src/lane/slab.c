@@ -20,10 +20,14 @@ static uint32_t slab_objects(uint32_t class_index)
     return fit < SLAB_OBJECTS ? fit : SLAB_OBJECTS;
 }
 
+static uint64_t run_bytes(uint32_t class_index, uint32_t objects)
+{
+    return vmm__align_up((uint64_t)objects * vmm__slab_object_bytes(class_index), SMALL_SLOT_BYTES);
+}
+
 uint64_t vmm__slab_run_bytes(uint32_t class_index)
 {
-    uint64_t bytes = (uint64_t)slab_objects(class_index) * vmm__slab_object_bytes(class_index);
-    return vmm__align_up(bytes, SMALL_SLOT_BYTES);
+    return run_bytes(class_index, slab_objects(class_index));
 }
 
 /* See invariant 5. */
@@ -86,10 +90,9 @@ static void slots_fill(const struct slabs *slabs, const struct slab *slab, struc
 }
 
 /* Takes the bytes of a slab at an address where they are free; address 0: anywhere. */
-static vmm_status run_take(struct heap *heap, uint32_t class_index, uint64_t address,
-                           struct block **out)
+static vmm_status run_take(struct heap *heap, uint32_t class_index, uint64_t bytes,
+                           uint64_t address, struct block **out)
 {
-    uint64_t bytes = vmm__slab_run_bytes(class_index);
     if (address == 0 && !heap->lane->is_pooled)
         return vmm__heap_take(heap, bytes, out);
     if (address == 0) {
@@ -105,20 +108,21 @@ static vmm_status run_take(struct heap *heap, uint32_t class_index, uint64_t add
     return status;
 }
 
-static vmm_status slab_make(struct slabs *slabs, uint32_t class_index, uint64_t address,
-                            struct slab **out)
+static vmm_status slab_make(struct slabs *slabs, uint32_t class_index, uint32_t objects,
+                            uint64_t address, struct slab **out)
 {
     struct slab *slab = vmm__host_alloc(1, sizeof *slab);
     if (slab == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "slab: no host memory for a slab record");
-    vmm_status status = run_take(slabs->heap, class_index, address, &slab->block);
+    vmm_status status =
+        run_take(slabs->heap, class_index, run_bytes(class_index, objects), address, &slab->block);
     if (status != VMM_OK) {
         vmm__host_free(slab, sizeof *slab);
         return status;
     }
     slab->class_index = class_index;
     slab->object_bytes = vmm__slab_object_bytes(class_index);
-    slab->objects = slab_objects(class_index);
+    slab->objects = objects;
     slab->reciprocal = (uint32_t)((UINT64_C(1) << 32) / slab->object_bytes + 1);
     slab->address = slab->block->address;
     slab->all_bits = UINT64_MAX >> (SLAB_OBJECTS - slab->objects);
@@ -135,7 +139,27 @@ static vmm_status slab_make(struct slabs *slabs, uint32_t class_index, uint64_t 
 vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index)
 {
     struct slab *slab;
-    return slab_make(slabs, class_index, 0, &slab);
+    return slab_make(slabs, class_index, slab_objects(class_index), 0, &slab);
+}
+
+vmm_status vmm__slab_open_short(struct slabs *slabs, uint32_t class_index)
+{
+    struct slab *slab;
+    vmm__heap_settle(slabs->heap);
+    const struct size_node *largest = vmm__size_index_largest(&slabs->heap->index);
+    uint64_t room = largest == NULL ? 0 : largest->size / vmm__slab_object_bytes(class_index);
+    if (room == 0)
+        return VMM__NO_FIT;
+    uint32_t objects = (uint32_t)vmm__min(room, slab_objects(class_index));
+    return slab_make(slabs, class_index, objects, 0, &slab);
+}
+
+struct slab *vmm__slab_larger(const struct slabs *slabs, uint32_t class_index)
+{
+    struct slab *slab = NULL;
+    while (slab == NULL && ++class_index < SLAB_CLASSES)
+        slab = slabs->partial[class_index];
+    return slab;
 }
 
 vmm_status vmm__slab_open_at(struct slabs *slabs, uint32_t class_index, uint64_t address,
@@ -147,7 +171,7 @@ vmm_status vmm__slab_open_at(struct slabs *slabs, uint32_t class_index, uint64_t
         return VMM__NOT_FOUND;
     if (!vmm__heap_is_free(slabs->heap, address - offset, vmm__slab_run_bytes(class_index)))
         return VMM__NO_FIT;
-    return slab_make(slabs, class_index, address - offset, out);
+    return slab_make(slabs, class_index, slab_objects(class_index), address - offset, out);
 }
 
 void vmm__slab_take_object(struct slabs *slabs, struct slab *slab, uint32_t object,
@@ -175,6 +199,16 @@ void vmm__slabs_fini(struct slabs *slabs)
         slabs->all = slab->all_next;
         vmm__host_free(slab, sizeof *slab);
     }
+}
+
+uint64_t vmm__slabs_free_bytes(const struct slabs *slabs)
+{
+    uint64_t bytes = 0;
+    for (const struct slab *slab = slabs->all; slab != NULL; slab = slab->all_next) {
+        unsigned used = slab->objects - (unsigned)__builtin_popcountll(slab->free_bits);
+        bytes += slab->block->node.size - (uint64_t)used * slab->object_bytes;
+    }
+    return bytes;
 }
 
 bool vmm__slabs_purge(struct slabs *slabs)

@@ -75,6 +75,12 @@ uint64_t vmm__slab_need_bytes(const struct slabs *slabs, uint32_t class_index);
  * ERR_HOST_OOM. */
 vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index);
 
+/* The same, with as many objects as the largest free block has room for. Not for pooled lanes: see invariant 5. */
+vmm_status vmm__slab_open_short(struct slabs *slabs, uint32_t class_index);
+
+/* A slab with a free object of the next larger class that has any; NULL: none has. */
+struct slab *vmm__slab_larger(const struct slabs *slabs, uint32_t class_index);
+
 /* Opens the slab of a class that has an object at an address of the heap. VMM__NOT_FOUND if no object of the class
  * starts there; VMM__NO_FIT if the slab's bytes are not free; ERR_HOST_OOM. */
 vmm_status vmm__slab_open_at(struct slabs *slabs, uint32_t class_index, uint64_t address,
@@ -116,6 +122,9 @@ static inline void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32
 
 /* Frees the records of all slabs, without touching the heap. For vmm__lane_close(). */
 void vmm__slabs_fini(struct slabs *slabs);
+
+/* The bytes of all slabs that no live or waiting object has. */
+uint64_t vmm__slabs_free_bytes(const struct slabs *slabs);
 
 /* Returns every empty slab to the heap; false if there was none. */
 bool vmm__slabs_purge(struct slabs *slabs);

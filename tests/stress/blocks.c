@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { BLOCK_ALIGN_BYTES = 512 };
+enum { BLOCK_ALIGN_BYTES = 512, OBJECT_MOST_BYTES = 8192 };
 
 /* A result that no call may write when it fails. */
 #define UNTOUCHED ((void *)(uintptr_t)0x5a5a5a5a5a5a5a5a)
@@ -154,12 +154,11 @@ static void address_verify(struct stress *stress, const struct model_block *bloc
                        block->address, block->block_bytes, other->address, other->block_bytes);
 }
 
-/* A block of up to 1 MiB comes out of another stream's memory when there is no other. */
-bool stress_may_borrow(const struct stress *stress, uint64_t bytes)
+/* A block comes out of another stream's memory, or is a misfit, when there is no other. */
+bool stress_may_borrow(const struct stress *stress)
 {
-    return bytes <= UINT64_C(1) << 20 &&
-           (stress->shared != NULL || stress->live_most == 0 || stress->model.limit_bytes != 0 ||
-            stress->was_hurt || stress->model.ooms != 0 || stress->model.was_divided);
+    return stress->shared != NULL || stress->live_most == 0 || stress->model.limit_bytes != 0 ||
+           stress->was_hurt || stress->model.ooms != 0 || stress->model.was_divided;
 }
 
 /* A block with chunks of its own has whole granules. */
@@ -210,7 +209,7 @@ struct model_block stress_block_make(const struct stress *stress, unsigned strea
         .pool = MODEL_POOLS,
         .tenant = tenant == NULL ? 0 : 1 + (unsigned)(tenant - model->tenants),
         .is_of_pool_surely = true,
-        .may_borrow = stress_may_borrow(stress, bytes),
+        .may_borrow = stress_may_borrow(stress),
     };
 }
 
@@ -247,6 +246,21 @@ void stress_block_note(struct stress *stress, unsigned slot, const struct model_
     stress_block_write(stress, block, made->stream);
 }
 
+void stress_block_misfit(struct stress *stress, struct model_block *block)
+{
+    if (block->requested_bytes > OBJECT_MOST_BYTES || !block->may_borrow ||
+        stress_is_padded(stress))
+        return;
+    uint64_t bytes = stress_item_find(stress, (const void *)(uintptr_t)block->address).bytes;
+    if (bytes == block->block_bytes)
+        return;
+    if (bytes < block->block_bytes || bytes > OBJECT_MOST_BYTES || block->tenant != 0 ||
+        stress_stats(stress).retries == 0)
+        stress_trouble(stress, "alloc: a block of %" PRIu64 " bytes for %" PRIu64, bytes,
+                       block->requested_bytes);
+    block->block_bytes = bytes;
+}
+
 /* Of a request that a graph pool may take. */
 static void block_note(struct stress *stress, unsigned slot, unsigned stream, uint64_t bytes,
                        const struct model_tenant *tenant, const void *address)
@@ -257,6 +271,8 @@ static void block_note(struct stress *stress, unsigned slot, unsigned stream, ui
         block.pool = model_pool_of(model, stream);
     if (block.pool != MODEL_POOLS)
         block.pool_id = model->pools[block.pool].id;
+    if (tenant == NULL && block.pool == MODEL_POOLS)
+        stress_block_misfit(stress, &block);
     stress_block_note(stress, slot, &block);
 }
 

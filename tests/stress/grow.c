@@ -67,11 +67,14 @@ static void aligned_note(struct stress *stress, const struct operation *operatio
 {
     uint64_t bytes = operation->number;
     struct model_block block = stress_block_make(stress, stream, bytes, tenant, address);
-    block.block_bytes = stress_item_find(stress, address).bytes;
-    if (!stress_block_from_lender(stress, &block, tenant) && !stress_is_padded(stress) &&
-        block.block_bytes != aligned_bytes(stress, tenant, bytes, alignment))
+    uint64_t item_bytes = stress_item_find(stress, address).bytes;
+    block.block_bytes =
+        stress_is_padded(stress) ? item_bytes : aligned_bytes(stress, tenant, bytes, alignment);
+    if (!stress_block_from_lender(stress, &block, tenant) && alignment <= PLAIN_ALIGNMENT)
+        stress_block_misfit(stress, &block);
+    if (block.block_bytes != item_bytes)
         stress_trouble(stress, "vmm_alloc_aligned: a block of %" PRIu64 " bytes for %" PRIu64,
-                       block.block_bytes, bytes);
+                       item_bytes, bytes);
     if (block.address % alignment != 0)
         stress_trouble(stress, "vmm_alloc_aligned: %#" PRIx64 " is not a multiple of %" PRIu64,
                        block.address, alignment);
@@ -315,7 +318,7 @@ static struct model_block resized_make(struct stress *stress, const struct model
     next.users = 0;
     next.is_shared = false;
     next.is_left = false;
-    next.may_borrow = stress_may_borrow(stress, bytes);
+    next.may_borrow = stress_may_borrow(stress);
     return next;
 }
 

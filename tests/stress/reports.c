@@ -70,6 +70,19 @@ static void stats_verify(struct stress *stress, const vmm_stats *stats)
 #undef STAT_VERIFY
 }
 
+/* Not on a lost device, where a pool stays between awake and asleep. */
+static void parts_verify(struct stress *stress, const vmm_stats *stats)
+{
+    uint64_t parts = stats->active_bytes.current + stats->idle_bytes + stats->pinned_bytes +
+                     stats->retained_bytes + stats->limbo_bytes;
+    if (parts != stats->reserved_bytes.current && !stress->is_lost)
+        stress_trouble(stress,
+                       "stats: %" PRIu64 " active + %" PRIu64 " idle + %" PRIu64
+                       " pinned + %" PRIu64 " kept + %" PRIu64 " in limbo are not %" PRIu64,
+                       stats->active_bytes.current, stats->idle_bytes, stats->pinned_bytes,
+                       stats->retained_bytes, stats->limbo_bytes, stats->reserved_bytes.current);
+}
+
 static void memory_verify(struct stress *stress, const vmm_stats *stats)
 {
     struct model *model = &stress->model;
@@ -78,6 +91,7 @@ static void memory_verify(struct stress *stress, const vmm_stats *stats)
     if (stats->retained_bytes > stats->reserved_bytes.current ||
         stats->limbo_bytes > stats->reserved_bytes.current)
         stress_trouble(stress, "stats: more is kept or in limbo than reserved");
+    parts_verify(stress, stats);
     if (stats->reserved_bytes.current > stress->device_bytes)
         stress_trouble(stress, "stats: more is reserved than the device has");
     if (!model_reserved(model, stats->reserved_bytes.current))

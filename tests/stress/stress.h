@@ -149,7 +149,9 @@ unsigned stress_alloc_statuses(const struct stress *stress, uint64_t bytes);
 
 /* The size of the block for a request; in a shareable pool it has whole granules. */
 uint64_t stress_block_bytes(const struct stress *stress, uint64_t bytes, bool is_shareable);
-bool stress_may_borrow(const struct stress *stress, uint64_t bytes);
+bool stress_may_borrow(const struct stress *stress);
+/* An object of the default pool may have a slot of a larger class once memory had to be reclaimed. Notes its bytes. */
+void stress_block_misfit(struct stress *stress, struct model_block *block);
 
 /* A block of a pool, or of the default pool, as the model has it; and its start in the model: it is filled. */
 struct model_block stress_block_make(const struct stress *stress, unsigned stream, uint64_t bytes,

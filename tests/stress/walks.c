@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Bytes at the end of a slab that are too few for an object: no block covers them. */
-enum { SLACK_BYTES = 1536 };
+enum { SLACK_BYTES = 4096 - 512 };
 
 struct address_entry {
     uint64_t address;

@@ -9,6 +9,7 @@ enum {
     VIEW,
     FOLLOW,
     IDLE_FINISHED,
+    MISFIT,
     BORROW,
     QUARANTINE,
     WAIT_LIMBO,
@@ -491,7 +492,7 @@ POLICY_TEST(the_report_names_everything)
         vmm_last_error(),
         "needed 9.0 MiB on stream 0x101: 5.0 MiB live, 16.0 MiB reserved of 20.0 MiB "
         "(limit), 10.0 MiB idle (0 KiB in flight), 1.0 MiB pinned beside live "
-        "blocks in 1 chunks (most by stream 0x101: 1.0 MiB), largest hole 6.0 MiB, "
+        "blocks (most by stream 0x101: 1.0 MiB), largest hole 6.0 MiB, "
         "0 KiB in limbo; the limit is 4.0 MiB too small");
 }
 

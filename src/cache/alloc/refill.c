@@ -141,8 +141,8 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
             break;
         if (step_status != VMM_OK && !vmm__is_oom(step_status))
             return step_status;
-        if (request->borrowed != NULL) {
-            *out = request->borrowed;
+        if (request->found != NULL) {
+            *out = request->found;
             return VMM_OK;
         }
         status = refill_attempt(cache, request, out);

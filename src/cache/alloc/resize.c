@@ -364,7 +364,8 @@ static vmm_status block_find(struct vmm_cache *cache, struct resize *resize)
     if (!vmm__lane_find_live_locked(resize->lane, resize->heap, resize->address, &ref))
         return vmm__block_ref_unknown("vmm_resize", resize->heap, resize->address);
     resize->block = ref.block;
-    return resize->heap->is_small ? VMM__NO_FIT : VMM_OK;
+    bool is_small = resize->heap->is_small || ref.block->node.size < LANE_LARGE_LEAST_BYTES;
+    return is_small ? VMM__NO_FIT : VMM_OK; /* a misfit may be small in a large heap */
 }
 
 static vmm_status resize_locked(struct vmm_cache *cache, struct resize *resize)

@@ -12,10 +12,10 @@
 /* Free memory of all lanes at the moment of failure. */
 struct free_memory {
     uint64_t idle_bytes;
-    uint64_t busy_bytes;     /* part of idle_bytes: its work has not finished */
-    uint64_t pinned_bytes;   /* free, in chunks that live blocks share */
-    uint64_t pinned_chunks;  /* the chunks that hold pinned_bytes */
-    uint64_t largest_bytes;  /* the largest free block */
+    uint64_t busy_bytes;    /* part of idle_bytes: its work has not finished */
+    uint64_t pinned_bytes;  /* free, in chunks that live blocks share */
+    uint64_t granule_bytes; /* part of pinned_bytes: whole granules, which compaction can release */
+    uint64_t largest_bytes; /* the largest free block */
     uint64_t retained_bytes; /* free, in pools that are retained */
     vmm_stream pinner;       /* the stream whose lane pins most */
     uint64_t pinner_bytes;
@@ -23,40 +23,13 @@ struct free_memory {
 
 /* ---- Free memory --------------------------------------------------------------------------- */
 
-static const struct chunk *chunk_at(const struct vm *memory, uint64_t address)
+/* The bytes of whole granules inside a block. */
+static uint64_t whole_granules(const struct vm *memory, const struct block *block)
 {
-    return vmm__vm_chunk(memory, vmm__arena_granule(&memory->arena, address));
-}
-
-static uint64_t chunk_end(const struct vm *memory, const struct chunk *chunk)
-{
-    return vmm__chunk_address(memory, chunk) + vmm__chunk_bytes(memory, chunk);
-}
-
-/* Whether another free block starts after this one in the same chunk; that block counts the chunk. */
-static bool is_counted_later(const struct block *block, uint64_t end)
-{
-    const struct block *next = block->next;
-    while (next != NULL && next->address < end && next->state != BLOCK_FREE)
-        next = next->next;
-    return next != NULL && next->address < end;
-}
-
-/* The number of chunks that a free block covers only in part: at its ends, or the one around it. If several free blocks
- * lie in a chunk, only the last counts it. */
-static uint64_t shared_chunks(const struct vm *memory, const struct block *block)
-{
-    const struct chunk *first = chunk_at(memory, block->address);
-    const struct chunk *last = chunk_at(memory, vmm__block_end(block) - 1);
-    uint64_t end = chunk_end(memory, last);
-    bool first_is_whole = vmm__chunk_address(memory, first) == block->address;
-    bool last_is_whole = end == vmm__block_end(block);
-    uint64_t count = 0;
-    if (first != last && !first_is_whole)
-        count++;
-    if (!(last_is_whole && (first != last || first_is_whole)) && !is_counted_later(block, end))
-        count++;
-    return count;
+    uint64_t granule_bytes = memory->arena.granule_bytes;
+    uint64_t start = vmm__align_up(block->address, granule_bytes);
+    uint64_t end = vmm__block_end(block) & ~(granule_bytes - 1);
+    return end > start ? end - start : 0;
 }
 
 static uint64_t heap_read(struct vmm_cache *cache, struct heap *heap,
@@ -66,8 +39,9 @@ static uint64_t heap_read(struct vmm_cache *cache, struct heap *heap,
     for (struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
          node = vmm__size_index_smaller(&heap->index, node)) {
         const struct block *block = (const struct block *)node;
-        idle_bytes += vmm__idle_bytes(&cache->vm, block);
-        free_memory->pinned_chunks += shared_chunks(&cache->vm, block);
+        uint64_t block_idle_bytes = vmm__idle_bytes(&cache->vm, block);
+        idle_bytes += block_idle_bytes;
+        free_memory->granule_bytes += whole_granules(&cache->vm, block) - block_idle_bytes;
         free_memory->largest_bytes = vmm__max(free_memory->largest_bytes, node->size);
     }
     free_memory->idle_bytes += idle_bytes;
@@ -82,12 +56,13 @@ static struct free_memory free_memory_read(struct vmm_cache *cache, const struct
         vmm__lane_lock_beside(lane, held);
         vmm__lane_counters_flush(lane);
         uint64_t pinned_bytes = 0;
-        uint64_t free_bytes = lane->small.free_bytes + lane->large.free_bytes;
+        uint64_t slab_bytes = vmm__slabs_free_bytes(&lane->slabs);
+        uint64_t free_bytes = lane->small.free_bytes + lane->large.free_bytes + slab_bytes;
         if (vmm__lane_is_retained(lane)) /* what is free in a sleeping pool has no memory */
             free_memory.retained_bytes += lane->is_asleep ? 0 : free_bytes;
         else
             pinned_bytes = heap_read(cache, &lane->small, &free_memory) +
-                           heap_read(cache, &lane->large, &free_memory);
+                           heap_read(cache, &lane->large, &free_memory) + slab_bytes;
         vmm__lane_unlock_beside(lane, held);
         free_memory.pinned_bytes += pinned_bytes;
         if (pinned_bytes > free_memory.pinner_bytes) {
@@ -128,13 +103,25 @@ static void pinned_add(struct line *line, const struct vmm_cache *cache,
     bool only_waits = live == 0 && vmm__stat_now(&cache->totals.active_bytes) > 0;
     if (free_memory->pinned_bytes == 0 && live == 0)
         return;
-    line_add(line, "%s pinned beside %s blocks in %llu chunks",
-             vmm__size_text(free_memory->pinned_bytes).text, only_waits ? "waiting" : "live",
-             (unsigned long long)free_memory->pinned_chunks);
+    line_add(line, "%s pinned beside %s blocks", vmm__size_text(free_memory->pinned_bytes).text,
+             only_waits ? "waiting" : "live");
     if (free_memory->pinned_bytes > 0)
         line_add(line, " (most by stream %p: %s)", free_memory->pinner,
                  vmm__size_text(free_memory->pinner_bytes).text);
     line_add(line, ", ");
+}
+
+/* What the program has; what its blocks have beyond that; and what other streams, or debug mode, still have. */
+static void active_add(struct line *line, const struct vmm_cache *cache)
+{
+    uint64_t requested = vmm__stat_now(&cache->totals.requested_bytes);
+    uint64_t allocated = vmm__stat_now(&cache->totals.allocated_bytes);
+    uint64_t active = vmm__stat_now(&cache->totals.active_bytes);
+    line_add(line, "%s live, ", vmm__size_text(requested).text);
+    if (allocated > requested)
+        line_add(line, "%s rounding, ", vmm__size_text(allocated - requested).text);
+    if (active > allocated)
+        line_add(line, "%s waiting, ", vmm__size_text(active - allocated).text);
 }
 
 static void free_memory_add(struct line *line, const struct vmm_cache *cache,
@@ -142,7 +129,7 @@ static void free_memory_add(struct line *line, const struct vmm_cache *cache,
 {
     const struct vm *memory = &cache->vm;
     bool limited = memory->limit_bytes != 0;
-    line_add(line, "%s live, ", vmm__size_text(vmm__stat_now(&cache->totals.requested_bytes)).text);
+    active_add(line, cache);
     if (memory->asleep_bytes > 0)
         line_add(line, "%s asleep, ", vmm__size_text(memory->asleep_bytes).text);
     line_add(line, "%s reserved of %s (%s), ",
@@ -238,7 +225,7 @@ static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, cons
 static void compaction_add(struct line *line, struct vmm_cache *cache,
                            const struct free_memory *free_memory, uint64_t missing_bytes)
 {
-    if (free_memory->pinned_bytes < missing_bytes)
+    if (free_memory->granule_bytes < missing_bytes)
         return;
     if (cache->compaction != VMM_ON)
         line_add(line, "; vmm_compact(), or compaction, which is off, might free pinned memory");

@@ -116,7 +116,16 @@ static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
 {
     if (request->growth != NULL || request->is_unborrowed)
         return VMM__NOTHING;
-    return ok_if(vmm__borrow(cache, request->lane, request->bytes, &request->borrowed) == VMM_OK);
+    return ok_if(vmm__borrow(cache, request->lane, request->bytes, &request->found) == VMM_OK);
+}
+
+/* In debug mode blocks have the sizes that its records say. */
+static vmm_status step_misfit(struct vmm_cache *cache, struct request *request)
+{
+    if (request->growth != NULL || request->is_alone || cache->debug != NULL)
+        return VMM__NOTHING;
+    return ok_if(vmm__lane_take_any_locked(request->lane, request->bytes, &request->found) ==
+                 VMM_OK);
 }
 
 /* The host waits that one request may make. Other threads use the lane meanwhile, and may take what was
@@ -270,20 +279,27 @@ static vmm_status step_wait_pools(struct vmm_cache *cache, struct request *reque
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
 }
 
-/* Whether another lane has free bytes that could serve a request once its work has finished: for a small block those of
- * its pool, for any block those of a pool that lends. Whole chunks have gone into limbo before. */
+/* Whether a lane may have free bytes that could serve a request of another lane once its work has finished. A slab's
+ * free objects are not free bytes of its heap. */
+static bool lane_may_have_room(const struct lane *from, const struct request *request)
+{
+    uint64_t bytes = request->bytes;
+    bool is_object = bytes <= SLAB_LARGEST_BYTES;
+    return (is_object && from->small.bytes > 0) ||
+           vmm__max(from->small.free_bytes, from->large.free_bytes) >= bytes;
+}
+
+/* Whether another lane of the pool, or of one that lends, may have room. Whole chunks have gone into limbo before. */
 static bool other_has_room(struct vmm_cache *cache, const struct request *request)
 {
     const struct lane *to = request->lane;
-    bool is_small = request->bytes <= LANE_SMALL_LARGEST_BYTES;
     bool has_room = false;
     for (struct lane *from = cache->lanes.stocked.first; from != NULL && !has_room;
          from = from->list_next) {
         if (from == to || (from->pool != to->pool && !from->pool->lends))
             continue;
         vmm__lane_lock_beside(from, to);
-        has_room = is_small && from->small.free_bytes >= request->bytes;
-        has_room = has_room || (from->pool != to->pool && from->large.free_bytes >= request->bytes);
+        has_room = lane_may_have_room(from, request);
         vmm__lane_unlock_beside(from, to);
     }
     return has_room;
@@ -351,7 +367,7 @@ static vmm_status step_lend(struct vmm_cache *cache, struct request *request)
 {
     if (request->growth != NULL || request->is_unborrowed || need_of(cache, request).pool != NULL)
         return VMM__NOTHING;
-    return ok_if(vmm__lend(cache, request->lane, request->bytes, &request->borrowed) == VMM_OK);
+    return ok_if(vmm__lend(cache, request->lane, request->bytes, &request->found) == VMM_OK);
 }
 
 /* Calls of the pressure function that one request may make. */
@@ -377,13 +393,14 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
 static const struct {
     reclaim_step run;
     bool frees_blocks; /* so that earlier steps may succeed again: the sequence starts anew */
-} reclaim_steps[] = {
-    { step_passed, false },        { step_view, false },      { step_follow, false },
-    { step_idle_finished, false }, { step_borrow, false },    { step_quarantine, true },
-    { step_wait_limbo, false },    { step_wait_idle, true },  { step_idle_finished, false },
-    { step_wait_uses, true },      { step_wait_pools, true }, { step_wait_clock, true },
-    { step_pressure, true },       { step_compact, false },   { step_lend, false }
-};
+} reclaim_steps[] = { { step_passed, false },    { step_view, false },
+                      { step_follow, false },    { step_idle_finished, false },
+                      { step_misfit, false },    { step_borrow, false },
+                      { step_quarantine, true }, { step_wait_limbo, false },
+                      { step_wait_idle, true },  { step_idle_finished, false },
+                      { step_wait_uses, true },  { step_wait_pools, true },
+                      { step_wait_clock, true }, { step_pressure, true },
+                      { step_compact, false },   { step_lend, false } };
 
 enum { RECLAIM_STEPS = sizeof reclaim_steps / sizeof reclaim_steps[0] };
 

@@ -8,7 +8,8 @@
  *  step_follow           If lanes have clocks of their own: also take other streams' idle memory whose work is
  *                        unfinished, in place or in views; the requesting stream waits for it on the device.
  *  step_idle_finished    Release just enough idle chunks of any stream whose work has finished.
- *  step_borrow           Serve a small block from another stream's memory (reuse/borrow.h).
+ *  step_misfit           Serve a small block from a hole of the lane that is for other sizes (lane.h).
+ *  step_borrow           Serve a block from another stream's hole (reuse/borrow.h).
  *  step_quarantine       In debug mode, empty the quarantine, with no lock held; restart.
  *  step_wait_limbo       Wait on the host for the oldest chunk in limbo.
  *  step_wait_idle        Wait on the host for the idle memory that was freed first; restart. step_idle_finished comes

@@ -4,10 +4,6 @@
 #include "base/error.h"
 #include "lane/block_ref.h"
 
-/* Takes a block out of the free memory of a lane, which is locked. */
-typedef vmm_status (*take_fn)(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
-                              void **out);
-
 /* Returns a block that was just allocated; its memory was free before for the lane's own stream. */
 static void block_return(struct lane *from, struct heap *heap, uint64_t address, uint64_t bytes)
 {
@@ -40,13 +36,15 @@ static uint64_t block_epoch(const struct vmm_cache *cache, uint64_t address, uin
 
 /* Whether the work on a block's memory has finished. If lanes have clocks of their own, the stream of `to` waits for
  * it on the device. */
-static vmm_status block_clear(const struct vmm_cache *cache, struct lane *from, uint64_t address,
-                              uint64_t bytes, const struct lane *to)
+static vmm_status block_clear(const struct vmm_cache *cache, struct lane *from,
+                              const struct heap *heap, uint64_t address, uint64_t bytes,
+                              const struct lane *to)
 {
+    bool is_object = heap->is_small && bytes <= SLAB_LARGEST_BYTES;
     uint64_t epoch = vmm__clock_now(from->clock);
     if (vmm__clock_is_own(from->clock))
         return vmm__clock_follow(from->clock, epoch, to->stream);
-    if (bytes > SLAB_LARGEST_BYTES) /* a slab does not say when its objects were freed */
+    if (!is_object) /* a slab does not say when its objects were freed */
         epoch = block_epoch(cache, address, bytes);
     return vmm__clock_query(from->clock, epoch);
 }
@@ -55,7 +53,7 @@ static vmm_status block_clear(const struct vmm_cache *cache, struct lane *from, 
 static vmm_status block_hand(const struct vmm_cache *cache, struct lane *from, struct heap *heap,
                              uint64_t address, uint64_t bytes, const struct lane *to)
 {
-    vmm_status status = block_clear(cache, from, address, bytes, to);
+    vmm_status status = block_clear(cache, from, heap, address, bytes, to);
     if (status == VMM_OK)
         status = vmm__lane_use_locked(from, heap, address, to);
     if (status == VMM_OK)
@@ -63,13 +61,36 @@ static vmm_status block_hand(const struct vmm_cache *cache, struct lane *from, s
     return status;
 }
 
+/* The smallest free block that holds the request: blocks with chunks of their own, and those of a cache without
+ * caching, are not split. */
+static vmm_status whole_take(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
+                             void **out)
+{
+    uint64_t granule_bytes = cache->vm.arena.granule_bytes;
+    uint64_t need_bytes = vmm__align_up(vmm__cache_block_bytes(cache, bytes), granule_bytes);
+    from->large.index.search_all = true;
+    struct size_node *node = vmm__size_index_find(&from->large.index, need_bytes);
+    from->large.index.search_all = false;
+    if (node == NULL)
+        return VMM__NO_FIT;
+    return vmm__lane_take_block_locked(from, (struct block *)node, 0, bytes, out);
+}
+
+static vmm_status hole_take(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
+                            void **out)
+{
+    if (from->has_own_chunks || cache->no_caching)
+        return whole_take(cache, from, bytes, out);
+    return vmm__lane_take_any_locked(from, bytes, out);
+}
+
 static vmm_status lane_borrow(const struct vmm_cache *cache, struct lane *from, struct lane *to,
-                              uint64_t bytes, take_fn take, void **out)
+                              uint64_t bytes, void **out)
 {
     void *block;
     (void)vmm__lane_poll_locked(from, UINT32_MAX);
     vmm__lane_counters_flush(from);
-    vmm_status status = take(cache, from, bytes, &block);
+    vmm_status status = hole_take(cache, from, bytes, &block);
     if (status != VMM_OK)
         return status;
     uint64_t address = (uint64_t)(uintptr_t)block;
@@ -88,10 +109,10 @@ typedef bool (*may_fn)(const struct lane *from, const struct lane *to);
 
 /* Skips lanes that fail for any reason. */
 static vmm_status lanes_borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, may_fn may,
-                               take_fn take, void **out)
+                               void **out)
 {
     vmm_status status = VMM__NO_FIT;
-    if (vmm__lane_is_retained(to) || cache->debug != NULL)
+    if (vmm__lane_is_retained(to) || cache->debug != NULL || to->has_own_chunks || to->has_source)
         return VMM__NO_FIT;
     vmm__lane_counters_flush(to);
     for (struct lane *from = cache->lanes.stocked.first; from != NULL && status != VMM_OK;
@@ -99,22 +120,10 @@ static vmm_status lanes_borrow(struct vmm_cache *cache, struct lane *to, uint64_
         if (!may(from, to))
             continue;
         vmm__lane_lock_second(from);
-        status = lane_borrow(cache, from, to, bytes, take, out);
+        status = lane_borrow(cache, from, to, bytes, out);
         vmm__lane_unlock(from);
     }
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
-}
-
-/* ---- Small blocks of the same pool ---------------------------------------------------------- */
-
-/* The free bytes of the small heap may also lie apart. */
-static vmm_status small_take(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
-                             void **out)
-{
-    (void)cache;
-    bool may_fit =
-        bytes <= SLAB_LARGEST_BYTES ? from->small.bytes > 0 : from->small.free_bytes >= bytes;
-    return may_fit ? vmm__lane_take_locked(from, bytes, out) : VMM__NO_FIT;
 }
 
 static bool may_give(const struct lane *from, const struct lane *to)
@@ -124,41 +133,7 @@ static bool may_give(const struct lane *from, const struct lane *to)
 
 vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
 {
-    if (bytes > LANE_SMALL_LARGEST_BYTES)
-        return VMM__NO_FIT;
-    return lanes_borrow(cache, to, bytes, may_give, small_take, out);
-}
-
-/* ---- Blocks of pools that lend --------------------------------------------------------------- */
-
-/* The smallest free block that holds the request: blocks with chunks of their own, and those of a cache without
- * caching, are not split. */
-static vmm_status whole_take(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
-                             void **out)
-{
-    uint64_t granule_bytes = cache->vm.arena.granule_bytes;
-    uint64_t need_bytes = vmm__align_up(vmm__cache_block_bytes(cache, bytes), granule_bytes);
-    struct size_node *node = vmm__size_index_find(&from->large.index, need_bytes);
-    if (node == NULL)
-        return VMM__NO_FIT;
-    return vmm__lane_take_block_locked(from, (struct block *)node, 0, bytes, out);
-}
-
-/* Searches all free blocks. Memory has run out, so what the block strands does not matter. */
-static vmm_status any_take(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
-                           void **out)
-{
-    uint64_t strand_bytes = from->large.strand_bytes;
-    bool is_whole = from->has_own_chunks || cache->no_caching;
-    from->large.strand_bytes = UINT64_MAX;
-    from->large.index.search_all = true;
-    from->small.index.search_all = true;
-    vmm_status status =
-        is_whole ? whole_take(cache, from, bytes, out) : vmm__lane_take_locked(from, bytes, out);
-    from->large.strand_bytes = strand_bytes;
-    from->large.index.search_all = false;
-    from->small.index.search_all = false;
-    return status;
+    return cache->no_caching ? VMM__NO_FIT : lanes_borrow(cache, to, bytes, may_give, out);
 }
 
 static bool may_lend(const struct lane *from, const struct lane *to)
@@ -169,7 +144,5 @@ static bool may_lend(const struct lane *from, const struct lane *to)
 
 vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
 {
-    if (to->has_own_chunks || to->has_source)
-        return VMM__NO_FIT;
-    return lanes_borrow(cache, to, bytes, may_lend, any_take, out);
+    return lanes_borrow(cache, to, bytes, may_lend, out);
 }

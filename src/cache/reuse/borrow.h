@@ -1,7 +1,6 @@
 /*
- * Allocates a block for one stream from the free memory of another lane, when memory has run out: a small block from
- * another stream of the pool, so that many streams with a few small blocks each do not need a granule each; and a block
- * of any size from a pool with use_on_oom.
+ * Allocates a block for one stream from the free memory of another lane, when memory has run out: from another stream
+ * of the pool, so that a request fails only when no hole holds it; and from a pool with use_on_oom.
  *
  * The block belongs to the other lane. Its memory has passed; or, if lanes have clocks of their own, the requesting
  * stream waits, on the device, for the work that the lane's stream has submitted so far. The requesting stream is
@@ -16,13 +15,12 @@
 
 #include "cache/cache.h"
 
-/* Allocates a block of `bytes` for the stream of lane `to`. VMM__NO_FIT: no other lane has a block; `bytes` exceeds
- * LANE_SMALL_LARGEST_BYTES; `to` is a lane of a retained pool; or debug mode is on, whose records name each block's
- * stream. */
+/* Allocates a block of `bytes` for the stream of lane `to` from another lane of its pool. VMM__NO_FIT: none has a hole
+ * whose work has finished; the blocks of `to` have chunks of their own, or a source; `to` is a lane of a retained pool;
+ * or debug mode is on, whose records name each block's stream. */
 vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out);
 
-/* The same for a block of any size, from a pool that lends. VMM__NO_FIT: no such pool but that of `to` has a block;
- * each block of `to` must have chunks of its own; `to` is a lane of a retained pool; or debug mode is on. */
+/* The same from a pool that lends, other than that of `to`. */
 vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out);
 
 #endif
