@@ -79,7 +79,7 @@ struct clock {
     struct clock_event ring[CLOCK_EVENTS];
     unsigned oldest;
     unsigned count;
-    /* Of the general clock only. `watch` is constant; the lock of the captures guards the next four. */
+    /* Of the general clock only. `watch` is constant; the lock of the captures guards changes of the next five. */
     struct clock_watch watch;
     _Atomic(vmm_clock_kind) kind;
     bool is_blind;

@@ -107,7 +107,7 @@ static bool any_is_active(const struct cuda_driver *cuda)
     return i < cuda->clock.peer_count;
 }
 
-static CUresult all_join(struct cuda_driver *cuda)
+static CUresult contexts_join(struct cuda_driver *cuda)
 {
     const struct cuda_api *api = cuda->api;
     struct cuda_clock *clock = &cuda->clock;
@@ -131,7 +131,7 @@ static CUresult clock_record_locked(struct cuda_driver *cuda, CUevent event)
 {
     if (!any_is_active(cuda))
         return cuda->api->cuCtxRecordEvent(cuda->context, event);
-    CUresult result = all_join(cuda);
+    CUresult result = contexts_join(cuda);
     return result == CUDA_SUCCESS ? cuda->api->cuEventRecord(event, cuda->clock.stream) : result;
 }
 
