@@ -1,4 +1,5 @@
-/* Events of all work where other devices have contexts: what the cuda driver makes of their answers. */
+/* Events of all work where other devices have contexts: what the cuda driver makes of their answers, and whether it
+ * waits for their work. */
 #define _GNU_SOURCE
 #include "life/cuda_support.h"
 
@@ -59,4 +60,67 @@ FAKE_TEST(another_device_answers)
     CHILD_REQUIRES(vmm__driver_event_destroy(driver, event) == VMM_OK);
     vmm__driver_close(driver);
     fake_check_misuses();
+}
+
+/* ---- Work --------------------------------------------------------------------------------------- */
+
+static const struct cuda_api *true_api;
+static CUcontext own_context;
+
+/* A seeded bug: no event in a peer's context. */
+static CUresult own_record(CUcontext context, CUevent event)
+{
+    return context == own_context ? true_api->cuCtxRecordEvent(context, event) : CUDA_SUCCESS;
+}
+
+static void peers_forget(struct driver *driver)
+{
+    static struct cuda_api wrong_api;
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    true_api = cuda->api;
+    own_context = cuda->context;
+    wrong_api = *true_api;
+    wrong_api.cuCtxRecordEvent = own_record;
+    cuda->api = &wrong_api;
+}
+
+/* Another device works for so long. Whether it is done when an event of all work of this one is. */
+static bool event_covers_peer(uint64_t work_ns, bool forgets_peers)
+{
+    struct driver *drivers[2];
+    void *events[2];
+    vmm_stream stream = NULL;
+    for (int i = 0; i < 2; i++) {
+        const struct driver_options options = { .device = i };
+        CHILD_REQUIRES(vmm__driver_cuda_open(&options, &drivers[i]) == VMM_OK);
+        CHILD_REQUIRES(vmm__driver_event_create(drivers[i], &events[i]) == VMM_OK);
+    }
+    if (forgets_peers)
+        peers_forget(drivers[0]);
+    CHILD_REQUIRES(vmm__driver_stream_create(drivers[1], &stream) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_delay(drivers[1], work_ns, stream) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_event_record(drivers[1], events[1], stream) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_clock_record(drivers[0], events[0]) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_event_wait(drivers[0], events[0]) == VMM_OK);
+    bool covers = vmm__driver_event_query(drivers[1], events[1]) == VMM_OK;
+    CHILD_REQUIRES(vmm__driver_event_wait(drivers[1], events[1]) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_stream_destroy(drivers[1], stream) == VMM_OK);
+    for (int i = 0; i < 2; i++) {
+        CHILD_REQUIRES(vmm__driver_event_destroy(drivers[i], events[i]) == VMM_OK);
+        vmm__driver_close(drivers[i]);
+    }
+    fake_check_misuses();
+    return covers;
+}
+
+FAKE_TEST(an_event_of_all_work_covers_other_devices)
+{
+    enum { WORK_NS = 100000000 };
+    CHILD_REQUIRES(event_covers_peer(WORK_NS, false));
+}
+
+FAKE_TEST(a_missing_event_of_another_device_is_found)
+{
+    enum { WORK_NS = 2000000000 };
+    CHILD_REQUIRES(!event_covers_peer(WORK_NS, true));
 }
