@@ -609,10 +609,12 @@ VMM_API vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream oth
 VMM_API vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream);
 
 /*
- * Does:     waits until all work submitted so far has ended; while a capture is under way, that of
- *           the streams that the cache has seen and that are not being captured. A vmm_trim() after
- *           it can release all idle memory and, unless a capture is under way, the free memory of
- *           released graph pools.
+ * Does:     waits until all work submitted so far has ended; while a capture is announced, or the
+ *           cache sees one, that of the streams that the cache has seen and that are not being
+ *           captured. A vmm_trim() after it can release all idle memory and, unless there was a
+ *           capture, the free memory of released graph pools. A clock of kind STREAMS waits for the
+ *           device: a capture that another thread begins meanwhile, or that the cache cannot see,
+ *           is spoiled.
  * Returns:  VMM_OK.
  * Threads:  any; calls of other threads proceed meanwhile.
  * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
