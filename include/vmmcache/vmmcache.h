@@ -588,19 +588,20 @@ VMM_API vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream oth
  *           run. Afterwards the cache does not pass the handle to the driver. Other streams get the
  *           stream's free memory as any memory of another stream. The stream's live blocks stay
  *           valid: free them as usual, and declare work of other streams on them with
- *           vmm_record_stream(), also for a new stream with the same handle. The call makes no
- *           driver call if vmm_config.reuse is ANY_USE and the clock is of kind CONTEXT, otherwise
- *           it records an event. It does not wait for the device, except with VMM_DEBUG_ON: it then
- *           waits for the stream's work if the stream has live blocks, and for frees of other
- *           threads.
+ *           vmm_record_stream(), also for a new stream with the same handle. If freed blocks of the
+ *           stream wait for other streams, the call asks the driver whether these have finished. It
+ *           makes no other driver call if vmm_config.reuse is ANY_USE and the clock is of kind
+ *           CONTEXT, otherwise it records events. It does not wait for the device, except with
+ *           VMM_DEBUG_ON: it then waits for the stream's work if the stream has live blocks, and
+ *           for frees of other threads.
  * Takes:    stream. No other call may use it until the handle belongs to a new stream, and the
  *           program must not submit work to it that uses blocks of the cache. If the cache has
  *           never seen the stream, the call does nothing.
  * Returns:  VMM_OK: the program may destroy the stream.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache; the default stream; CU_STREAM_PER_THREAD; with
- *           DECLARED or STREAM_WAIT a stream that is being captured); ERR_DRIVER, ERR_LOST,
- *           ERR_HOST_OOM (no event could be recorded).
+ * On failure: the stream goes on as before. ERR_INVALID_ARGUMENT (NULL cache; the default stream;
+ *           CU_STREAM_PER_THREAD; with DECLARED or STREAM_WAIT a stream whose capture is announced
+ *           or under way); ERR_DRIVER, ERR_LOST, ERR_HOST_OOM (no event could be recorded).
  *
  * If a program destroys a stream without this call, its free memory still passes to others.
  * But a new stream that gets the same handle also gets the old one's free memory at once, as its own:

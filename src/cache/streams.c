@@ -89,6 +89,7 @@ static bool is_open(const struct lane *lane, vmm_stream stream)
  * request of its stream will. */
 static void lane_close(struct vmm_cache *cache, struct lane *lane)
 {
+    vmm__clock_end(lane->clock);
     atomic_store_explicit(&lane->has_ended, true, memory_order_release);
     atomic_fetch_add_explicit(&lane->ends, 1, memory_order_release);
     vmm__lanes_hide(&cache->lanes, lane);
@@ -117,7 +118,7 @@ static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream)
     bool has_waits = false;
     struct lane *lane = NULL;
     while ((lane = lane_next(cache, stream, lane)) != NULL) {
-        vmm_status status = vmm__clock_end(lane->clock);
+        vmm_status status = vmm__clock_end_begin(lane->clock);
         if (status != VMM_OK)
             return status;
         vmm__lane_lock(lane);

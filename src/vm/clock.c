@@ -253,23 +253,22 @@ static vmm_status ring_poll(struct clock *clock)
 }
 
 /* First moves on, then records: see invariant 2. */
-static vmm_status event_add(struct clock *clock)
+static vmm_status event_add(struct clock *clock, bool *covers_all)
 {
     struct event *event;
-    bool covers_all;
     vmm_status status = vmm__event_take(clock->events, &event);
     if (status != VMM_OK)
         return status;
     vmm__captures_lock();
     uint64_t epoch = vmm__clock_advance(clock);
-    status = own_record(clock, event, &covers_all);
+    status = own_record(clock, event, covers_all);
     vmm__captures_unlock();
     if (status != VMM_OK) {
         vmm__event_drop(clock->events, event);
         return status;
     }
     *event_at(clock, clock->count++) =
-        (struct clock_event){ .event = event, .epoch = epoch, .covers_all = covers_all };
+        (struct clock_event){ .event = event, .epoch = epoch, .covers_all = *covers_all };
     atomic_fetch_add_explicit(&clock->general->ticks, 1, memory_order_relaxed);
     return VMM_OK;
 }
@@ -277,11 +276,12 @@ static vmm_status event_add(struct clock *clock)
 /* VMM__PENDING also if the ring is full: what is freed now then passes with a later event. */
 static vmm_status tick_locked(struct clock *clock)
 {
+    bool covers_all;
     VMM_ASSERT_HELD(&clock->lock);
     vmm_status status = clock->count == CLOCK_EVENTS ? ring_poll(clock) : VMM_OK;
     if (status == VMM_OK && clock->count == CLOCK_EVENTS)
         status = VMM__PENDING;
-    return status == VMM_OK ? event_add(clock) : status;
+    return status == VMM_OK ? event_add(clock, &covers_all) : status;
 }
 
 static vmm_status query_locked(struct clock *clock, uint64_t epoch)
@@ -633,26 +633,31 @@ vmm_status vmm__clock_follow_check(struct clock *clock, uint64_t epoch, vmm_stre
 }
 
 /* Records an event for all that was freed so far. If the ring is full, it replaces the newest one. */
-static vmm_status tick_replacing(struct clock *clock)
+static vmm_status tick_replacing(struct clock *clock, bool *covers_all)
 {
     vmm__mutex_lock(&clock->lock);
     vmm_status status = ring_poll(clock);
     if (status == VMM_OK && clock->count == CLOCK_EVENTS)
         vmm__event_drop(clock->events, event_at(clock, --clock->count)->event);
     if (status == VMM_OK)
-        status = event_add(clock);
+        status = event_add(clock, covers_all);
     vmm__mutex_unlock(&clock->lock);
     return status;
 }
 
-vmm_status vmm__clock_end(struct clock *clock)
+/* An event of all work can come later. */
+vmm_status vmm__clock_end_begin(struct clock *clock)
 {
-    if (!vmm__clock_is_own(clock) || atomic_load_explicit(&clock->covers_all, memory_order_relaxed))
+    bool covers_all = false;
+    if (atomic_load_explicit(&clock->covers_all, memory_order_relaxed))
         return VMM_OK;
-    vmm_status status = tick_replacing(clock);
-    if (status == VMM_OK)
-        atomic_store_explicit(&clock->covers_all, true, memory_order_relaxed);
-    return status;
+    vmm_status status = tick_replacing(clock, &covers_all);
+    return status == VMM__PENDING && covers_all ? VMM_OK : status;
+}
+
+void vmm__clock_end(struct clock *clock)
+{
+    atomic_store_explicit(&clock->covers_all, true, memory_order_relaxed);
 }
 
 void vmm__clock_stream_end(struct clock *general, vmm_stream stream)
@@ -678,10 +683,11 @@ void vmm__clock_stream_end(struct clock *general, vmm_stream stream)
 bool vmm__clock_move(struct clock *clock, vmm_stream stream)
 {
     struct error_line line;
+    bool covers_all;
     if (!vmm__clock_is_own(clock))
         return true;
     vmm__error_save(&line);
-    bool is_covered = tick_replacing(clock) == VMM_OK;
+    bool is_covered = tick_replacing(clock, &covers_all) == VMM_OK;
     vmm__error_restore(&line);
     if (!is_covered)
         return false;
