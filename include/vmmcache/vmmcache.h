@@ -1173,10 +1173,10 @@ VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_
  *           contents; new ones have undefined contents, or zeros if vmm_config.zero is on, written in order of the
  *           block's stream. A unit that vmm_decommit() took and that has not been unmapped yet gets its memory back
  *           without a driver call; but if vmm_record_stream() named other streams, the block's stream first waits, on
- *           the device, for the work that they had at the decommit, unless one of them is being captured. The memory
- *           can be used at once on the block's stream, and on others that are ordered after what that one has now; also
- *           during a capture (where vmm_config.zero makes the clear a part of the graph). vmm_pin() does not prevent a
- *           commit. VMM_DEBUG_ON neither checks nor poisons the memory.
+ *           the device, for the work that they had at the decommit; if a capture prevents that, the call fails until
+ *           that work has ended. The memory can be used at once on the block's stream, and on others that are ordered
+ *           after what that one has now; also during a capture (where vmm_config.zero makes the clear a part of the
+ *           graph). vmm_pin() does not prevent a commit. VMM_DEBUG_ON neither checks nor poisons the memory.
  * Takes:    ptr: the start of a live block of vmm_reserve(). offset and bytes: whole units.
  * Returns:  VMM_OK.
  * Costs:    one create and one map for each new unit, and one set access for all that are adjacent.
@@ -1184,7 +1184,9 @@ VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_
  * On failure: ERR_DEVICE_OOM as vmm_alloc_from(), after the same attempts; ERR_UNKNOWN_POINTER (not such a block),
  *           ERR_INVALID_ARGUMENT (not whole units; beyond the block; NULL cache; the block's stream has ended, and
  *           earlier work on a unit that was taken is unfinished, or vmm_config.zero is on; if a new stream has its
- *           handle, that one clears the memory), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
+ *           handle, that one clears the memory; work of another stream on a unit that was taken is unfinished, and a
+ *           capture of the block's stream is announced or under way, or of any stream if the other one had ended or
+ *           was being captured at the decommit), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
  */
 VMM_API vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes);
 
