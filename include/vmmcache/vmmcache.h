@@ -29,10 +29,10 @@
  * unchanged.
  *
  * Streams. A cache identifies a stream by its handle. Call vmm_stream_end() before you destroy a
- * stream that the cache has seen: the next stream may get the same handle, and CUDA may crash when
- * the cache asks it about a destroyed stream that has live blocks or that vmm_record_stream() named
- * (measured with driver 580.159 on an H200). The per-thread default stream is not supported: its
- * handle means another stream on each thread.
+ * stream that the cache has seen: the next stream may get the same handle, and CUDA may end the
+ * process if the cache asks it about a destroyed stream. That function's text says what becomes of a
+ * stream without the call. The per-thread default stream is not supported: its handle means another
+ * stream on each thread.
  *
  * Captures. Call vmm_capture_announce() before a capture begins while other threads may call the
  * cache: an event that the cache records would otherwise spoil the capture.
@@ -603,9 +603,17 @@ VMM_API vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream oth
  *           CU_STREAM_PER_THREAD; with DECLARED or STREAM_WAIT a stream whose capture is announced
  *           or under way); ERR_DRIVER, ERR_LOST, ERR_HOST_OOM (no event could be recorded).
  *
- * If a program destroys a stream without this call, its free memory still passes to others.
- * But a new stream that gets the same handle also gets the old one's free memory at once, as its own:
- * so the program must itself order the two streams.
+ * If a program destroys a stream without this call, its free memory still passes to others, once the
+ * stream's work has ended. But:
+ *   - a new stream that gets the same handle also gets the old one's free memory at once, as its own:
+ *     so the program must itself order the two streams;
+ *   - the cache may ask the driver about the stream, and CUDA may end the process then (measured with
+ *     driver 580.159 on an H200): if the stream has live blocks, if vmm_record_stream() named it, if
+ *     vmm_wait() or another call waits while a capture is under way, and at any time with DECLARED,
+ *     STREAM_WAIT or a clock of kind STREAMS;
+ *   - a clock of kind STREAMS cannot tell when the stream's work has ended. If CUDA answers that it
+ *     does not know the stream, memory passes no more until a call waits for the device: vmm_wait(),
+ *     or a request that would otherwise fail.
  */
 VMM_API vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream);
 

@@ -6,7 +6,7 @@
  * So, except for lanes with memory, there are never more lanes than streams existed at once.
  *
  * A stream that the program destroyed without vmm_stream_end() keeps its lane, whose memory passes to others in the
- * same way. The next stream with its handle gets the lane.
+ * same way, unless the clock joins events of streams: see vm/clock.h. The next stream with its handle gets the lane.
  *
  * Invariants:
  *  1. a lane that is not pooled is detached exactly while its stream has ended.
