@@ -29,10 +29,10 @@
  * unchanged.
  *
  * Streams. A cache identifies a stream by its handle. Call vmm_stream_end() before you destroy a
- * stream that the cache has seen: the next stream may get the same handle, and CUDA may crash when
- * the cache asks it about a destroyed stream that has live blocks or that vmm_record_stream() named
- * (measured with driver 580.159 on an H200). The per-thread default stream is not supported: its
- * handle means another stream on each thread.
+ * stream that the cache has seen: the next stream may get the same handle, and CUDA may end the
+ * process if the cache asks it about a destroyed stream. That function's text says what becomes of a
+ * stream without the call. The per-thread default stream is not supported: its handle means another
+ * stream on each thread.
  *
  * Captures. Call vmm_capture_announce() before a capture begins while other threads may call the
  * cache: an event that the cache records would otherwise spoil the capture.
@@ -588,31 +588,42 @@ VMM_API vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream oth
  *           run. Afterwards the cache does not pass the handle to the driver. Other streams get the
  *           stream's free memory as any memory of another stream. The stream's live blocks stay
  *           valid: free them as usual, and declare work of other streams on them with
- *           vmm_record_stream(), also for a new stream with the same handle. The call makes no
- *           driver call if vmm_config.reuse is ANY_USE and the clock is of kind CONTEXT, otherwise
- *           it records an event. It does not wait for the device, except with VMM_DEBUG_ON: it then
- *           waits for the stream's work if the stream has live blocks, and for frees of other
- *           threads.
+ *           vmm_record_stream(), also for a new stream with the same handle. If freed blocks of the
+ *           stream wait for other streams, the call asks the driver whether these have finished. It
+ *           makes no other driver call if vmm_config.reuse is ANY_USE and the clock is of kind
+ *           CONTEXT, otherwise it records events. It does not wait for the device, except with
+ *           VMM_DEBUG_ON: it then waits for the stream's work if the stream has live blocks, and
+ *           for frees of other threads.
  * Takes:    stream. No other call may use it until the handle belongs to a new stream, and the
  *           program must not submit work to it that uses blocks of the cache. If the cache has
  *           never seen the stream, the call does nothing.
  * Returns:  VMM_OK: the program may destroy the stream.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache; the default stream; CU_STREAM_PER_THREAD; with
- *           DECLARED or STREAM_WAIT a stream that is being captured); ERR_DRIVER, ERR_LOST,
- *           ERR_HOST_OOM (no event could be recorded).
+ * On failure: the stream goes on as before. ERR_INVALID_ARGUMENT (NULL cache; the default stream;
+ *           CU_STREAM_PER_THREAD; with DECLARED or STREAM_WAIT a stream whose capture is announced
+ *           or under way); ERR_DRIVER, ERR_LOST, ERR_HOST_OOM (no event could be recorded).
  *
- * If a program destroys a stream without this call, its free memory still passes to others.
- * But a new stream that gets the same handle also gets the old one's free memory at once, as its own:
- * so the program must itself order the two streams.
+ * If a program destroys a stream without this call, its free memory still passes to others, once the
+ * stream's work has ended. But:
+ *   - a new stream that gets the same handle also gets the old one's free memory at once, as its own:
+ *     so the program must itself order the two streams;
+ *   - the cache may ask the driver about the stream, and CUDA may end the process then (measured with
+ *     driver 580.159 on an H200): if the stream has live blocks, if vmm_record_stream() named it, if
+ *     vmm_wait() or another call waits while a capture is under way, and at any time with DECLARED,
+ *     STREAM_WAIT or a clock of kind STREAMS;
+ *   - a clock of kind STREAMS cannot tell when the stream's work has ended. If CUDA answers that it
+ *     does not know the stream, memory passes no more until a call waits for the device: vmm_wait(),
+ *     or a request that would otherwise fail.
  */
 VMM_API vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream);
 
 /*
- * Does:     waits until all work submitted so far has ended; while a capture is under way, that of
- *           the streams that the cache has seen and that are not being captured. A vmm_trim() after
- *           it can release all idle memory and, unless a capture is under way, the free memory of
- *           released graph pools.
+ * Does:     waits until all work submitted so far has ended; while a capture is announced, or the
+ *           cache sees one, that of the streams that the cache has seen and that are not being
+ *           captured. A vmm_trim() after it can release all idle memory and, unless there was a
+ *           capture, the free memory of released graph pools. A clock of kind STREAMS waits for the
+ *           device: a capture that another thread begins meanwhile, or that the cache cannot see,
+ *           is spoiled.
  * Returns:  VMM_OK.
  * Threads:  any; calls of other threads proceed meanwhile.
  * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
@@ -1170,10 +1181,10 @@ VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_
  *           contents; new ones have undefined contents, or zeros if vmm_config.zero is on, written in order of the
  *           block's stream. A unit that vmm_decommit() took and that has not been unmapped yet gets its memory back
  *           without a driver call; but if vmm_record_stream() named other streams, the block's stream first waits, on
- *           the device, for the work that they had at the decommit, unless one of them is being captured. The memory
- *           can be used at once on the block's stream, and on others that are ordered after what that one has now; also
- *           during a capture (where vmm_config.zero makes the clear a part of the graph). vmm_pin() does not prevent a
- *           commit. VMM_DEBUG_ON neither checks nor poisons the memory.
+ *           the device, for the work that they had at the decommit; if a capture prevents that, the call fails until
+ *           that work has ended. The memory can be used at once on the block's stream, and on others that are ordered
+ *           after what that one has now; also during a capture (where vmm_config.zero makes the clear a part of the
+ *           graph). vmm_pin() does not prevent a commit. VMM_DEBUG_ON neither checks nor poisons the memory.
  * Takes:    ptr: the start of a live block of vmm_reserve(). offset and bytes: whole units.
  * Returns:  VMM_OK.
  * Costs:    one create and one map for each new unit, and one set access for all that are adjacent.
@@ -1181,7 +1192,9 @@ VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_
  * On failure: ERR_DEVICE_OOM as vmm_alloc_from(), after the same attempts; ERR_UNKNOWN_POINTER (not such a block),
  *           ERR_INVALID_ARGUMENT (not whole units; beyond the block; NULL cache; the block's stream has ended, and
  *           earlier work on a unit that was taken is unfinished, or vmm_config.zero is on; if a new stream has its
- *           handle, that one clears the memory), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
+ *           handle, that one clears the memory; work of another stream on a unit that was taken is unfinished, and a
+ *           capture of the block's stream is announced or under way, or of any stream if the other one had ended or
+ *           was being captured at the decommit), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
  */
 VMM_API vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes);
 

@@ -244,8 +244,8 @@ vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
     status = vmm__debug_stream_end(cache, stream);
     if (status != VMM__PENDING)
         return status;
-    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stream_end: stream %p is being captured",
-                      stream);
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "vmm_stream_end: a capture of stream %p is announced or under way", stream);
 }
 
 vmm_status vmm_capture_announce(vmm_cache *cache, vmm_stream stream)

@@ -276,8 +276,8 @@ void vmm__cache_lanes_unlock_refilling(struct vmm_cache *cache, const struct hea
  */
 vmm_status vmm__cache_copies_wait(struct vmm_cache *cache);
 
-/* Makes the host wait for all work; while a capture is under way, for that of the streams that the cache knows and that
- * are not being captured. Takes the grow lock, but not while it waits. */
+/* Makes the host wait for all work that the cache's clock covers; while a capture forbids that, for the work of the
+ * streams that the cache knows and that are not being captured. Takes the grow lock, but not while it waits. */
 vmm_status vmm__cache_wait(struct vmm_cache *cache);
 
 /* The bytes of the block that serves a request of `bytes`; more than any arena has if they cannot be rounded up. */

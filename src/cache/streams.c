@@ -21,10 +21,10 @@ static bool stream_next(void *context, void **place, struct known_stream *out)
 {
     struct vmm_cache *cache = context;
     struct lane *lane = *place;
-    lane = lane == NULL ? atomic_load_explicit(&cache->lanes.first, memory_order_acquire)
-                        : atomic_load_explicit(&lane->next, memory_order_acquire);
-    while (lane != NULL && vmm__lane_has_ended(lane))
-        lane = atomic_load_explicit(&lane->next, memory_order_acquire);
+    do
+        lane = atomic_load_explicit(lane == NULL ? &cache->lanes.first : &lane->next,
+                                    memory_order_acquire);
+    while (lane != NULL && vmm__lane_has_ended(lane));
     *place = lane;
     if (lane == NULL)
         return false;
@@ -89,36 +89,24 @@ static bool is_open(const struct lane *lane, vmm_stream stream)
  * request of its stream will. */
 static void lane_close(struct vmm_cache *cache, struct lane *lane)
 {
+    vmm__clock_end(lane->clock);
     atomic_store_explicit(&lane->has_ended, true, memory_order_release);
     atomic_fetch_add_explicit(&lane->ends, 1, memory_order_release);
-    if (!lane->is_pooled)
-        vmm__lanes_hide(&cache->lanes, lane);
-    else if (lane->is_in_table)
-        vmm__lane_table_leave(&lane->pool->table, lane);
-    if (lane->is_pooled)
-        vmm__lanes_pooled_end(&cache->lanes, lane);
+    vmm__lanes_hide(&cache->lanes, lane);
     vmm__lane_lock(lane);
     if (!vmm__lane_is_retained(lane))
         (void)vmm__lane_settle_locked(lane);
     vmm__lane_unlock(lane);
 }
 
-/* The lanes of an open stream: in the default pool, then in others. */
-static struct lane *lane_first(const struct vmm_cache *cache, vmm_stream stream)
+/* The lane of an open stream after `lane`, which is NULL at first: that of the default pool, then those of others. */
+static struct lane *lane_next(const struct vmm_cache *cache, vmm_stream stream,
+                              const struct lane *lane)
 {
-    struct lane *lane = vmm__lane_table_find(&cache->pool.table, stream);
-    if (lane == NULL)
-        lane = vmm__lanes_pooled_first(&cache->lanes, stream);
-    while (lane != NULL && !is_open(lane, stream))
-        lane = vmm__lanes_pooled_next(lane);
-    return lane;
-}
-
-static struct lane *lane_next(const struct vmm_cache *cache, const struct lane *lane)
-{
-    vmm_stream stream = lane->stream;
-    struct lane *next = lane->is_pooled ? vmm__lanes_pooled_next(lane)
-                                        : vmm__lanes_pooled_first(&cache->lanes, stream);
+    struct lane *next = lane == NULL ? vmm__lane_table_find(&cache->pool.table, stream) : NULL;
+    if (next == NULL)
+        next = lane != NULL && lane->is_pooled ? vmm__lanes_pooled_next(lane)
+                                               : vmm__lanes_pooled_first(&cache->lanes, stream);
     while (next != NULL && !is_open(next, stream))
         next = vmm__lanes_pooled_next(next);
     return next;
@@ -128,25 +116,22 @@ static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     bool has_waits = false;
-    for (struct lane *lane = lane_first(cache, stream); lane != NULL;
-         lane = lane_next(cache, lane)) {
-        vmm_status status = vmm__clock_end(lane->clock);
+    struct lane *lane = NULL;
+    while ((lane = lane_next(cache, stream, lane)) != NULL) {
+        vmm_status status = vmm__clock_end_begin(lane->clock);
         if (status != VMM_OK)
             return status;
         vmm__lane_lock(lane);
         has_waits = has_waits || vmm__uses_has_waits(&lane->uses);
         vmm__lane_unlock(lane);
     }
-    if (lane_first(cache, stream) != NULL)
+    if (lane_next(cache, stream, NULL) != NULL)
         vmm__clock_stream_end(&cache->clock, stream);
     if (has_waits)
         vmm__cache_counters_flush(cache,
                                   NULL); /* before waits end, so that the totals stay exact */
-    struct lane *next;
-    for (struct lane *lane = lane_first(cache, stream); lane != NULL; lane = next) {
-        next = lane_next(cache, lane);
+    while ((lane = lane_next(cache, stream, lane)) != NULL)
         lane_close(cache, lane);
-    }
     vmm__clock_streams_settle();
     vmm__cache_lanes_vacate(cache);
     return VMM_OK;
@@ -182,7 +167,7 @@ bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane 
     struct lane *lane = vmm__lane_list_rotate(&cache->lanes.vacant_detached);
     if (lane == NULL || !lane_give(lane, stream))
         return false;
-    vmm__lanes_show(&cache->lanes, lane, stream);
+    vmm__lanes_show(&cache->lanes, lane);
     *out = lane;
     return true;
 }
@@ -215,6 +200,6 @@ bool vmm__stream_serves(struct lanes *lanes, struct lane *lane, vmm_stream strea
         return lane->stream == stream;
     bool serves = has_passed(lane) && lane_give(lane, stream);
     if (serves)
-        vmm__lanes_pooled_give(lanes, lane, stream);
+        vmm__lanes_pooled_give(lanes, lane);
     return serves;
 }

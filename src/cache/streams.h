@@ -6,7 +6,7 @@
  * So, except for lanes with memory, there are never more lanes than streams existed at once.
  *
  * A stream that the program destroyed without vmm_stream_end() keeps its lane, whose memory passes to others in the
- * same way. The next stream with its handle gets the lane.
+ * same way, unless the clock joins events of streams: see vm/clock.h. The next stream with its handle gets the lane.
  *
  * Invariants:
  *  1. a lane that is not pooled is detached exactly while its stream has ended.
@@ -24,8 +24,8 @@ vmm_status vmm__stream_resolve(const char *function, vmm_stream *stream);
 /* What the clock asks for: see struct clock_watch. Needs no lock. */
 struct clock_watch vmm__streams_watch(struct vmm_cache *cache);
 
-/* See vmm_stream_end(). VMM__PENDING: its lane's own clock needs an event, and the stream is being captured. Takes the
- * grow lock. */
+/* See vmm_stream_end(). VMM__PENDING: its lane's own clock needs an event, and a capture of the stream is announced or
+ * under way. On failure the stream is open, as before. Takes the grow lock. */
 vmm_status vmm__stream_end(struct vmm_cache *cache, vmm_stream stream);
 
 /* Gives a stream that has no lane that of one that ended. False if there is none without memory. */

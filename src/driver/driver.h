@@ -145,8 +145,8 @@ struct driver_piece {
  * Events without timing, and streams.
  *
  *   clock_record   records an event of all work that was submitted before on any stream of the context, also on streams
- *                that the driver never saw or that were destroyed, and of the other contexts of the process that can
- *                reach the memory. Orders nothing: work that is submitted later does not wait for it. While a stream is
+ *                that the driver never saw or that were destroyed, and of the primary contexts of other devices that
+ *                the process uses. Orders nothing: work that is submitted later does not wait for it. While a stream is
  *                being captured, VMM__PENDING, and the capture is spoiled: ask first. ERR_UNSUPPORTED without
  *   has_clock.
  *   event_query  VMM_OK or VMM__PENDING. An event that was never recorded counts as complete.

@@ -69,18 +69,17 @@ static void table_enter(struct lane *lane)
     vmm__lane_table_enter(&lane->pool->table, lane);
 }
 
-void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream)
+void vmm__lanes_show(struct lanes *lanes, struct lane *lane)
 {
-    atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
     table_enter(lane);
-    if (lane->list != &lanes->stocked)
-        vmm__lanes_vacate(lanes, lane);
+    vmm__lanes_vacate(lanes, lane);
 }
 
 void vmm__lanes_hide(struct lanes *lanes, struct lane *lane)
 {
     atomic_store_explicit(&lane->is_detached, true, memory_order_release);
-    vmm__lane_table_leave(&lane->pool->table, lane);
+    if (lane->is_in_table)
+        vmm__lane_table_leave(&lane->pool->table, lane);
     if (lane->list != &lanes->stocked)
         vmm__lanes_vacate(lanes, lane);
 }
@@ -119,17 +118,10 @@ struct lane *vmm__lanes_pooled_next(const struct lane *lane)
     return pooled_of(vmm__map_find_next(&lane->by_stream));
 }
 
-void vmm__lanes_pooled_end(struct lanes *lanes, struct lane *lane)
-{
-    if (lane->list != &lanes->stocked)
-        vmm__lanes_vacate(lanes, lane);
-}
-
-void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane, vmm_stream stream)
+void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane)
 {
     vmm__map_remove(&lanes->pooled_streams, &lane->by_stream);
-    atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
-    lane->by_stream.key = (uint64_t)(uintptr_t)stream;
+    lane->by_stream.key = (uint64_t)(uintptr_t)lane->stream;
     vmm__map_add(&lanes->pooled_streams, &lane->by_stream);
     if (lane->list == &lanes->vacant_pooled)
         list_leave(lane);

@@ -54,13 +54,12 @@ void vmm__lanes_add_pooled(struct lanes *lanes, struct lane *lane);
 struct lane *vmm__lanes_pooled_first(const struct lanes *lanes, vmm_stream stream);
 struct lane *vmm__lanes_pooled_next(const struct lane *lane);
 
-/* Notes that such a lane's stream has ended; gives such a lane to a stream. */
-void vmm__lanes_pooled_end(struct lanes *lanes, struct lane *lane);
-void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane, vmm_stream stream);
-
-/* Hide a lane from all streams; give a hidden lane to a stream, whose lane it is from then on. */
+/* Hides a lane, whose stream has ended, from all streams. */
 void vmm__lanes_hide(struct lanes *lanes, struct lane *lane);
-void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream);
+
+/* Show a hidden lane to its stream, which is a new one: a lane of the default pool; one of `pooled`. */
+void vmm__lanes_show(struct lanes *lanes, struct lane *lane);
+void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane);
 
 /* Notes that a lane refills. */
 void vmm__lanes_note(struct lanes *lanes, struct lane *lane);

@@ -184,13 +184,22 @@ bool vmm__uses_forget(struct uses *uses, uint64_t address)
     return forgot_all;
 }
 
+/* A stream that the driver does not know runs nothing that could come too early. */
 static vmm_status use_follow(const struct uses *uses, const struct use *use, vmm_stream stream)
 {
     vmm_status status = use->event != NULL
                             ? vmm__clock_event_follow(uses->clock, use->event, stream)
                             : vmm__clock_follow(uses->clock, use->epoch, stream);
-    bool has_none = status == VMM__PENDING || status == VMM_ERR_INVALID_ARGUMENT;
-    return has_none ? VMM_OK : status;
+    if (status == VMM__PENDING)
+        status = use_query(uses, use);
+    else if (status == VMM_ERR_INVALID_ARGUMENT)
+        status = VMM_OK;
+    if (status != VMM__PENDING)
+        return status;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "vmm_commit: other streams still use what vmm_decommit() took, and a capture "
+                      "keeps stream %p from waiting for them",
+                      stream);
 }
 
 vmm_status vmm__uses_follow(struct uses *uses, uint64_t address, vmm_stream stream)

@@ -100,8 +100,8 @@ void vmm__uses_record(struct uses *uses, uint64_t address);
  * then. */
 bool vmm__uses_forget(struct uses *uses, uint64_t address);
 
-/* After a record: makes later work of a stream wait, on the device, for all uses; not for what a capture forbids to
- * wait for. */
+/* After a record: makes later work of a stream wait, on the device, for all uses. ERR_INVALID_ARGUMENT: one is not
+ * over, and the stream cannot wait for it, because of a capture, or because the clock is blind. */
 vmm_status vmm__uses_follow(struct uses *uses, uint64_t address, vmm_stream stream);
 
 /* One pass over the waits, oldest first, with what it found pending. */

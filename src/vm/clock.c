@@ -35,7 +35,7 @@ static vmm_status stream_record(const struct clock *general, vmm_stream stream,
 }
 
 /* Only a wait for the device tells the end of some stream's work. */
-static void blind(struct clock *general)
+static void blind_set(struct clock *general)
 {
     general->is_blind = true;
     general->blinded++;
@@ -49,9 +49,9 @@ static void tell(const struct clock *general, const char *line)
 
 /* A capture was met that was not announced: the next one could be spoiled. What was freed until now may wait for
  * streams that the cache does not know. */
-static vmm_status kind_drop(struct clock *general)
+static vmm_status context_give_up(struct clock *general)
 {
-    blind(general);
+    blind_set(general);
     atomic_store_explicit(&general->kind, VMM_CLOCK_STREAMS, memory_order_relaxed);
     tell(general,
          "clock: a capture began that was not announced (vmm_capture_announce()); from now on the "
@@ -96,20 +96,10 @@ static vmm_status captures_ask(struct clock *general, next_stream *next)
     return status;
 }
 
+/* With events of streams, programs need not announce the captures of streams that the cache knows. */
 static vmm_status captures_look(struct clock *general)
 {
-    return captures_ask(general, general->watch.next_live);
-}
-
-static bool known_next(struct clock *general, void **place, struct known_stream *out)
-{
-    return general->watch.next != NULL && general->watch.next(general->watch.context, place, out);
-}
-
-/* With events of streams, programs need not announce the captures of streams that the cache knows. */
-static vmm_status captures_look_all(struct clock *general)
-{
-    vmm_status status = captures_look(general);
+    vmm_status status = captures_ask(general, general->watch.next_live);
     bool asks_all = status == VMM_OK && !vmm__clock_is_context(general);
     return asks_all ? captures_ask(general, general->watch.next) : status;
 }
@@ -119,7 +109,7 @@ vmm_status vmm__clock_capture_query(struct clock *general)
     struct error_line line;
     vmm__error_save(&line);
     vmm__captures_lock();
-    vmm_status status = vmm__captures_any_locked() ? VMM__PENDING : captures_look_all(general);
+    vmm_status status = vmm__captures_any_locked() ? VMM__PENDING : captures_look(general);
     vmm__captures_unlock();
     if (status == VMM_OK || status == VMM__PENDING)
         vmm__error_restore(&line);
@@ -133,7 +123,7 @@ static vmm_status context_record(struct clock *general, const struct event *even
     vmm_status status = captures_look(general);
     if (status == VMM_OK)
         status = vmm__driver_clock_record(general->driver, event->handle);
-    return status == VMM__PENDING ? kind_drop(general) : status;
+    return status == VMM__PENDING ? context_give_up(general) : status;
 }
 
 static vmm_status join_open(struct clock *general)
@@ -158,7 +148,7 @@ static vmm_status known_join(struct clock *general, const struct known_stream *k
     vmm_status status = stream_join(general, known->stream, scratch);
     if (status == VMM_ERR_INVALID_ARGUMENT) {
         if (!atomic_exchange_explicit(known->is_gone, true, memory_order_relaxed))
-            blind(general);
+            blind_set(general);
         return VMM_OK;
     }
     if (status == VMM_OK)
@@ -166,12 +156,13 @@ static vmm_status known_join(struct clock *general, const struct known_stream *k
     return status;
 }
 
-static vmm_status all_join(struct clock *general, const struct event *scratch)
+static vmm_status streams_join(struct clock *general, const struct event *scratch)
 {
+    const struct clock_watch *watch = &general->watch;
     void *place = NULL;
     struct known_stream known;
     vmm_status status = join_open(general);
-    while (status == VMM_OK && known_next(general, &place, &known))
+    while (status == VMM_OK && watch->next != NULL && watch->next(watch->context, &place, &known))
         status = known_join(general, &known, scratch);
     return status == VMM_OK && general->is_blind ? VMM__PENDING : status;
 }
@@ -184,7 +175,7 @@ static vmm_status streams_record(struct clock *general, const struct event *even
     if (status != VMM_OK)
         return status;
     vmm__error_save(&line);
-    status = all_join(general, scratch);
+    status = streams_join(general, scratch);
     if (status == VMM_OK)
         status = vmm__driver_event_record(general->driver, event->handle, general->join);
     if (status == VMM_OK || status == VMM__PENDING)
@@ -202,25 +193,20 @@ static vmm_status general_record(struct clock *general, const struct event *even
     return status;
 }
 
-static vmm_status own_stream_record(const struct clock *clock, const struct event *event)
-{
-    struct error_line line;
-    vmm_stream stream = atomic_load_explicit(&clock->stream, memory_order_relaxed);
-    vmm__error_save(&line);
-    vmm_status status = stream_record(clock->general, stream, event);
-    if (status == VMM_ERR_INVALID_ARGUMENT)
-        vmm__error_restore(&line);
-    return status;
-}
-
 /* A lane's clock whose stream has ended, or that the driver does not know, covers all work. */
 static vmm_status own_record(struct clock *clock, const struct event *event, bool *covers_all)
 {
+    struct error_line line;
+    vmm_stream stream = atomic_load_explicit(&clock->stream, memory_order_relaxed);
     vmm_status status = VMM_ERR_INVALID_ARGUMENT;
+    vmm__error_save(&line);
     if (!atomic_load_explicit(&clock->covers_all, memory_order_relaxed))
-        status = own_stream_record(clock, event);
+        status = stream_record(clock->general, stream, event);
     *covers_all = status == VMM_ERR_INVALID_ARGUMENT;
-    return *covers_all ? general_record(clock->general, event) : status;
+    if (!*covers_all)
+        return status;
+    vmm__error_restore(&line);
+    return general_record(clock->general, event);
 }
 
 /* ---- The ring -------------------------------------------------------------------------------- */
@@ -237,16 +223,17 @@ static uint64_t newest_epoch(struct clock *clock)
     return event_at(clock, clock->count - 1)->epoch;
 }
 
-static void passed_set(struct clock *clock, uint64_t epoch)
+/* Under the lock that guards `passed`. */
+static void passed_set(_Atomic uint64_t *passed, uint64_t epoch)
 {
-    if (epoch > vmm__clock_passed(clock))
-        atomic_store_explicit(&clock->passed, epoch, memory_order_release);
+    if (epoch > atomic_load_explicit(passed, memory_order_relaxed))
+        atomic_store_explicit(passed, epoch, memory_order_release);
 }
 
 static void oldest_drop(struct clock *clock)
 {
     struct clock_event *oldest = event_at(clock, 0);
-    passed_set(clock, oldest->epoch);
+    passed_set(&clock->passed, oldest->epoch);
     vmm__event_drop(clock->events, oldest->event);
     clock->oldest = (clock->oldest + 1) % CLOCK_EVENTS;
     clock->count--;
@@ -266,23 +253,22 @@ static vmm_status ring_poll(struct clock *clock)
 }
 
 /* First moves on, then records: see invariant 2. */
-static vmm_status event_add(struct clock *clock)
+static vmm_status event_add(struct clock *clock, bool *covers_all)
 {
     struct event *event;
-    bool covers_all;
     vmm_status status = vmm__event_take(clock->events, &event);
     if (status != VMM_OK)
         return status;
     vmm__captures_lock();
     uint64_t epoch = vmm__clock_advance(clock);
-    status = own_record(clock, event, &covers_all);
+    status = own_record(clock, event, covers_all);
     vmm__captures_unlock();
     if (status != VMM_OK) {
         vmm__event_drop(clock->events, event);
         return status;
     }
     *event_at(clock, clock->count++) =
-        (struct clock_event){ .event = event, .epoch = epoch, .covers_all = covers_all };
+        (struct clock_event){ .event = event, .epoch = epoch, .covers_all = *covers_all };
     atomic_fetch_add_explicit(&clock->general->ticks, 1, memory_order_relaxed);
     return VMM_OK;
 }
@@ -290,11 +276,12 @@ static vmm_status event_add(struct clock *clock)
 /* VMM__PENDING also if the ring is full: what is freed now then passes with a later event. */
 static vmm_status tick_locked(struct clock *clock)
 {
+    bool covers_all;
     VMM_ASSERT_HELD(&clock->lock);
     vmm_status status = clock->count == CLOCK_EVENTS ? ring_poll(clock) : VMM_OK;
     if (status == VMM_OK && clock->count == CLOCK_EVENTS)
         status = VMM__PENDING;
-    return status == VMM_OK ? event_add(clock) : status;
+    return status == VMM_OK ? event_add(clock, &covers_all) : status;
 }
 
 static vmm_status query_locked(struct clock *clock, uint64_t epoch)
@@ -435,7 +422,7 @@ void vmm__clock_pass(struct clock *clock, uint64_t epoch)
     vmm__mutex_lock(&clock->lock);
     while (clock->count > 0 && event_at(clock, 0)->epoch <= epoch)
         oldest_drop(clock);
-    passed_set(clock, epoch);
+    passed_set(&clock->passed, epoch);
     vmm__mutex_unlock(&clock->lock);
 }
 
@@ -483,7 +470,7 @@ static vmm_status event_await_locked(struct clock *clock, struct event *event)
 }
 
 /* Whether only a wait for the device helps. */
-static bool is_blind(struct clock *general)
+static bool needs_device_wait(struct clock *general)
 {
     vmm__captures_lock();
     bool is_blind = general->is_blind;
@@ -508,20 +495,16 @@ static vmm_status device_wait(struct clock *general)
     vmm__captures_lock();
     if (general->blinded == blinded) /* not during the wait */
         general->is_blind = false;
+    passed_set(&general->passed_all, epoch); /* another thread may have waited for a later one */
     vmm__captures_unlock();
     vmm__clock_pass(general, epoch);
-    uint64_t passed = atomic_load_explicit(&general->passed_all, memory_order_relaxed);
-    while (passed < epoch &&
-           !atomic_compare_exchange_weak_explicit(&general->passed_all, &passed, epoch,
-                                                  memory_order_release, memory_order_relaxed))
-        continue;
     return VMM_OK;
 }
 
 static vmm_status blind_wait_locked(struct clock *clock, uint64_t epoch)
 {
     VMM_ASSERT_HELD(&clock->lock);
-    if (!is_blind(clock->general))
+    if (!needs_device_wait(clock->general))
         return VMM__PENDING;
     vmm__mutex_unlock(&clock->lock);
     vmm_status status = device_wait(clock->general);
@@ -599,21 +582,22 @@ void vmm__clock_streams_settle(void)
     vmm__captures_unlock();
 }
 
-/* A capturing stream cannot follow: its graph would not wait again at each launch. */
-static vmm_status follow_check(struct clock *clock, vmm_stream stream)
+/* A capturing stream cannot follow: its graph would not wait again at each launch. submits: also the wait. */
+static vmm_status event_follow(struct clock *clock, const struct event *event, vmm_stream stream,
+                               bool submits)
 {
     vmm__captures_lock();
     vmm_status status = stream_check(clock->general, stream);
     vmm__captures_unlock();
-    return status;
+    return status == VMM_OK && submits
+               ? vmm__driver_stream_wait(clock->driver, stream, event->handle)
+               : status;
 }
 
 vmm_status vmm__clock_event_follow(struct clock *clock, const struct event *event,
                                    vmm_stream stream)
 {
-    vmm_status status = follow_check(clock, stream);
-    return status == VMM_OK ? vmm__driver_stream_wait(clock->driver, stream, event->handle)
-                            : status;
+    return event_follow(clock, event, stream, true);
 }
 
 vmm_status vmm__clock_stream_wait(struct clock *clock, vmm_stream stream)
@@ -627,48 +611,53 @@ vmm_status vmm__clock_stream_wait(struct clock *clock, vmm_stream stream)
     return status;
 }
 
-vmm_status vmm__clock_follow(struct clock *clock, uint64_t epoch, vmm_stream stream)
+static vmm_status epoch_follow(struct clock *clock, uint64_t epoch, vmm_stream stream, bool submits)
 {
     vmm__mutex_lock(&clock->lock);
     vmm_status status = query_locked(clock, epoch);
     const struct event *event = status == VMM__PENDING ? event_to_follow(clock, epoch) : NULL;
     if (event != NULL)
-        status = vmm__clock_event_follow(clock, event, stream);
+        status = event_follow(clock, event, stream, submits);
     vmm__mutex_unlock(&clock->lock);
     return status;
+}
+
+vmm_status vmm__clock_follow(struct clock *clock, uint64_t epoch, vmm_stream stream)
+{
+    return epoch_follow(clock, epoch, stream, true);
 }
 
 vmm_status vmm__clock_follow_check(struct clock *clock, uint64_t epoch, vmm_stream stream)
 {
-    vmm__mutex_lock(&clock->lock);
-    vmm_status status = query_locked(clock, epoch);
-    if (status == VMM__PENDING && event_to_follow(clock, epoch) != NULL)
-        status = follow_check(clock, stream);
-    vmm__mutex_unlock(&clock->lock);
-    return status;
+    return epoch_follow(clock, epoch, stream, false);
 }
 
 /* Records an event for all that was freed so far. If the ring is full, it replaces the newest one. */
-static vmm_status freed_cover(struct clock *clock)
+static vmm_status tick_replacing(struct clock *clock, bool *covers_all)
 {
     vmm__mutex_lock(&clock->lock);
     vmm_status status = ring_poll(clock);
     if (status == VMM_OK && clock->count == CLOCK_EVENTS)
         vmm__event_drop(clock->events, event_at(clock, --clock->count)->event);
     if (status == VMM_OK)
-        status = event_add(clock);
+        status = event_add(clock, covers_all);
     vmm__mutex_unlock(&clock->lock);
     return status;
 }
 
-vmm_status vmm__clock_end(struct clock *clock)
+/* An event of all work can come later. */
+vmm_status vmm__clock_end_begin(struct clock *clock)
 {
-    if (!vmm__clock_is_own(clock) || atomic_load_explicit(&clock->covers_all, memory_order_relaxed))
+    bool covers_all = false;
+    if (atomic_load_explicit(&clock->covers_all, memory_order_relaxed))
         return VMM_OK;
-    vmm_status status = freed_cover(clock);
-    if (status == VMM_OK)
-        atomic_store_explicit(&clock->covers_all, true, memory_order_relaxed);
-    return status;
+    vmm_status status = tick_replacing(clock, &covers_all);
+    return status == VMM__PENDING && covers_all ? VMM_OK : status;
+}
+
+void vmm__clock_end(struct clock *clock)
+{
+    atomic_store_explicit(&clock->covers_all, true, memory_order_relaxed);
 }
 
 void vmm__clock_stream_end(struct clock *general, vmm_stream stream)
@@ -685,7 +674,7 @@ void vmm__clock_stream_end(struct clock *general, vmm_stream stream)
     if (status == VMM_OK)
         status = stream_join(general, stream, scratch);
     if (status != VMM_OK)
-        blind(general);
+        blind_set(general);
     vmm__captures_unlock();
     vmm__event_drop(general->events, scratch);
     vmm__error_restore(&line);
@@ -694,10 +683,11 @@ void vmm__clock_stream_end(struct clock *general, vmm_stream stream)
 bool vmm__clock_move(struct clock *clock, vmm_stream stream)
 {
     struct error_line line;
+    bool covers_all;
     if (!vmm__clock_is_own(clock))
         return true;
     vmm__error_save(&line);
-    bool is_covered = freed_cover(clock) == VMM_OK;
+    bool is_covered = tick_replacing(clock, &covers_all) == VMM_OK;
     vmm__error_restore(&line);
     if (!is_covered)
         return false;

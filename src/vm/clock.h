@@ -79,7 +79,7 @@ struct clock {
     struct clock_event ring[CLOCK_EVENTS];
     unsigned oldest;
     unsigned count;
-    /* Of the general clock only. `watch` is constant; the lock of the captures guards the next four. */
+    /* Of the general clock only. `watch` is constant; the lock of the captures guards changes of the next five. */
     struct clock_watch watch;
     _Atomic(vmm_clock_kind) kind;
     bool is_blind;
@@ -178,9 +178,12 @@ vmm_status vmm__clock_follow_check(struct clock *clock, uint64_t epoch, vmm_stre
  * up to its end has finished. */
 void vmm__clock_pass(struct clock *clock, uint64_t epoch);
 
-/* The stream of a lane's clock has ended: what is freed later waits for all work. VMM__PENDING: a capture forbids an
- * event for what was freed before. */
-vmm_status vmm__clock_end(struct clock *clock);
+/* The stream of a lane's clock is about to end: records an event for what was freed before. VMM__PENDING: a capture of
+ * the stream is announced or under way. Until end, the clock goes on as before. */
+vmm_status vmm__clock_end_begin(struct clock *clock);
+
+/* The stream has ended: what is freed later waits for all work. */
+void vmm__clock_end(struct clock *clock);
 
 /* A stream that the cache knows is about to end: where the clock joins events of streams, it joins one of all its work
  * now. If it cannot, it becomes blind. */

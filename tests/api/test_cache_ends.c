@@ -1,6 +1,8 @@
 /* Streams that end: what is free of theirs, what is live, and who comes with the same handle. */
 #include "support/graph_support.h"
 
+#include <string.h>
+
 #define LARGE (8 * MIB)
 
 /* ---- Steps ---------------------------------------------------------------------------------- */
@@ -273,6 +275,7 @@ CACHE_TEST(a_captured_stream_does_not_end)
     void *block = block_alloc(test, LARGE, 1);
     capture_begin(test, 1);
     assert_status(vmm_stream_end(test->cache, test->streams[1]), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "announced or under way"));
     capture_end(test, 1);
     block_free(test, block);
     assert_ptr_equal(block_alloc(test, LARGE, 1), block);

@@ -136,6 +136,32 @@ CACHE_TEST(a_commit_waits_for_the_other_streams_of_a_decommit)
     block_end(test, block);
 }
 
+/* A capture keeps the block's stream from waiting for another one: its own capture, or any if that stream has ended, so
+ * that only the clock tells the end of its work. The memory stays where it is until that has ended. */
+CACHE_TEST(a_commit_beside_a_capture_does_not_overtake_other_streams)
+{
+    for (unsigned captured = 1; captured <= 3; captured += 2) {
+        void *block = block_committed(test, 16 * MIB, 4 * MIB);
+        stream_follow(test, 2, 1);
+        block_use(test, block, 2);
+        bool is_certain = flight_begin(test, block, 4 * MIB, 2);
+        if (captured == 3)
+            assert_ok(vmm_stream_end(test->cache, test->streams[2]));
+        capture_begin(test, captured);
+        decommit(test, block, 0, 4 * MIB);
+        if (is_certain)
+            assert_status(vmm_commit(test->cache, block, 0, 4 * MIB), VMM_ERR_INVALID_ARGUMENT);
+        commit(test, block, 4 * MIB, 4 * MIB); /* others did not use that */
+        capture_end(test, captured);
+        commit(test, block, 0, 4 * MIB);
+        block_fill(test, block, 4 * MIB, 9, 1);
+        block_check(test, block, 4 * MIB, 9, 1);
+        flight_end(test);
+        cache_verify(test);
+        block_end(test, block);
+    }
+}
+
 CACHE_TEST(a_unit_is_any_number_of_granules)
 {
     void *block = block_reserve(test, 32 * MIB, 6 * MIB, 0);

@@ -184,16 +184,17 @@ static struct part part_draw(const struct model_block *block, const struct opera
 }
 
 /* The stream on which the cache clears and copies a block: its own, or if that has ended the one that has its handle
- * now; MODEL_STREAMS: none. */
+ * now, which the cache may never have seen; MODEL_STREAMS: none. */
 static unsigned stream_of(const struct stress *stress, const struct model_block *block)
 {
     unsigned stream = 0;
+    unsigned count = stress_streams(stress);
     if (block->stream != MODEL_STREAMS)
         return block->stream;
-    while (stream < stress->stream_count && (stress->streams[stream] != block->handle ||
-                                             stress_is_captured(stress, STREAM_BIT(stream))))
+    while (stream < count && (stress->streams[stream] != block->handle ||
+                              stress_is_captured(stress, STREAM_BIT(stream))))
         stream++;
-    return stream == stress->stream_count ? MODEL_STREAMS : stream;
+    return stream == count ? MODEL_STREAMS : stream;
 }
 
 /* The block is about to get memory, maybe what its stream freed, and to be copied or cleared. A reserved block
@@ -245,6 +246,8 @@ void operation_commit(struct stress *stress, const struct operation *operation)
     unsigned legal = stress_alloc_statuses(stress, bytes) & ~STATUS_BIT(ERR_ADDRESS_SPACE);
     if (block->stream == MODEL_STREAMS)
         legal |= STATUS_BIT(ERR_INVALID_ARGUMENT); /* nothing clears the memory, or orders it */
+    if (block->is_shared && stress->captured != 0)
+        legal |= STATUS_BIT(ERR_INVALID_ARGUMENT); /* nothing orders it after other streams */
     bool is_ok = stress_expect(stress, "vmm_commit", status, legal, STATUS_FAULTS | STATUS_OOM);
     ooms_note(stress, status);
     if (!is_ok)

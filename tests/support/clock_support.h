@@ -166,10 +166,18 @@ static inline vmm_clock_kind kind_of(const struct scene *scene)
     return atomic_load(&scene->clock.kind);
 }
 
-/* A clock of a lane, of stream 1, and its end. */
+/* A clock of a lane, of stream 1; the end of the stream, and of the clock. */
 static inline void own_open(struct scene *scene, struct clock *own)
 {
     vmm__clock_init_own(own, &scene->clock, STREAM(1));
+}
+
+static inline vmm_status own_end(struct clock *own)
+{
+    vmm_status status = vmm__clock_end_begin(own);
+    if (status == VMM_OK)
+        vmm__clock_end(own);
+    return status;
 }
 
 static inline void own_close(struct clock *own)

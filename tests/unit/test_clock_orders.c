@@ -335,6 +335,7 @@ static bool exchange(_Atomic bool *value, bool to)
 #define vmm__clock_follow        explored_clock_follow
 #define vmm__clock_follow_check  explored_clock_follow_check
 #define vmm__clock_pass          explored_clock_pass
+#define vmm__clock_end_begin     explored_clock_end_begin
 #define vmm__clock_end           explored_clock_end
 #define vmm__clock_stream_end    explored_clock_stream_end
 #define vmm__clock_move          explored_clock_move
@@ -611,8 +612,9 @@ static void leave_own_twice(void)
 static void free_own_and_end(void)
 {
     free_of(0, &own, STREAM_A);
-    while (vmm__clock_end(&own) != VMM_OK)
+    while (vmm__clock_end_begin(&own) != VMM_OK)
         explorer_wait();
+    vmm__clock_end(&own);
     stream_destroy(STREAM_A);
     free_of(1, &own, STREAM_B); /* a live block of stream A, which B has used undeclared */
 }

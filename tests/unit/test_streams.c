@@ -400,6 +400,42 @@ TEST(a_failed_close_changes_nothing)
     fixture_close(&fixture);
 }
 
+/* How many lanes have clocks whose stream has ended. */
+static unsigned ended_clocks(const struct fixture *fixture)
+{
+    unsigned count = 0;
+    for (struct lane *lane = fixture->cache->lanes.first; lane != NULL; lane = lane->next)
+        count += atomic_load(&lane->clock->covers_all);
+    return count;
+}
+
+/* The stream has a lane in each of two pools. */
+TEST(a_close_that_fails_at_the_second_pool_changes_nothing)
+{
+    struct fixture fixture;
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool;
+    void *block;
+    fixture_open(&fixture, ORDER_HOLD, 1, &CONFIG(.reuse = VMM_REUSE_DECLARED));
+    assert_ok(vmm_pool_create(fixture.cache, &options, &pool));
+    release(&fixture, allocate(&fixture, 8 * MIB, 1));
+    assert_ok(vmm_alloc_from(pool, 8 * MIB, fixture.streams[1], &block));
+    release(&fixture, block);
+    bool has_failed = true;
+    for (uint64_t call = 1; has_failed; call++) {
+        vmm__sim_fail_at(fixture.driver, call, VMM_ERR_DRIVER, false);
+        vmm_status status = vmm_stream_end(fixture.cache, fixture.streams[1]);
+        has_failed = vmm__sim_faults_fired(fixture.driver) > 0;
+        vmm__sim_fail_at(fixture.driver, 0, VMM_OK, false);
+        assert_int_equal(status, has_failed ? VMM_ERR_DRIVER : VMM_OK);
+        assert_int_equal(ended_clocks(&fixture), has_failed ? 0 : 2);
+    }
+    assert_ok(vmm_pool_destroy(pool, 1));
+    assert_ok(vmm__driver_stream_destroy(fixture.driver, fixture.streams[1]));
+    stream_reopen(&fixture, 1);
+    fixture_close(&fixture);
+}
+
 /* ---- Buckets --------------------------------------------------------------------------------- */
 
 enum {

@@ -340,6 +340,7 @@ ENGINE_TEST(streams_follow_recorded_uses)
     assert_int_equal(mismatches(engine->driver), 0);
 }
 
+/* Nothing orders it after the use, until that is over. */
 ENGINE_TEST(a_captured_stream_follows_nothing)
 {
     struct uses *uses = &engine->lane->uses;
@@ -347,6 +348,9 @@ ENGINE_TEST(a_captured_stream_follows_nothing)
     assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
     vmm__uses_record(uses, ADDRESS);
     assert_ok(vmm__driver_capture_begin(engine->driver, STREAM(1)));
+    assert_status(vmm__uses_follow(uses, ADDRESS, STREAM(1)), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "a capture keeps stream"));
+    other_finish(engine);
     assert_ok(vmm__uses_follow(uses, ADDRESS, STREAM(1)));
     assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_stream_wait), 0);
     assert_ok(vmm__driver_capture_end(engine->driver, STREAM(1)));

@@ -406,11 +406,11 @@ vmm_status vmm__pools_leave_wait_locked(struct vmm_cache *cache)
 
 vmm_status vmm__pools_wait(struct vmm_cache *cache)
 {
-    vmm_status status = vmm__cache_wait(cache);
+    vmm_status status = vmm__clock_wait_all(&cache->clock);
     if (status != VMM_OK)
-        return status;
+        return status == VMM__PENDING ? vmm__cache_wait(cache) : status;
     vmm__fair_lock(&cache->grow_lock);
-    status = vmm__pools_leave_wait_locked(cache);
+    status = vmm__pools_leave_locked(cache);
     vmm__fair_unlock(&cache->grow_lock);
     return status == VMM__NOTHING ? VMM_OK : status;
 }

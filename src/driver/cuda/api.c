@@ -229,6 +229,11 @@ static vmm_status status_of(CUresult result, vmm_status no_memory)
     }
 }
 
+bool vmm__cuda_is_loss(CUresult result)
+{
+    return status_of(result, VMM_ERR_HOST_OOM) == VMM_ERR_LOST;
+}
+
 vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_status no_memory,
                             const char *format, ...)
 {

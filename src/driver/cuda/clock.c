@@ -26,13 +26,11 @@ static CUresult event_make(const struct cuda_api *api, CUevent *event)
 
 /* ---- Other devices --------------------------------------------------------------------------- */
 
-static bool peer_is_active(const struct cuda_driver *cuda, const struct cuda_peer *peer)
+static CUresult peer_state(const struct cuda_driver *cuda, const struct cuda_peer *peer,
+                           int *is_active)
 {
     unsigned flags;
-    int is_active = 0;
-    return cuda->api->cuDevicePrimaryCtxGetState(peer->device, &flags, &is_active) ==
-               CUDA_SUCCESS &&
-           is_active != 0;
+    return cuda->api->cuDevicePrimaryCtxGetState(peer->device, &flags, is_active);
 }
 
 /* What is done in a peer's context, which is current. */
@@ -85,29 +83,31 @@ static CUresult peer_enter(const struct cuda_driver *cuda, struct cuda_peer *pee
     return result;
 }
 
-/* Lets the joining stream wait for the work of a peer. A context that answers with another error than those for a
- * capture or for missing memory runs no work any longer. */
+/* Lets the joining stream wait for the work of a peer. A context that was reset, destroyed or broken runs no work any
+ * longer. If it is the driver's own, the next call finds that. */
 static CUresult peer_join(const struct cuda_driver *cuda, struct cuda_peer *peer)
 {
-    if (!peer_is_active(cuda, peer))
-        return CUDA_SUCCESS;
-    CUresult result = peer_enter(cuda, peer, peer_record);
-    if (is_capture(result) || result == CUDA_ERROR_OUT_OF_MEMORY)
-        return result;
-    if (result != CUDA_SUCCESS)
-        return CUDA_SUCCESS;
-    return cuda->api->cuStreamWaitEvent(cuda->clock.stream, peer->event, 0);
+    int is_active = 0;
+    CUresult result = peer_state(cuda, peer, &is_active);
+    if (result == CUDA_SUCCESS && is_active != 0)
+        result = peer_enter(cuda, peer, peer_record);
+    if (result == CUDA_SUCCESS && is_active != 0)
+        result = cuda->api->cuStreamWaitEvent(cuda->clock.stream, peer->event, 0);
+    return vmm__cuda_is_loss(result) ? CUDA_SUCCESS : result;
 }
 
-static bool any_is_active(const struct cuda_driver *cuda)
+/* Also if the driver does not answer. */
+static bool any_may_be_active(const struct cuda_driver *cuda)
 {
     int i = 0;
-    while (i < cuda->clock.peer_count && !peer_is_active(cuda, &cuda->clock.peers[i]))
+    int is_active = 0;
+    while (i < cuda->clock.peer_count &&
+           peer_state(cuda, &cuda->clock.peers[i], &is_active) == CUDA_SUCCESS && is_active == 0)
         i++;
     return i < cuda->clock.peer_count;
 }
 
-static CUresult all_join(struct cuda_driver *cuda)
+static CUresult contexts_join(struct cuda_driver *cuda)
 {
     const struct cuda_api *api = cuda->api;
     struct cuda_clock *clock = &cuda->clock;
@@ -129,9 +129,9 @@ static CUresult all_join(struct cuda_driver *cuda)
 
 static CUresult clock_record_locked(struct cuda_driver *cuda, CUevent event)
 {
-    if (!any_is_active(cuda))
+    if (!any_may_be_active(cuda))
         return cuda->api->cuCtxRecordEvent(cuda->context, event);
-    CUresult result = all_join(cuda);
+    CUresult result = contexts_join(cuda);
     return result == CUDA_SUCCESS ? cuda->api->cuEventRecord(event, cuda->clock.stream) : result;
 }
 
@@ -174,7 +174,9 @@ void vmm__cuda_clock_close(struct cuda_driver *cuda)
 {
     struct cuda_clock *clock = &cuda->clock;
     for (int i = 0; i < clock->peer_count; i++) {
-        if (clock->peers[i].event != NULL && peer_is_active(cuda, &clock->peers[i]))
+        int is_active = 0;
+        (void)peer_state(cuda, &clock->peers[i], &is_active);
+        if (clock->peers[i].event != NULL && is_active != 0)
             (void)peer_enter(cuda, &clock->peers[i], peer_event_end);
     }
     if (clock->event != NULL)

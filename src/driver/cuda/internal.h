@@ -109,6 +109,9 @@ vmm_status vmm__cuda_api_start(const struct cuda_api **out);
 bool vmm__cuda_calls_begin(void);
 void vmm__cuda_calls_end(void);
 
+/* Whether the context of a call was reset, destroyed or broken: its work has ended. */
+bool vmm__cuda_is_loss(CUresult result);
+
 /* Translates a result. On failure sets the error line: the call as `format` describes it, then the name, number and
  * text of the result. `no_memory` is the status for OUT_OF_MEMORY from this call. */
 vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_status no_memory,

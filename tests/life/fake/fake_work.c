@@ -110,8 +110,10 @@ EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flag
 {
     const struct event *foreign = (const struct event *)(const void *)handle;
     const struct context *current = fake_context();
-    if (foreign != NULL && current != NULL && foreign->memory != current->memory)
+    if (foreign != NULL && current != NULL && foreign->memory != current->memory) {
+        CALL_BEGIN();
         return fake_result(__func__, vmm__driver_event_wait(foreign->memory, foreign->event));
+    }
     EVENT_CALL_BEGIN(handle);
     if (flags != 0)
         return fake_misuse(__func__, "flags", CUDA_ERROR_INVALID_VALUE);
