@@ -1496,7 +1496,8 @@ typedef struct vmm_stats {
  *           if threads allocate and free megabytes every few microseconds, and by the block that each
  *           stream freed last. With VMM_DEBUG_ON, peaks may be too high by what debug mode adds to one
  *           block, and active_bytes counts all that it adds and blocks in quarantine.
- *           reserved_bytes = active_bytes + idle_bytes + pinned_bytes + retained_bytes + limbo_bytes.
+ *           reserved_bytes = active_bytes + idle_bytes + pinned_bytes + retained_bytes + limbo_bytes
+ *           while no pool sleeps.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size that is too small for any statistic or
  *           too large).

@@ -291,7 +291,7 @@ CACHE_TEST(an_out_of_memory_line_names_what_sleeps)
     struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_DISCARD);
     char asleep[64];
     pool_sleep(tenant.pool);
-    (void)snprintf(asleep, sizeof asleep, " live, %llu.0 MiB asleep, 0 KiB reserved of",
+    (void)snprintf(asleep, sizeof asleep, ", %llu.0 MiB asleep, 0 KiB reserved of",
                    (unsigned long long)(cache_stats(test).asleep_bytes / MIB));
     assert_status(vmm_alloc(test->cache, 120 * MIB, NULL, &out), VMM_ERR_DEVICE_OOM);
     assert_non_null(strstr(vmm_last_error(), asleep));

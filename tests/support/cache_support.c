@@ -424,11 +424,13 @@ static void stats_verified(struct cache_test *test)
     assert_int_equal(stats.asleep_bytes, occupancy_scan.asleep_bytes);
     assert_int_equal(stats.idle_bytes, occupancy_scan.idle_bytes);
     assert_int_equal(stats.limbo_bytes, occupancy_scan.limbo_bytes);
-    assert_true(stats.retained_bytes >=
-                occupancy_scan.retained_bytes); /* which has not the ends of slabs */
-    assert_int_equal(stats.reserved_bytes.current, stats.active_bytes.current + stats.idle_bytes +
-                                                       stats.pinned_bytes + stats.retained_bytes +
-                                                       stats.limbo_bytes);
+    if (stats.asleep_bytes == 0) {
+        /* a walk does not show the ends of slabs */
+        assert_true(stats.retained_bytes >= occupancy_scan.retained_bytes);
+        assert_int_equal(stats.reserved_bytes.current,
+                         stats.active_bytes.current + stats.idle_bytes + stats.pinned_bytes +
+                             stats.retained_bytes + stats.limbo_bytes);
+    }
 #define STAT_VERIFIED(name, unit, label)                                                           \
     assert_true(stats.name.peak >= stats.name.current);                                            \
     assert_int_equal(stats.name.allocated - stats.name.freed, stats.name.current);
