@@ -183,15 +183,17 @@ static void *address_publish(struct lane *lane, struct heap *heap, struct block 
     return (void *)(uintptr_t)address;
 }
 
-static void *block_publish(struct lane *lane, struct heap *heap, struct block *block,
-                           uint64_t bytes)
+/* The two functions below are inlined into the fast path, however many others call them. */
+static inline __attribute__((always_inline)) void *
+block_publish(struct lane *lane, struct heap *heap, struct block *block, uint64_t bytes)
 {
     block->requested_bytes = bytes;
     vmm__counters_alloc(&lane->counters, &lane->pool->totals, bytes, block->node.size);
     return address_publish(lane, heap, block, block->address);
 }
 
-static void *object_publish(struct lane *lane, struct slab *slab, uint64_t bytes)
+static inline __attribute__((always_inline)) void *object_publish(struct lane *lane,
+                                                                  struct slab *slab, uint64_t bytes)
 {
     uint32_t object = vmm__slab_take(&lane->slabs, slab, bytes);
     vmm__counters_alloc(&lane->counters, &lane->pool->totals, bytes, slab->object_bytes);
