@@ -438,10 +438,15 @@ static void leave_begin(struct pool *pool)
 static vmm_status pool_leave(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
+    struct error_line line;
+    vmm__error_save(&line);
     leave_begin(pool);
     vmm_status status = vmm__clock_is_context(&cache->clock) ? vmm__pools_leave_locked(cache)
                                                              : vmm__pools_leave_wait_locked(cache);
-    return status == VMM__NOTHING ? VMM_OK : status;
+    if (status != VMM_OK && status != VMM__NOTHING)
+        return status;
+    vmm__error_restore(&line); /* a later call asks again whether its work has finished */
+    return VMM_OK;
 }
 
 /* The use with which a graph pool is created ends with the pool. */
