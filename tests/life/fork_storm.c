@@ -34,20 +34,29 @@ static void report_failure(const char *what)
 
 /* ---- Children ----------------------------------------------------------------------------------- */
 
-static void child_try_calls(void *context)
+static void child_calls(const struct block *block)
 {
-    const struct block *block = context;
     void *out = NULL;
     size_t released;
     vmm_stats stats = VMM_STATS_INIT;
-    uint64_t begin = thread_ns();
     CHILD_REQUIRES(vmm_alloc(cache, 4096, NULL, &out) == VMM_ERR_FORKED);
     CHILD_REQUIRES(vmm_free(cache, block->address) ==
                    (block->address == NULL ? VMM_OK : VMM_ERR_FORKED));
     CHILD_REQUIRES(vmm_trim(cache, 0, &released) == VMM_ERR_FORKED);
     CHILD_REQUIRES(vmm_stats_get(cache, &stats) == VMM_ERR_FORKED);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_ERR_FORKED);
-    CHILD_REQUIRES(thread_ns() - begin < 5 * CALL_NS);
+}
+
+/* A busy machine may make calls slow, but not three times. */
+static void child_try_calls(void *context)
+{
+    uint64_t took = UINT64_MAX;
+    for (int tried = 0; tried < 3 && took >= 5 * CALL_NS; tried++) {
+        uint64_t begin = thread_ns();
+        child_calls(context);
+        took = thread_ns() - begin;
+    }
+    CHILD_REQUIRES(took < 5 * CALL_NS);
 }
 
 static void fork_once(struct block *block)
