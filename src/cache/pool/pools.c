@@ -355,15 +355,11 @@ static void pool_end(struct pool *pool)
 /* Ends the leave of a pool if its work has finished, and frees it if it is destroyed. */
 static vmm_status pool_try_leave(struct vmm_cache *cache, struct pool *pool)
 {
-    struct error_line line;
     if (!pool->is_leaving)
         return VMM__NOTHING;
-    vmm__error_save(&line);
     vmm_status status = vmm__clock_query_all(&cache->clock, pool->leaving_epoch);
-    if (status == VMM__PENDING || status == VMM_ERR_LOST) { /* on a lost device nothing leaves */
-        vmm__error_restore(&line);
+    if (status == VMM__PENDING || status == VMM_ERR_LOST) /* on a lost device nothing leaves */
         return VMM__NOTHING;
-    }
     if (status != VMM_OK)
         return status;
     lanes_settle(cache, pool);
@@ -380,6 +376,8 @@ vmm_status vmm__pools_leave_locked(struct vmm_cache *cache)
     if (cache->pools.leaving == 0)
         return VMM__NOTHING;
     struct pool *next;
+    struct error_line line;
+    vmm__error_save(&line);
     vmm_status status = pool_try_leave(cache, &cache->pool);
     bool any = status == VMM_OK;
     for (struct pool *pool = cache->pools.first;
@@ -388,9 +386,12 @@ vmm_status vmm__pools_leave_locked(struct vmm_cache *cache)
         status = pool_try_leave(cache, pool);
         any = any || status == VMM_OK;
     }
+    if (!any && status != VMM__NOTHING)
+        return status;
     if (any)
         vmm__reserves_end_locked(cache, NULL);
-    return any ? VMM_OK : status;
+    vmm__error_restore(&line); /* a later call asks again about those that stay */
+    return any ? VMM_OK : VMM__NOTHING;
 }
 
 vmm_status vmm__pools_leave_wait_locked(struct vmm_cache *cache)
@@ -438,15 +439,10 @@ static void leave_begin(struct pool *pool)
 static vmm_status pool_leave(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
-    struct error_line line;
-    vmm__error_save(&line);
     leave_begin(pool);
     vmm_status status = vmm__clock_is_context(&cache->clock) ? vmm__pools_leave_locked(cache)
                                                              : vmm__pools_leave_wait_locked(cache);
-    if (status != VMM_OK && status != VMM__NOTHING)
-        return status;
-    vmm__error_restore(&line); /* a later call asks again whether its work has finished */
-    return VMM_OK;
+    return status == VMM__NOTHING ? VMM_OK : status;
 }
 
 /* The use with which a graph pool is created ends with the pool. */
