@@ -32,7 +32,7 @@ static void lane_read(const struct vm *memory, const struct lane *lane, vmm_stat
         stats->retained_bytes += lane->large.free_bytes + lane->small.free_bytes + slab_bytes;
         return;
     }
-    stats->pinned_bytes += slab_bytes; /* an empty slab is no slab: the lane was drained */
+    stats->pinned_bytes += slab_bytes; /* no slab is empty: the caller has drained the lane */
     heap_read(memory, &lane->large, stats);
     heap_read(memory, &lane->small, stats);
 }

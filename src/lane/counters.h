@@ -132,13 +132,6 @@ static inline void vmm__counters_alloc(struct counters *counters, struct totals 
     vmm__counters_grow(counters, totals, requested_bytes, bytes);
 }
 
-static inline void vmm__counters_free(struct counters *counters, struct totals *totals,
-                                      uint64_t requested_bytes, uint64_t bytes)
-{
-    counters->allocations.current--;
-    vmm__counters_shrink(counters, totals, requested_bytes, bytes);
-}
-
 /* Counts the free of a block that the lane keeps ready for the next request of its size: see vmm__heap_give_last(). The
  * totals learn of it when the block is settled, or at the next flush, so a thread that allocates and frees one block in
  * a loop changes no total. */
@@ -148,6 +141,13 @@ static inline void vmm__counters_free_last(struct counters *counters, uint64_t r
     counters->allocations.current--;
     counters->requested_bytes.current -= requested_bytes;
     counters->allocated_bytes.current -= bytes;
+}
+
+static inline void vmm__counters_free(struct counters *counters, struct totals *totals,
+                                      uint64_t requested_bytes, uint64_t bytes)
+{
+    vmm__counters_free_last(counters, requested_bytes, bytes);
+    vmm__counters_settle(counters, totals);
 }
 
 /* Undoes an allocation that was freed again before the next flush, as if it never happened. */

@@ -274,10 +274,12 @@ static vmm_status object_take_misfit(struct lane *lane, uint64_t bytes, void **o
     return VMM_OK;
 }
 
+/* Not in a pool that the program made: there the place of a block follows from its size (vmm_pool_place()). */
 static vmm_status misfit_take(struct lane *lane, uint64_t bytes, void **out)
 {
     struct block *block;
-    if (bytes > LANE_SMALL_LARGEST_BYTES || !vmm__lane_may_misfit(lane))
+    bool may = !lane->is_pooled && !vmm__lane_is_retained(lane);
+    if (bytes > LANE_SMALL_LARGEST_BYTES || !may)
         return VMM__NO_FIT;
     if (bytes <= SLAB_LARGEST_BYTES && object_take_misfit(lane, bytes, out) == VMM_OK)
         return VMM_OK;

@@ -129,13 +129,6 @@ static inline bool vmm__lane_is_retained(const struct lane *lane)
     return vmm__pool_is_retained(lane->pool);
 }
 
-/* Whether a lane may have misfits. The place of a block in a pool that the program made follows from its size: see
- * vmm_pool_place(). */
-static inline bool vmm__lane_may_misfit(const struct lane *lane)
-{
-    return !lane->is_pooled && !vmm__lane_is_retained(lane);
-}
-
 /* Whether a request gathers before it uses the lane's own memory. The caller holds the lane's lock. */
 static inline bool vmm__lane_should_gather(const struct lane *lane, uint64_t bytes)
 {

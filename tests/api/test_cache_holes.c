@@ -5,8 +5,6 @@
 
 #include "cache/cache.h"
 
-#include <string.h>
-
 #define HOLES_MOST ((size_t)(CACHE_LIMIT / 1500))
 
 /* Blocks of one size that fill the limit, and the holes that every other one has left. */

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { BLOCK_ALIGN_BYTES = 512, OBJECT_MOST_BYTES = 8192 };
+enum { BLOCK_ALIGN_BYTES = 512 };
 
 /* A result that no call may write when it fails. */
 #define UNTOUCHED ((void *)(uintptr_t)0x5a5a5a5a5a5a5a5a)

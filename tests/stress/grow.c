@@ -54,10 +54,9 @@ enum { PLAIN_ALIGNMENT = 512 };
 static uint64_t aligned_bytes(struct stress *stress, const struct model_tenant *tenant,
                               uint64_t bytes, uint64_t alignment)
 {
-    enum { SLAB_BYTES = 8192 };
     bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
     if (alignment > PLAIN_ALIGNMENT && !has_own_chunks)
-        bytes = vmm__max(bytes, SLAB_BYTES + 1);
+        bytes = vmm__max(bytes, OBJECT_MOST_BYTES + 1);
     return stress_block_bytes(stress, bytes, has_own_chunks);
 }
 

@@ -141,13 +141,19 @@ POLICY_TEST(the_report_shows_a_refusal_without_reason)
     assert_says(line, "in limbo");
 }
 
-POLICY_TEST(compaction_is_suggested_where_it_would_suffice)
+/* Four chunks of so many granules, with live bytes in the first one, fill the limit. */
+static void limit_pin(struct scene *scene, uint32_t granules)
 {
     struct heap *heap = &scene->lane->large;
     for (uint64_t i = 0; i < 4; i++)
-        (void)block_make_live(heap, extent(scene, heap, 10 * i, 2, 2), GRANULE / 2);
-    scene->cache->vm.limit_bytes = 8 * GRANULE;
+        (void)block_make_live(heap, extent(scene, heap, 10 * i, granules, granules), GRANULE / 2);
+    scene->cache->vm.limit_bytes = 4 * (uint64_t)granules * GRANULE;
     scene->cache->compaction = VMM_OFF;
+}
+
+POLICY_TEST(compaction_is_suggested_where_it_would_suffice)
+{
+    limit_pin(scene, 2);
     assert_says(report(scene, 4),
                 "; vmm_compact(), or compaction, which is off, might free pinned memory");
     assert_silent(report(scene, 5), "compaction");
@@ -158,11 +164,7 @@ POLICY_TEST(compaction_is_suggested_where_it_would_suffice)
 /* It releases whole granules: here each has live bytes. */
 POLICY_TEST(compaction_is_not_suggested_for_parts_of_granules)
 {
-    struct heap *heap = &scene->lane->large;
-    for (uint64_t i = 0; i < 4; i++)
-        (void)block_make_live(heap, extent(scene, heap, 10 * i, 1, 1), GRANULE / 2);
-    scene->cache->vm.limit_bytes = 4 * GRANULE;
-    scene->cache->compaction = VMM_OFF;
+    limit_pin(scene, 1);
     assert_silent(report(scene, 1), "compaction");
 }
 

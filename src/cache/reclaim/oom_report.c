@@ -26,9 +26,8 @@ struct free_memory {
 /* The bytes of whole granules inside a block. */
 static uint64_t whole_granules(const struct vm *memory, const struct block *block)
 {
-    uint64_t granule_bytes = memory->arena.granule_bytes;
-    uint64_t start = vmm__align_up(block->address, granule_bytes);
-    uint64_t end = vmm__block_end(block) & ~(granule_bytes - 1);
+    uint64_t start = vmm__align_up(block->address, memory->arena.granule_bytes);
+    uint64_t end = vmm__align_down(vmm__block_end(block), memory->arena.granule_bytes);
     return end > start ? end - start : 0;
 }
 

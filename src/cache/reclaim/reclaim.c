@@ -112,20 +112,26 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
     return status == VMM__NO_FIT ? ok_if(is_raised) : status;
 }
 
-static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
+/* Whether a request is for a block that may lie in any hole. */
+static bool takes_holes(const struct request *request)
 {
-    if (request->growth != NULL || request->is_unborrowed)
-        return VMM__NOTHING;
-    return ok_if(vmm__borrow(cache, request->lane, request->bytes, &request->found) == VMM_OK);
+    return request->growth == NULL && !request->is_alone;
 }
 
 /* In debug mode blocks have the sizes that its records say. */
 static vmm_status step_misfit(struct vmm_cache *cache, struct request *request)
 {
-    if (request->growth != NULL || request->is_alone || cache->debug != NULL)
+    if (!takes_holes(request) || cache->debug != NULL)
         return VMM__NOTHING;
     return ok_if(vmm__lane_take_any_locked(request->lane, request->bytes, &request->found) ==
                  VMM_OK);
+}
+
+static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
+{
+    if (!takes_holes(request) || request->is_unborrowed)
+        return VMM__NOTHING;
+    return ok_if(vmm__borrow(cache, request->lane, request->bytes, &request->found) == VMM_OK);
 }
 
 /* The host waits that one request may make. Other threads use the lane meanwhile, and may take what was
@@ -283,10 +289,8 @@ static vmm_status step_wait_pools(struct vmm_cache *cache, struct request *reque
  * free objects are not free bytes of its heap. */
 static bool lane_may_have_room(const struct lane *from, const struct request *request)
 {
-    uint64_t bytes = request->bytes;
-    bool is_object = bytes <= SLAB_LARGEST_BYTES;
-    return (is_object && from->small.bytes > 0) ||
-           vmm__max(from->small.free_bytes, from->large.free_bytes) >= bytes;
+    return (request->bytes <= SLAB_LARGEST_BYTES && from->small.bytes > 0) ||
+           vmm__max(from->small.free_bytes, from->large.free_bytes) >= request->bytes;
 }
 
 /* Whether another lane of the pool, or of one that lends, may have room. Whole chunks have gone into limbo before. */

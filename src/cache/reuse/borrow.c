@@ -133,7 +133,7 @@ static bool may_give(const struct lane *from, const struct lane *to)
 
 vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
 {
-    return cache->no_caching ? VMM__NO_FIT : lanes_borrow(cache, to, bytes, may_give, out);
+    return lanes_borrow(cache, to, bytes, may_give, out);
 }
 
 static bool may_lend(const struct lane *from, const struct lane *to)
