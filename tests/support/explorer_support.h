@@ -43,11 +43,7 @@ static struct {
     bool is_running;
 } explorer;
 
-static void explorer_step(void)
-{
-    if (explorer.is_running)
-        (void)swapcontext(&explorer.actors[explorer.current].context, &explorer.main);
-}
+static void explorer_step(void);
 
 /* The actor cannot go on until another one has made a step. */
 static void explorer_wait(void)
@@ -115,33 +111,47 @@ static unsigned runnable_list(unsigned list[ACTORS_MOST])
     return count;
 }
 
-static void step_run(unsigned next, bool is_switch)
+/* Chooses the actor of the next step. False: none may run. */
+static bool actor_choose(void)
 {
-    explorer.switches += is_switch;
-    explorer.current = next;
-    explorer.actors[next].is_idle = false;
-    (void)swapcontext(&explorer.main, &explorer.actors[next].context);
-    for (unsigned i = 0; i < explorer.actor_count && !explorer.actors[next].is_idle; i++) {
-        if (i != next)
+    unsigned list[ACTORS_MOST];
+    unsigned count = runnable_list(list);
+    if (count == 0)
+        return false;
+    bool can_go_on = list[0] == explorer.current;
+    unsigned index = explorer_choose(count);
+    explorer.switches += can_go_on && index > 0;
+    explorer.current = list[index];
+    explorer.actors[explorer.current].is_idle = false;
+    return true;
+}
+
+/* Ends a step of the current actor, which goes on from here in its next one. */
+static void explorer_step(void)
+{
+    struct actor *actor = &explorer.actors[explorer.current];
+    if (!explorer.is_running)
+        return;
+    for (unsigned i = 0; i < explorer.actor_count && !actor->is_idle; i++) {
+        if (&explorer.actors[i] != actor)
             explorer.actors[i].waits = false;
     }
+    if (!actor_choose())
+        (void)swapcontext(&actor->context, &explorer.main);
+    else if (&explorer.actors[explorer.current] != actor)
+        (void)swapcontext(&actor->context, &explorer.actors[explorer.current].context);
 }
 
 /* Runs the actors to their ends in one order. False: they wait for each other. */
 static bool order_run(void)
 {
-    unsigned list[ACTORS_MOST];
-    unsigned count;
     bool all_ended = true;
     explorer.step = 0;
     explorer.switches = 0;
     explorer.current = 0;
     explorer.is_running = true;
-    while ((count = runnable_list(list)) > 0) {
-        bool can_go_on = list[0] == explorer.current;
-        unsigned index = explorer_choose(count);
-        step_run(list[index], can_go_on && index > 0);
-    }
+    if (actor_choose())
+        (void)swapcontext(&explorer.main, &explorer.actors[explorer.current].context);
     explorer.is_running = false;
     for (unsigned i = 0; i < explorer.actor_count; i++)
         all_ended = all_ended && explorer.actors[i].has_ended;

@@ -634,6 +634,8 @@ struct scenario {
     bool was_freed; /* block 0, before */
 };
 
+enum { SWITCHES_MOST = 6 };
+
 #define CONTEXT VMM_CLOCK_CONTEXT
 #define JOINED  VMM_CLOCK_STREAMS
 
@@ -729,11 +731,12 @@ struct tally {
     unsigned long left;
 };
 
-static struct tally scenario_explore(const struct scenario *scenario, bool *sound)
+static struct tally scenario_explore(const struct scenario *scenario, unsigned switches,
+                                     bool *sound)
 {
     struct tally tally = { .orders = 0 };
     explorer.length = 0;
-    explorer.switches_most = scenario->switches;
+    explorer.switches_most = switches;
     do {
         world_begin(scenario);
         bool all_ended = order_run();
@@ -744,55 +747,66 @@ static struct tally scenario_explore(const struct scenario *scenario, bool *soun
     return tally;
 }
 
-static bool all_are_sound(enum control broken)
+/* Whether all scenarios pass with at most `switches` switches, or fewer where a scenario says so. */
+static bool all_are_sound(unsigned switches)
 {
     struct tally sum = { .orders = 0 };
     bool sound = true;
-    control = broken;
     for (unsigned i = 0; i < sizeof scenarios / sizeof *scenarios && sound; i++) {
-        struct tally tally = scenario_explore(&scenarios[i], &sound);
+        unsigned most = (unsigned)vmm__min(switches, scenarios[i].switches);
+        struct tally tally = scenario_explore(&scenarios[i], most, &sound);
         if (!sound)
-            print_message("scenario %u: order %lu\n", i, tally.orders);
+            print_message("scenario %u, %u switches: order %lu\n", i, most, tally.orders);
         sum.orders += tally.orders;
         sum.left += tally.left;
     }
     print_message("%lu orders, in which %lu blocks left\n", sum.orders, sum.left);
-    control = CONTROL_NONE;
     assert_true(sum.left > 0);
     return sound;
 }
 
+/* A fault shows in the orders with the fewest switches that it needs: they come first. */
+static bool is_found(enum control broken)
+{
+    bool sound = true;
+    control = broken;
+    for (unsigned switches = 1; switches <= SWITCHES_MOST && sound; switches++)
+        sound = all_are_sound(switches);
+    control = CONTROL_NONE;
+    return !sound;
+}
+
 TEST(in_every_order_memory_leaves_in_time_and_no_capture_is_spoiled)
 {
-    assert_true(all_are_sound(CONTROL_NONE));
+    assert_true(all_are_sound(SWITCHES_MOST));
 }
 
 TEST(a_stamp_from_before_the_work_is_found)
 {
-    assert_false(all_are_sound(CONTROL_STAMP_EARLY));
+    assert_true(is_found(CONTROL_STAMP_EARLY));
 }
 
 TEST(a_stamp_that_comes_late_is_found)
 {
-    assert_false(all_are_sound(CONTROL_STAMP_LATE));
+    assert_true(is_found(CONTROL_STAMP_LATE));
 }
 
 TEST(an_event_from_before_the_clock_moves_on_is_found)
 {
-    assert_false(all_are_sound(CONTROL_RECORD_FIRST));
+    assert_true(is_found(CONTROL_RECORD_FIRST));
 }
 
 TEST(a_look_for_captures_outside_of_their_lock_is_found)
 {
-    assert_false(all_are_sound(CONTROL_CHECK_OUTSIDE));
+    assert_true(is_found(CONTROL_CHECK_OUTSIDE));
 }
 
 TEST(a_capture_that_is_not_announced_is_found)
 {
-    assert_false(all_are_sound(CONTROL_NOT_ANNOUNCED));
+    assert_true(is_found(CONTROL_NOT_ANNOUNCED));
 }
 
 TEST(an_end_that_the_clock_does_not_learn_of_is_found)
 {
-    assert_false(all_are_sound(CONTROL_NO_END));
+    assert_true(is_found(CONTROL_NO_END));
 }
