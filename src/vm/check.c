@@ -23,12 +23,6 @@ static vmm_status pages_check(const struct vm *vm, uint32_t id)
                               "vm: invariant 1: chunk %u is not in the page "
                               "map at its granule %llu",
                               id, (unsigned long long)granule);
-        bool is_start = (vmm__home_starts_from(vm->home_starts, chunk->first + granule) & 1) != 0;
-        if (chunk->state == CHUNK_HELD && is_start != (granule == 0))
-            return vmm__error(VMM_ERR_INTERNAL,
-                              "vm: invariant 8: the start of chunk %u is not granule %llu of its "
-                              "home alone",
-                              id, (unsigned long long)granule);
     }
     return VMM_OK;
 }

@@ -69,18 +69,9 @@ void vmm__chunk_page_at(struct vm *vm, const struct chunk *chunk, uint64_t granu
     pages_set(vm, chunk, granule, id, TRACE_PLACE);
 }
 
-static void home_start_set(struct vm *vm, uint64_t granule, bool is_set)
-{
-    uint64_t bit = UINT64_C(1) << granule % 64;
-    uint64_t *word = &vm->home_starts[granule / 64];
-    *word = is_set ? *word | bit : *word & ~bit;
-}
-
 void vmm__chunk_page_home(struct vm *vm, const struct chunk *chunk, uint32_t id)
 {
     pages_set(vm, chunk, chunk->first, id, TRACE_HOME);
-    for (uint64_t i = 0; i < chunk->granules; i++)
-        home_start_set(vm, chunk->first + i, i == 0);
 }
 
 uint64_t vmm__chunk_mapping(const struct vm *vm, const struct chunk *chunk, uint64_t granule)
@@ -322,11 +313,6 @@ vmm_status vmm__vm_access(struct vm *vm, uint64_t granule, uint64_t count)
                               count << vm->arena.granule_shift);
 }
 
-static uint64_t home_starts_bytes(const struct vm *vm)
-{
-    return (vm->arena.granules / 64 + 2) * sizeof *vm->home_starts;
-}
-
 vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limits limits)
 {
     *vm = (struct vm){ .driver = driver,
@@ -342,11 +328,9 @@ vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limi
     }
     vm->record_limit = vmm__min(RECORD_LIMIT, vm->arena.granules + 1);
     vm->pages = vmm__host_table_alloc(vm->arena.granules * sizeof *vm->pages);
-    vm->home_starts = vmm__host_table_alloc(home_starts_bytes(vm));
     vm->records = vmm__host_table_alloc(vm->record_limit * sizeof *vm->records);
     vm->next_places = vmm__host_table_alloc(vm->arena.granules * sizeof *vm->next_places);
-    if (vm->pages == NULL || vm->home_starts == NULL || vm->records == NULL ||
-        vm->next_places == NULL) {
+    if (vm->pages == NULL || vm->records == NULL || vm->next_places == NULL) {
         (void)vmm__vm_fini(vm);
         return vmm__error(VMM_ERR_HOST_OOM, "vm: no host memory for the page map");
     }
@@ -373,7 +357,6 @@ vmm_status vmm__vm_fini(struct vm *vm)
         first = chunks_close(vm); /* try once more what the driver refused */
     vmm__host_table_free(vm->records, vm->record_limit * sizeof *vm->records);
     vmm__host_table_free(vm->next_places, vm->arena.granules * sizeof *vm->next_places);
-    vmm__host_table_free(vm->home_starts, home_starts_bytes(vm));
     vmm__host_table_free(vm->pages, vm->arena.granules * sizeof *vm->pages);
     vmm__sourced_fini(&vm->segments);
     vmm_status status = vmm__arena_fini(&vm->arena);

@@ -25,8 +25,6 @@
  *     (lane/views.h);
  *  7. segments.sorted has every open segment, by outer address; no two overlap, and none lies in the arena; an open
  *     segment has one chunk, of as many bytes, with one mapping.
- *  8. in the homes of held chunks, exactly the bits of their first granules are set in home_starts: a search of many
- *     chunks reads few bytes there.
  * This module knows nothing of blocks and lanes.
  * May be called by: lane, cache, debug, api. Locks: the cache's grow lock guards all of it; the atomic statistics may
  * be read without it.
@@ -146,7 +144,6 @@ struct vm {
     uint64_t place_bytes;
     uint32_t places_max;   /* the most that a chunk has had */
     uint32_t *pages;       /* by granule */
-    uint64_t *home_starts; /* a bit for each granule: see invariant 8 */
     uint64_t *next_places; /* by granule: the next older place of its chunk, or NO_GRANULE */
     struct chunk *records; /* by id; id 0 is never used */
     uint64_t record_limit;
@@ -308,14 +305,6 @@ static inline struct chunk *vmm__vm_chunk(const struct vm *vm, uint64_t granule)
 {
     uint32_t id = vm->pages[granule];
     return id == 0 ? NULL : &vm->records[id];
-}
-
-/* The bits of home_starts for 64 granules, from one on. */
-static inline uint64_t vmm__home_starts_from(const uint64_t *home_starts, uint64_t granule)
-{
-    const uint64_t *word = &home_starts[granule / 64];
-    unsigned shift = granule % 64;
-    return word[0] >> shift | word[1] << 1 << (63 - shift);
 }
 
 static inline uint64_t vmm__chunk_bytes(const struct vm *vm, const struct chunk *chunk)

@@ -31,14 +31,6 @@ ENGINE_TEST(finds_a_page_map_that_does_not_match)
     assert_found(check(engine), chunks.second->first, 40, "vm: invariant 1");
 }
 
-ENGINE_TEST(finds_starts_of_homes_that_do_not_match)
-{
-    uint64_t *starts = engine->memory.home_starts;
-    (void)chunks_create(engine);
-    assert_found(check(engine), starts[0], starts[0] & ~(UINT64_C(1) << 20), "vm: invariant 8");
-    assert_found(check(engine), starts[0], starts[0] | UINT64_C(1) << 21, "vm: invariant 8");
-}
-
 ENGINE_TEST(finds_places_that_do_not_match)
 {
     struct vm *vm = &engine->memory;
