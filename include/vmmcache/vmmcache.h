@@ -988,8 +988,7 @@ VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, size_t keep_bytes, size_t *rele
  * reserved_bytes; its asleep_bytes is what a wake needs at most, and that of the cache what a wake of all pools needs:
  * chunks whose blocks were all freed meanwhile do not wake, unless the pool is retained.
  *
- * Both calls wait for the work of all streams that the cache knows, also for that of other pools; for a pool of the
- * kind GRAPH or a retained pool, for the device. No capture may begin before such a call, or its ticket's work, has
+ * Both calls wait for all work of the device. No capture may begin before such a call, or its ticket's work, has
  * ended. The program must not submit work on the pool's blocks from the
  * call of vmm_pool_sleep() until the end of the wake.
  *

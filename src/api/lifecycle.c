@@ -349,9 +349,7 @@ static vmm_status first_of(vmm_status first, vmm_status status)
 static vmm_status work_wait(vmm_cache *cache)
 {
     struct error_line line;
-    vmm_status status = vmm__clock_wait_all(&cache->clock);
-    if (status == VMM__PENDING)
-        return vmm__cache_wait(cache);
+    vmm_status status = vmm__cache_wait_all(cache);
     if (status == VMM_OK || status == VMM_ERR_LOST)
         return status;
     vmm__error_save(&line);

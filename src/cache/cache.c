@@ -317,3 +317,9 @@ vmm_status vmm__cache_wait(struct vmm_cache *cache)
     vmm_status status = vmm__clock_wait(&cache->clock, vmm__clock_now(&cache->clock));
     return status == VMM__PENDING ? streams_wait(cache) : status;
 }
+
+vmm_status vmm__cache_wait_all(struct vmm_cache *cache)
+{
+    vmm_status status = vmm__clock_wait_all(&cache->clock);
+    return status == VMM__PENDING ? vmm__cache_wait(cache) : status;
+}

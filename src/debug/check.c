@@ -160,7 +160,7 @@ vmm_status vmm__debug_check(const struct debug_call *call)
     if (debug == NULL || !vmm__debug_watches_memory(debug))
         return VMM_OK;
     vmm__mutex_lock(&debug->gate);
-    vmm_status status = vmm__cache_wait(debug->cache);
+    vmm_status status = vmm__cache_wait_all(debug->cache);
     if (status == VMM_OK)
         status = vmm__debug_check_all(call, false, &finding);
     vmm__mutex_unlock(&debug->gate);

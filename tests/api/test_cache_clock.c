@@ -115,8 +115,9 @@ CACHE_TEST(work_that_never_ends_stops_nobody_if_uses_are_declared)
 
 /* ---- Waits ----------------------------------------------------------------------------------- */
 
-/* Whatever the events of the clock cover. */
-CACHE_TEST(a_wait_covers_streams_that_the_cache_does_not_know)
+/* A call that waits for work, whatever the events of the clock cover: also for that of a stream that the cache does not
+ * know. */
+static void unknown_covered(struct cache_test *test, vmm_status (*call)(struct cache_test *test))
 {
     for (int kind = VMM_CLOCK_CONTEXT; kind <= VMM_CLOCK_STREAMS; kind++) {
         void *end;
@@ -125,11 +126,38 @@ CACHE_TEST(a_wait_covers_streams_that_the_cache_does_not_know)
         assert_ok(vmm__driver_event_create(test->driver, &end));
         assert_ok(vmm__driver_delay(test->driver, NS_PER_S / 10, test->streams[2]));
         assert_ok(vmm__driver_event_record(test->driver, end, test->streams[2]));
-        assert_ok(vmm_wait(test->cache));
+        assert_ok(call(test));
         assert_ok(vmm__driver_event_query(test->driver, end));
         assert_ok(vmm__driver_event_destroy(test->driver, end));
         cache_verify_empty(test);
     }
+}
+
+static vmm_status all_wait(struct cache_test *test)
+{
+    return vmm_wait(test->cache);
+}
+
+CACHE_TEST(a_wait_covers_streams_that_the_cache_does_not_know)
+{
+    unknown_covered(test, all_wait);
+}
+
+static vmm_status pool_rest(struct cache_test *test)
+{
+    vmm_pool *pool;
+    void *block;
+    assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+    assert_ok(vmm_alloc_from(pool, MOST_BYTES, test->streams[1], &block));
+    vmm_status status = vmm_pool_sleep(&pool, 1, NULL, NULL);
+    block_free(test, block);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    return status;
+}
+
+CACHE_TEST(a_sleep_covers_streams_that_the_cache_does_not_know)
+{
+    unknown_covered(test, pool_rest);
 }
 
 /* ---- Streams that are gone ------------------------------------------------------------------- */

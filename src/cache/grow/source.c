@@ -78,7 +78,7 @@ vmm_status vmm__source_leave(struct pool *pool)
     vmm_status status = vmm__pool_unretain(pool);
     if (status != VMM_OK)
         return status;
-    status = vmm__cache_wait(pool->cache);
+    status = vmm__cache_wait_all(pool->cache);
     if (status == VMM_OK)
         status = vmm__trim_pool(pool, 0, &released_bytes);
     (void)vmm__source_return(pool->cache, NULL);

@@ -149,7 +149,7 @@ static vmm_status work_wait(const struct sleep_request *request)
         is_used = is_used || vmm__pool_is_used(request->pools[i]);
     vmm__fair_unlock(&request->cache->grow_lock);
     return is_used ? captured_refuse(request, vmm__clock_wait_all(&request->cache->clock))
-                   : vmm__cache_wait(request->cache);
+                   : vmm__cache_wait_all(request->cache);
 }
 
 /* Pools that slept before a later one failed wake again. */
