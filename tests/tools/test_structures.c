@@ -103,7 +103,7 @@ TEST(test_idmap)
 
 TEST(test_workloads)
 {
-    static const char *const names[] = { "steady", "varlen", "serving", "sawtooth" };
+    static const char *const names[] = { "steady", "varlen", "serving", "sawtooth", "offload" };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct trace first;

@@ -178,6 +178,73 @@ static void sawtooth_make(struct maker *maker)
     }
 }
 
+#define OFFLOAD_LAYERS  40U
+#define OFFLOAD_WINDOW  8U
+#define OFFLOAD_STEPS   10U
+#define OFFLOAD_WEIGHTS 2U
+
+/* The sizes of a program's layers, no two alike, and the weights that are on the device. */
+struct offload {
+    uint64_t bytes[OFFLOAD_LAYERS][OFFLOAD_WEIGHTS];
+    uint32_t weights[OFFLOAD_LAYERS][OFFLOAD_WEIGHTS];
+    bool is_there[OFFLOAD_LAYERS];
+};
+
+static void layer_fetch(struct maker *maker, struct offload *offload, unsigned layer)
+{
+    for (unsigned i = 0; i < OFFLOAD_WEIGHTS && !offload->is_there[layer]; i++)
+        offload->weights[layer][i] = maker_alloc(maker, offload->bytes[layer][i], 0);
+    offload->is_there[layer] = true;
+}
+
+/* There may be no such layer. */
+static void layer_drop(struct maker *maker, struct offload *offload, unsigned layer)
+{
+    if (layer >= OFFLOAD_LAYERS || !offload->is_there[layer])
+        return;
+    for (unsigned i = 0; i < OFFLOAD_WEIGHTS; i++)
+        maker_free(maker, offload->weights[layer][i]);
+    offload->is_there[layer] = false;
+}
+
+static void layer_backward(struct maker *maker, struct offload *offload, unsigned layer)
+{
+    uint32_t gradients[OFFLOAD_WEIGHTS];
+
+    layer_fetch(maker, offload, layer);
+    for (unsigned i = 0; i < OFFLOAD_WEIGHTS; i++)
+        gradients[i] = maker_alloc(maker, offload->bytes[layer][i], 0);
+    uint32_t scratch = maker_alloc(maker, random_between(&maker->seed, 40, 48) * MIB, 0);
+    maker_free(maker, scratch);
+    for (unsigned i = 0; i < OFFLOAD_WEIGHTS; i++)
+        maker_free(maker, gradients[i]);
+    layer_drop(maker, offload, layer + OFFLOAD_WINDOW);
+}
+
+/* Weights of 16 and 48 MiB and up to a tenth more are fetched for each layer, and offloaded when the window has moved on;
+ * activations stay for the way back. */
+static void offload_make(struct maker *maker)
+{
+    struct offload offload = { .is_there = { false } };
+    uint32_t activations[OFFLOAD_LAYERS];
+
+    for (unsigned layer = 0; layer < OFFLOAD_LAYERS; layer++) {
+        offload.bytes[layer][0] = random_between(&maker->seed, 16 * MIB, 17 * MIB + MIB / 2);
+        offload.bytes[layer][1] = random_between(&maker->seed, 48 * MIB, 53 * MIB);
+    }
+    for (unsigned step = 0; step < OFFLOAD_STEPS; step++) {
+        for (unsigned layer = 0; layer < OFFLOAD_LAYERS; layer++) {
+            layer_fetch(maker, &offload, layer);
+            activations[layer] = maker_alloc(maker, offload.bytes[layer][1] / 2, 0);
+            layer_drop(maker, &offload, layer - OFFLOAD_WINDOW);
+        }
+        for (unsigned layer = OFFLOAD_LAYERS; layer-- > 0;) {
+            layer_backward(maker, &offload, layer);
+            maker_free(maker, activations[layer]);
+        }
+    }
+}
+
 #define ALTERNATE_BYTES  (12ULL << 30)
 #define ALTERNATE_LEAST  (64 * KIB)
 #define ALTERNATE_MOST   (1ULL << 30)
@@ -214,6 +281,7 @@ static const struct workload {
     { "varlen", "a training loop whose sequence lengths change each step", varlen_make },
     { "serving", "sessions with growing caches on four streams", serving_make },
     { "sawtooth", "rising sizes between live blocks, which fragment memory", sawtooth_make },
+    { "offload", "weights of odd sizes that are fetched and offloaded in turn", offload_make },
     { "alternate" SIZED,
       "12 GiB of blocks of SIZE (64KiB to 1GiB), every other freed, then 6 GiB of large ones",
       alternate_make },

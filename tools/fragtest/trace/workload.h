@@ -8,7 +8,7 @@
 
 #include "fragtest/trace/trace.h"
 
-#define WORKLOAD_COUNT 5
+#define WORKLOAD_COUNT 6
 
 /* What a workload is called, "alternate:SIZE" if it takes a size, and a few words on it. */
 const char *workload_name(unsigned index);
