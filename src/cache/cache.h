@@ -280,9 +280,9 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache);
  * streams that the cache knows and that are not being captured. Takes the grow lock, but not while it waits. */
 vmm_status vmm__cache_wait(struct vmm_cache *cache);
 
-/* Makes the host wait for all work of the device; while a capture forbids that, as wait does. For calls that the program
- * makes between its work: where the clock joins events of streams, a capture on a stream that the cache does not know
- * is spoiled. */
+/* Makes the host wait for all work of the device; while a capture forbids that, as wait does. For calls that the
+ * program makes between its work: where the clock joins events of streams, a capture on a stream that the cache does
+ * not know is spoiled. */
 vmm_status vmm__cache_wait_all(struct vmm_cache *cache);
 
 /* The bytes of the block that serves a request of `bytes`; more than any arena has if they cannot be rounded up. */

@@ -221,8 +221,8 @@ static void layer_backward(struct maker *maker, struct offload *offload, unsigne
     layer_drop(maker, offload, layer + OFFLOAD_WINDOW);
 }
 
-/* Weights of 16 and 48 MiB and up to a tenth more are fetched for each layer, and offloaded when the window has moved on;
- * activations stay for the way back. */
+/* Weights of 16 and 48 MiB and up to a tenth more are fetched for each layer, and offloaded when the window has moved
+ * on; activations stay for the way back. */
 static void offload_make(struct maker *maker)
 {
     struct offload offload = { .is_there = { false } };
