@@ -28,11 +28,10 @@ static vmm_status field_wrong(const char *field, long long value, const char *wh
 /* The words of each variable. Word i selects the value i + 1, because 0 is the default. */
 #define WORDS_MOST 5
 static const char *const no_words[WORDS_MOST] = { NULL };
-static const char *const switch_words[WORDS_MOST] = { "1", "0" };
+static const char *const switch_words[WORDS_MOST] = { "on", "off" };
 static const char *const driver_words[WORDS_MOST] = { "cuda", "host", "sim" };
 static const char *const reuse_words[WORDS_MOST] = { "any_use", "declared", "stream_wait" };
 static const char *const clock_words[WORDS_MOST] = { "context", "streams" };
-static const char *const compaction_words[WORDS_MOST] = { "on", "off" };
 static const char *const debug_words[WORDS_MOST] = { "on", "off", "record", "stop" };
 
 /* A field of an enumeration type with the values 0 to `most`. */
@@ -57,7 +56,7 @@ static const struct choice choices[] = {
     CHOICE(driver, vmm_driver_kind, VMM_DRIVER_SIM, VMM_DRIVER_DEFAULT, "VMM_DRIVER", driver_words),
     SWITCH(no_caching, "VMM_NO_CACHING", switch_words),
     CHOICE(reuse, vmm_reuse, VMM_REUSE_STREAM_WAIT, VMM_REUSE_ANY_USE, "VMM_REUSE", reuse_words),
-    SWITCH(compaction, "VMM_COMPACTION", compaction_words),
+    SWITCH(compaction, "VMM_COMPACTION", switch_words),
     SWITCH(decay_thread, NULL, no_words),
     SWITCH(zero, "VMM_ZERO", switch_words),
     CHOICE(debug, vmm_debug_mode, VMM_DEBUG_STOP, VMM_DEBUG_OFF, "VMM_DEBUG", debug_words),
@@ -161,6 +160,12 @@ const char *vmm__config_variable(const char *name)
     return text == NULL || *text == '\0' ? NULL : text;
 }
 
+bool vmm__config_is_word(const char *text, const char *word)
+{
+    return strcmp(text, word) == 0 || (strcmp(text, "1") == 0 && strcmp(word, "on") == 0) ||
+           (strcmp(text, "0") == 0 && strcmp(word, "off") == 0);
+}
+
 /* Reads the variable of a field, if the program left the field at its default. */
 static vmm_status choice_read(const struct choice *choice, vmm_config *config)
 {
@@ -168,7 +173,7 @@ static vmm_status choice_read(const struct choice *choice, vmm_config *config)
     if (text == NULL || choice_get(config, choice) != 0)
         return VMM_OK;
     for (int i = 0; i < choice->most; i++) {
-        if (strcmp(text, choice->words[i]) == 0) {
+        if (vmm__config_is_word(text, choice->words[i])) {
             choice_set(config, choice, i + 1);
             return VMM_OK;
         }
@@ -181,7 +186,8 @@ static vmm_status choice_read(const struct choice *choice, vmm_config *config)
                       known);
 }
 
-static vmm_status number_read(const char *name, uint32_t most, uint32_t *field)
+/* `others`: values besides numbers, as the error line names them. */
+static vmm_status number_read(const char *name, uint32_t most, const char *others, uint32_t *field)
 {
     const char *text = vmm__config_variable(name);
     if (text == NULL || *field != 0)
@@ -190,8 +196,8 @@ static vmm_status number_read(const char *name, uint32_t most, uint32_t *field)
     errno = 0;
     unsigned long value = strtoul(text, &end, 10);
     if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value > most)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s=%.40s: not a number from 0 to %lu", name,
-                          text, (unsigned long)most);
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s=%.40s: not a number from 0 to %lu%s", name,
+                          text, (unsigned long)most, others);
     *field = (uint32_t)value;
     return VMM_OK;
 }
@@ -203,7 +209,7 @@ static vmm_status footprint_read(vmm_config *config)
         config->footprint_permille = VMM_FOOTPRINT_ANY;
         return VMM_OK;
     }
-    return number_read("VMM_FOOTPRINT", FOOTPRINT_MOST, &config->footprint_permille);
+    return number_read("VMM_FOOTPRINT", FOOTPRINT_MOST, " or any", &config->footprint_permille);
 }
 
 vmm_status vmm__config_environment(vmm_config *config)
@@ -214,7 +220,7 @@ vmm_status vmm__config_environment(vmm_config *config)
     if (status == VMM_OK)
         status = footprint_read(config);
     if (status == VMM_OK)
-        status = number_read("VMM_DECAY_MS", UINT32_MAX, &config->decay_ms);
+        status = number_read("VMM_DECAY_MS", UINT32_MAX, "", &config->decay_ms);
     return status;
 }
 

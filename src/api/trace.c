@@ -189,9 +189,10 @@ vmm_status vmm__trace_environment(struct vmm_cache *cache)
     vmm_trace_options options = VMM_TRACE_OPTIONS_INIT;
     if (file == NULL)
         return VMM_OK;
-    options.stacks = stacks != NULL && strcmp(stacks, "0") != 0;
-    if (options.stacks && strcmp(stacks, "1") != 0)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "VMM_TRACE_STACKS=%.40s: not 0 or 1", stacks);
+    options.stacks = stacks != NULL && !vmm__config_is_word(stacks, "off");
+    if (options.stacks && !vmm__config_is_word(stacks, "on"))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "VMM_TRACE_STACKS=%.40s: not one of: on, off",
+                          stacks);
     vmm_status status = VMM__IN_USE;
     while (status == VMM__IN_USE) {
         unsigned number = 1 + atomic_fetch_add_explicit(&caches, 1, memory_order_relaxed);

@@ -200,11 +200,11 @@ void vmm__preload_complain(const char *format, ...)
 static enum preload_mode mode_read(void)
 {
     const char *value = secure_getenv("VMM_PRELOAD");
-    if (value == NULL || *value == '\0' || strcmp(value, "on") == 0)
+    if (value == NULL || *value == '\0' || strcmp(value, "on") == 0 || strcmp(value, "1") == 0)
         return PRELOAD_SERVE;
     if (strcmp(value, "record") == 0)
         return PRELOAD_RECORD;
-    if (strcmp(value, "off") != 0)
+    if (strcmp(value, "off") != 0 && strcmp(value, "0") != 0)
         vmm__preload_complain("VMM_PRELOAD=%.40s: not on, record or off; the program runs "
                               "without the cache",
                               value);

@@ -53,8 +53,8 @@ static struct recorder *recorder_make_locked(void)
         is_refused = true;
         return NULL;
     }
-    atomic_store_explicit(&recorder->has_stacks, stacks != NULL && strcmp(stacks, "1") == 0,
-                          memory_order_relaxed);
+    bool has_stacks = stacks != NULL && (strcmp(stacks, "1") == 0 || strcmp(stacks, "on") == 0);
+    atomic_store_explicit(&recorder->has_stacks, has_stacks, memory_order_relaxed);
     return recorder;
 }
 

@@ -864,7 +864,7 @@ CACHE_TEST(a_wrong_environment_makes_no_cache)
     assert_null(sim_create());
     assert_int_equal(setenv("VMM_TRACE_STACKS", "yes", 1), 0);
     assert_null(sim_create());
-    assert_string_equal(vmm_last_error(), "VMM_TRACE_STACKS=yes: not 0 or 1");
+    assert_string_equal(vmm_last_error(), "VMM_TRACE_STACKS=yes: not one of: on, off");
     assert_int_equal(setenv("VMM_TRACE_STACKS", "0", 1), 0);
     memset(path, 'x', sizeof path - 1);
     assert_int_equal(setenv("VMM_TRACE", path, 1), 0);

@@ -90,7 +90,7 @@ assert vmmcache.is_installed()
         self.assertEqual(said, "64\n")
 
     def test_a_wrong_choice_is_told(self):
-        self.assertIn("keeps its own allocator: VMMCACHE_NATIVE='maybe' is not one of 0, 1, auto",
+        self.assertIn("keeps its own allocator: VMMCACHE_NATIVE='maybe' is not one of 0, 1, off, on, auto",
                       self.told("import torch", VMMCACHE_NATIVE="maybe"))
 
     def test_without_a_compiler_the_plug_in_is_taken_and_the_class_is_not(self):
@@ -143,11 +143,12 @@ for _ in range(2):
         for peers, read in (("", "auto"), ("auto", "auto"), ("none", "None"), ("0", "[0]"), ("0,3", "[0, 3]")):
             self.assertEqual(self.told(code, VMMCACHE_PEERS=peers), f"{read} False\n")
         self.assertEqual(self.told(code, VMMCACHE_DECAY_THREAD="1", VMM_DECAY_MS="100"), "auto True\n")
-        self.assertEqual(self.told(code, VMMCACHE_DECAY_THREAD="0", VMM_DECAY_MS="100"), "auto False\n")
+        self.assertEqual(self.told(code, VMMCACHE_DECAY_THREAD="off", VMM_DECAY_MS="100"), "auto False\n")
         for wrong, why in (({"VMMCACHE_PEERS": "0,x"},
                             "VMMCACHE_PEERS='0,x' is not auto, none or ordinals such as 0,1"),
                            ({"VMMCACHE_PEERS": "99"}, "peers=99 is outside 0 to 63"),
-                           ({"VMMCACHE_DECAY_THREAD": "on"}, "VMMCACHE_DECAY_THREAD='on' is not one of 0, 1"),
+                           ({"VMMCACHE_DECAY_THREAD": "yes"},
+                            "VMMCACHE_DECAY_THREAD='yes' is not one of 0, 1, off, on"),
                            ({"VMMCACHE_DECAY_THREAD": "1"}, "decay_ms is 0")):
             self.assertIn(why, self.told("import torch", **wrong))
 

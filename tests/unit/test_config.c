@@ -140,10 +140,15 @@ CONFIG_TEST(environment_sets_zero_and_debug)
     variable_set("VMM_ZERO", "2");
     assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
     assert_names("VMM_ZERO=2");
-    variable_set("VMM_ZERO", "0");
+    variable_set("VMM_ZERO", "on");
     variable_set("VMM_DEBUG", "1");
+    assert_ok(environment_read(&config));
+    assert_int_equal(config.debug, VMM_DEBUG_ON);
+    assert_int_equal(config.zero, VMM_ON);
+    variable_set("VMM_ZERO", "off");
+    variable_set("VMM_DEBUG", "2");
     assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("VMM_DEBUG=1: not one of: on, off, record, stop");
+    assert_names("VMM_DEBUG=2: not one of: on, off, record, stop");
 }
 
 #define MPS_LIMIT "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"

@@ -15,10 +15,10 @@ PEERS = "VMMCACHE_PEERS"
 DECAY_THREAD = "VMMCACHE_DECAY_THREAD"
 MEMORY_SAVER = "VMMCACHE_MEMORY_SAVER"
 
-OFF = ("", "0")
+OFF = ("", "0", "off")
 QUIET = "VMMCACHE_QUIET"  # set by a process that has warned, for those that it starts
 STRICT = "strict"  # AUTOINSTALL: a program for which install() fails must not run
-_SWITCH = {"0": False, "1": True}
+_SWITCH = {"0": False, "1": True, "off": False, "on": True}
 _NATIVE = {**_SWITCH, "auto": None}
 
 
