@@ -43,6 +43,27 @@ static vmm_status socket_failed(const char *function, const char *call, int sock
                       strerror(errno), errno);
 }
 
+/* An option of a socket that is a number; -1: the socket has no answer. */
+static int socket_option(int socket, int option)
+{
+    int value = 0;
+    socklen_t bytes = sizeof value;
+    return getsockopt(socket, SOL_SOCKET, option, &value, &bytes) == 0 ? value : -1;
+}
+
+/* A socket of another type may lose a message, and cuts it. */
+static vmm_status type_check(const char *function, int socket)
+{
+    int type = socket_option(socket, SO_TYPE);
+    if (type < 0)
+        return socket_failed(function, "getsockopt", socket);
+    if (type == SOCK_STREAM || type == SOCK_SEQPACKET)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "%s: socket %d has neither the type SOCK_STREAM nor SOCK_SEQPACKET", function,
+                      socket);
+}
+
 /* Whether a call that failed is to be repeated. Waits for the socket if the program lets no call do so; a time limit
  * that the program set for the calls (SO_RCVTIMEO) is its own. */
 static bool call_repeats(int socket, short event)
@@ -130,12 +151,12 @@ static bool has_fabrics(const struct share *share)
 /* Chooses the form in which a share goes through a socket. Either all chunks of a share have descriptors, or none. */
 static vmm_status magic_choose(const struct share *share, int socket, uint64_t *magic)
 {
-    int domain = 0;
-    socklen_t bytes = sizeof domain;
-    if (getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0)
-        return socket_failed("vmm_share_send", "getsockopt", socket);
+    vmm_status status = type_check("vmm_share_send", socket);
+    if (status != VMM_OK)
+        return status;
+    bool is_unix = socket_option(socket, SO_DOMAIN) == AF_UNIX;
     bool has_descriptors = share->chunks[0].exported->descriptor != NO_DESCRIPTOR;
-    *magic = domain == AF_UNIX && has_descriptors ? DESCRIPTOR_MAGIC : FABRIC_MAGIC;
+    *magic = is_unix && has_descriptors ? DESCRIPTOR_MAGIC : FABRIC_MAGIC;
     if (*magic == DESCRIPTOR_MAGIC || has_fabrics(share))
         return VMM_OK;
     return vmm__error(VMM_ERR_INVALID_ARGUMENT,
@@ -233,7 +254,10 @@ static vmm_status part_receive(int socket, struct arrival *arrival, struct iovec
         return socket_failed("vmm_share_receive", "recvmsg", socket);
     descriptors_take(arrival, &header);
     if ((header.msg_flags & MSG_CTRUNC) != 0)
-        return message_refuse("descriptors were lost: has the process reached its limit of files?");
+        return vmm__error(
+            VMM_ERR_DRIVER,
+            "vmm_share_receive: the process has no file descriptors left for those of "
+            "the share (RLIMIT_NOFILE)");
     if ((header.msg_flags & MSG_TRUNC) != 0)
         return message_refuse("it is too long");
     if (got == 0)
@@ -248,9 +272,7 @@ static vmm_status part_receive(int socket, struct arrival *arrival, struct iovec
 /* On such a socket a message is one packet, so nothing can follow a short one. */
 static bool has_packets(int socket)
 {
-    int type = 0;
-    socklen_t length = sizeof type;
-    return getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET;
+    return socket_option(socket, SO_TYPE) == SOCK_SEQPACKET;
 }
 
 /* Receives bytes of a message. On failure it has no descriptors left. */
@@ -367,7 +389,9 @@ vmm_status vmm__message_receive(int socket, struct share **out)
 {
     struct arrival arrival = { .count = 0 };
     struct share *share;
-    vmm_status status = arrival_receive(socket, &arrival);
+    vmm_status status = type_check("vmm_share_receive", socket);
+    if (status == VMM_OK)
+        status = arrival_receive(socket, &arrival);
     if (status != VMM_OK)
         return status;
     status = head_check(&arrival.message.head);
