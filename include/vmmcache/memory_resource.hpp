@@ -58,7 +58,6 @@ class device_resource
     template <typename Stream> using if_stream = decltype(std::declval<Stream &>().get());
 
   public:
-    /* The cache aligns to alignment_bytes; what needs more is refused with vmm::error. */
     explicit device_resource(vmm_cache *cache) noexcept : cache_(cache)
     {
     }
@@ -147,10 +146,7 @@ class device_resource
     void *allocate_on(vmm_stream stream, std::size_t bytes, std::size_t alignment) const
     {
         void *block = nullptr;
-        if (alignment > alignment_bytes)
-            throw error(VMM_ERR_INVALID_ARGUMENT,
-                        "device_resource: blocks are aligned to 512 bytes");
-        throw_on_error(vmm_alloc(cache_, bytes, stream, &block));
+        throw_on_error(detail::alloc_aligned(cache_, bytes, alignment, stream, &block));
         return block;
     }
     void deallocate_on(vmm_stream stream, void *block) const noexcept

@@ -25,13 +25,13 @@ class tensorrt_allocator : public nvinfer1::IGpuAsyncAllocator
     {
     }
 
-    /* nullptr: there is no memory, or the alignment is larger than the cache's. */
+    /* nullptr: there is no memory, or the alignment is no power of two. */
     void *allocateAsync(std::uint64_t const bytes, std::uint64_t const alignment,
                         nvinfer1::AllocatorFlags const, cudaStream_t stream) noexcept override
     {
         void *block = nullptr;
-        if (bytes == 0 || alignment > alignment_bytes ||
-            vmm_alloc(cache_, std::size_t(bytes), stream, &block) != VMM_OK)
+        if (bytes == 0 || detail::alloc_aligned(cache_, std::size_t(bytes), std::size_t(alignment),
+                                                stream, &block) != VMM_OK)
             return nullptr;
         return block;
     }

@@ -269,6 +269,17 @@ template <typename Visit> int visit_item(void *context, const vmm_item *item) no
     }
 }
 
+/* A block at a multiple of an alignment, a power of two. Above alignment_bytes it is from the default pool: pushes and
+ * routes do not apply. */
+[[nodiscard]] inline vmm_status alloc_aligned(vmm_cache *cache, std::size_t bytes,
+                                              std::size_t alignment, vmm_stream stream,
+                                              void **out) noexcept
+{
+    if (alignment <= alignment_bytes)
+        return vmm_alloc(cache, bytes, stream, out);
+    return vmm_alloc_aligned(vmm_cache_pool(cache), bytes, alignment, stream, out);
+}
+
 } // namespace detail
 
 /*
@@ -678,8 +689,7 @@ class pool
  * that only hands addresses on. Standard containers, and std::pmr's pool and monotonic resources, write to
  * the memory themselves: with them the cache must be one of the host driver.
  *
- * allocate() throws as vmm::cache does, and vmm::error with ERR_UNSUPPORTED for an alignment above 512. A deallocate()
- * that fails is kept for cache::take_error().
+ * allocate() throws as vmm::cache does. A deallocate() that fails is kept for cache::take_error().
  */
 class memory_resource : public std::pmr::memory_resource
 {
@@ -696,12 +706,8 @@ class memory_resource : public std::pmr::memory_resource
   private:
     void *do_allocate(std::size_t bytes, std::size_t alignment) override
     {
-        if (alignment > alignment_bytes)
-            throw error(VMM_ERR_UNSUPPORTED, "vmm::memory_resource: an alignment of " +
-                                                 std::to_string(alignment) +
-                                                 " bytes; at most 512 is possible");
         void *data = nullptr;
-        throw_on_error(vmm_alloc(handle(), bytes, stream_, &data));
+        throw_on_error(detail::alloc_aligned(handle(), bytes, alignment, stream_, &data));
         return data;
     }
 

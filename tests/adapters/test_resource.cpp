@@ -90,6 +90,9 @@ void test_streams_allocate_and_free()
     memory.deallocate_async(two, 2 * MIB, 512, stream_of(32));
     memory.deallocate_async(three, 100, stream_of(32));
     memory.deallocate(stream_of(32), nullptr, 0);
+    void *aligned = memory.allocate(stream_of(16), 100, 4096);
+    EXPECT(reinterpret_cast<std::uintptr_t>(aligned) % 4096 == 0);
+    memory.deallocate(stream_of(16), aligned, 100, 4096);
     EXPECT(live_bytes(cache) == 0);
 }
 
@@ -111,7 +114,7 @@ void test_failures_are_exceptions()
     vmm::device_resource memory(cache.get());
     (void)thrown_by<vmm::out_of_memory>([&] { (void)memory.allocate(stream_of(0), 65 * MIB, 8); });
     (void)thrown_by<std::bad_alloc>([&] { (void)memory.allocate_sync(65 * MIB); });
-    (void)thrown_by<vmm::error>([&] { (void)memory.allocate(stream_of(0), MIB, 1024); });
+    (void)thrown_by<vmm::error>([&] { (void)memory.allocate(stream_of(0), MIB, 1025); });
     EXPECT(live_bytes(cache) == 0);
 }
 
@@ -150,7 +153,10 @@ void test_tensorrt()
     EXPECT(base.deallocateAsync(block, stream_of(32).get()));
     EXPECT(!base.deallocateAsync(block, stream_of(32).get()));
     EXPECT(base.deallocateAsync(nullptr, nullptr));
-    EXPECT(base.allocateAsync(MIB, 4096, 0, nullptr) == nullptr);
+    block = base.allocateAsync(MIB, 4096, 0, nullptr);
+    EXPECT(block != nullptr && reinterpret_cast<std::uintptr_t>(block) % 4096 == 0);
+    EXPECT(base.deallocateAsync(block, nullptr));
+    EXPECT(base.allocateAsync(MIB, 1025, 0, nullptr) == nullptr);
     EXPECT(base.allocateAsync(65 * MIB, 256, 0, nullptr) == nullptr);
     EXPECT(live_bytes(cache) == 0);
 }
