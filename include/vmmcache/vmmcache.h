@@ -299,13 +299,14 @@ typedef struct vmm_config {
     int device;             /* ordinal of the device */
     vmm_driver_kind driver; /* environment: VMM_DRIVER=cuda|host|sim */
     uint64_t device_bytes;  /* host, sim, and cuda with nvtx: capacity of the simulated device */
-    uint64_t limit_bytes;   /* most physical memory to reserve; default: no limit, or with CUDA that
-                               of MPS, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT; environment:
-                               VMM_LIMIT=SIZE|N%|N%free, a share of the device or of what is free
-                               on it when the cache is created */
-    uint64_t arena_bytes;   /* most device addresses to reserve; default 2^44. The cache starts with
+    uint64_t
+        limit_bytes; /* most physical memory to reserve, at least a granule (2 MiB); default: no
+                               limit, or with CUDA that of MPS, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT;
+                               environment: VMM_LIMIT=SIZE|N%|N%free, a share of the device or of
+                               what is free on it when the cache is created */
+    uint64_t arena_bytes;  /* most device addresses to reserve; default 2^44. The cache starts with
                                at most 4 times the device's memory and reserves more on demand */
-    vmm_switch no_caching;  /* on: every allocation maps memory and every free releases it, to find
+    vmm_switch no_caching; /* on: every allocation maps memory and every free releases it, to find
                                bugs; environment: VMM_NO_CACHING=0|1 */
     vmm_log_fn log; /* receives a line for each growth, trim and failure, and for blocks that are
                        live at vmm_destroy(); environment: VMM_LOG=stderr|FILE */
@@ -1346,8 +1347,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_export(vmm_cache *cache, void *ptr, v
  * Returns:  VMM_OK; the other side may not have received it yet.
  * Threads:  any; one at a time on a socket.
  * On failure: ERR_DRIVER (the socket; the line has the cause): a part may have been sent, so close
- *           the socket. ERR_INVALID_ARGUMENT (not a share; the socket is not a Unix socket, and the share
- *           has no fabric handles): nothing was sent.
+ *           the socket. ERR_INVALID_ARGUMENT (not a share; a socket of another type; the socket is not a
+ *           Unix socket, and the share has no fabric handles): nothing was sent.
  */
 VMM_API vmm_status vmm_share_send(vmm_share *share, int socket);
 
@@ -1358,9 +1359,10 @@ VMM_API vmm_status vmm_share_send(vmm_share *share, int socket);
  * Returns:  VMM_OK and the share in *out.
  * Owns:     the caller, until vmm_share_close().
  * Threads:  any; one at a time on a socket.
- * On failure: ERR_INVALID_ARGUMENT (NULL; the other side has closed the socket, or sent something
- *           else; the line says what is wrong), ERR_DRIVER (the socket), ERR_HOST_OOM. Close the
- *           socket then. The call leaves no descriptor behind.
+ * On failure: ERR_INVALID_ARGUMENT (NULL; a socket of another type; the other side has closed the
+ *           socket, or sent something else; the line says what is wrong), ERR_DRIVER (the socket; the
+ *           process has no descriptors left), ERR_HOST_OOM. Close the socket then. The call leaves no
+ *           descriptor behind.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_share_receive(int socket, vmm_share **out);
 

@@ -260,6 +260,17 @@ static uint64_t device_bytes_choose(const vmm_config *config)
     return is_limited ? vmm__limit_bytes(config->limit_bytes) : config->device_bytes;
 }
 
+/* A cache that may not hold one granule could serve nothing. */
+static vmm_status limit_check(const vmm_config *config, const struct driver *driver)
+{
+    if (config->limit_bytes == 0 || config->limit_bytes >= driver->granule_bytes)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "config: the limit is %llu bytes, but the smallest chunk has %llu",
+                      (unsigned long long)config->limit_bytes,
+                      (unsigned long long)driver->granule_bytes);
+}
+
 vmm_status vmm__cache_create_trial(const vmm_config *config, vmm_cache **out)
 {
     vmm_config settings;
@@ -281,6 +292,8 @@ vmm_status vmm__cache_create_trial(const vmm_config *config, vmm_cache **out)
     if (status != VMM_OK)
         return status;
     status = vmm__config_limit(driver, &settings);
+    if (status == VMM_OK)
+        status = limit_check(&settings, driver);
     if (status == VMM_OK)
         status = cache_create(&settings, driver, true, out);
     else

@@ -82,6 +82,10 @@ TEST(wrong_arguments_leave_nothing)
     config.driver = (vmm_driver_kind)17;
     assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "17"));
+    config = chosen_config();
+    config.limit_bytes = 1;
+    assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "the limit is 1 bytes, but the smallest chunk has"));
     assert_ptr_equal(cache, &host_bytes);
     assert_int_equal(vmm__host_outstanding(), host_bytes);
 }

@@ -119,12 +119,15 @@ static vmm_status create_tiny(struct stage *stage, uint64_t value)
 {
     vmm_config config = stage_config();
     config.limit_bytes = value;
-    config.arena_bytes = value;
-    vmm_cache *cache;
+    vmm_cache *cache = NULL;
     void *out = stage;
+    must_be(VMM_ERR_INVALID_ARGUMENT, vmm_create(&config, &cache));
+    must(cache == NULL && stage_error_says("the limit is"));
+    config.limit_bytes = 0;
+    config.arena_bytes = value;
     must_ok(vmm_create(&config, &cache));
-    must_be(VMM_ERR_DEVICE_OOM, vmm_alloc(cache, 1, NULL, &out));
-    must(out == stage && stage_error_says("limit"));
+    must_be(VMM_ERR_ADDRESS_SPACE, vmm_alloc(cache, UINT64_C(1) << 40, NULL, &out));
+    must(out == stage && stage_error_says("arena"));
     must_ok(vmm_destroy(cache));
     return VMM_OK;
 }
