@@ -274,10 +274,8 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache)
     vmm_status status = vmm__clock_stream_wait(&cache->clock, NULL);
     if (status == VMM_OK)
         return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__clock_wait_all(&cache->clock);
-    vmm__error_restore(&line);
     return status;
 }
 

@@ -138,8 +138,7 @@ static void units_undo(struct vmm_cache *cache, const struct part *part)
 {
     struct clock *clock = cache->zeroes ? &cache->clock : NULL;
     uint64_t now = cache->zeroes ? vmm__clock_now(clock) : 0;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     for (uint64_t at = part->first; at < part->end;) {
         struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (chunk != NULL && chunk->state == CHUNK_HELD && chunk->epoch == EPOCH_NEW)
@@ -150,7 +149,6 @@ static void units_undo(struct vmm_cache *cache, const struct part *part)
         }
     }
     (void)vmm__limbo_drain(&cache->vm, NULL);
-    vmm__error_restore(&line);
 }
 
 /* Makes the new chunks, and those in limbo, chunks in use. Cannot fail. */
@@ -239,9 +237,7 @@ vmm_status vmm__commit(struct vmm_cache *cache, uint64_t address, uint64_t offse
     vmm__fair_unlock(&cache->grow_lock);
     if (lane != NULL)
         status = vmm__refill_growth(cache, lane, &growth, NULL);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 /* ---- Decommit ------------------------------------------------------------------------------ */

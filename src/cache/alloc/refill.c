@@ -206,11 +206,9 @@ static vmm_status request_refill(struct vmm_cache *cache, struct request request
     status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     (void)vmm__source_return(cache, NULL);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    else
+    if (status != VMM_OK)
         vmm__cache_log(cache, "alloc: %s", vmm_last_error());
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)

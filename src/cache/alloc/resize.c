@@ -77,12 +77,10 @@ static bool block_is_used(const struct resize *resize)
 /* A block in a view, and one that other streams use, keeps its bytes; without host memory any block does. */
 static void block_shrink(const struct resize *resize)
 {
-    struct error_line line;
     uint64_t before = resize->block->node.size;
-    vmm__error_save(&line);
+    VMM_QUIET();
     if (!resize->block->is_in_view && !block_is_used(resize))
         (void)vmm__heap_shorten(resize->heap, resize->block, resize->block_bytes);
-    vmm__error_restore(&line);
     size_note(resize, before);
 }
 

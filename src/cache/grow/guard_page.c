@@ -72,8 +72,7 @@ static void heap_sweep(struct vmm_cache *cache, struct heap *heap)
 
 void vmm__guard_page_sweep(struct vmm_cache *cache)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     vmm__fair_lock(&cache->grow_lock);
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
         vmm__lane_lock(lane);
@@ -84,5 +83,4 @@ void vmm__guard_page_sweep(struct vmm_cache *cache)
     vmm__cache_lanes_vacate(cache);
     (void)vmm__limbo_drain(&cache->vm, NULL);
     vmm__fair_unlock(&cache->grow_lock);
-    vmm__error_restore(&line);
 }

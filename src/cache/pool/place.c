@@ -75,10 +75,8 @@ static vmm_status heap_find(struct vmm_cache *cache, struct place *place)
 /* Freed blocks whose work has finished and empty slabs are not in the way. */
 static void lane_clean(struct lane *lane)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__lane_poll_locked(lane, UINT32_MAX);
-    vmm__error_restore(&line);
     (void)vmm__slabs_purge(&lane->slabs);
 }
 

@@ -166,7 +166,6 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
  * configuration. */
 static vmm_status reach_check(struct driver *driver, int reach)
 {
-    struct error_line reason;
     if (reach == VMM_SHARE_NONE)
         return VMM_OK;
     vmm_status status = vmm__driver_sharing_check(driver, "vmm_pool_create");
@@ -175,8 +174,7 @@ static vmm_status reach_check(struct driver *driver, int reach)
     status = vmm__driver_fabric_check(driver);
     if (status == VMM_OK || status == VMM_ERR_LOST)
         return status;
-    vmm__error_save(&reason);
-    return vmm__error(status, "vmm_pool_create: shareable: %.440s", reason.text);
+    return vmm__error(status, "vmm_pool_create: shareable: %.440s", vmm_last_error());
 }
 
 vmm_status vmm__pool_create(struct vmm_cache *cache, const vmm_pool_options *options,

@@ -226,9 +226,7 @@ vmm_status vmm__poll(struct vmm_cache *cache)
     vmm__error_save(&line);
     vmm_status status = vmm__trim_expired_locked(cache);
     vmm__fair_unlock(&cache->grow_lock);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 /* Expires all memory that is idle now, and forgets the peak of active bytes. */
@@ -364,7 +362,5 @@ vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *rele
     trim_log(cache, *released);
     status = vmm__cache_checked(cache, CHECK_TRIM_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }

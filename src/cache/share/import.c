@@ -64,15 +64,13 @@ static void lane_release(struct vmm_cache *cache, struct lane *lane)
 static void release_locked(struct vmm_cache *cache)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     atomic_store_explicit(&cache->has_freed_imports, false, memory_order_relaxed);
     for (struct lane *lane = cache->lanes.pooled; lane != NULL; lane = lane->next_pooled) {
         if (lane->is_imported && vmm__lane_has_memory(lane))
             lane_release(cache, lane);
     }
     vmm__cache_lanes_vacate(cache);
-    vmm__error_restore(&line);
 }
 
 /* The same, and unmaps what no work uses. */
@@ -123,14 +121,12 @@ static vmm_status import_refuse(const struct vmm_cache *cache, const struct shar
                                 vmm_status status)
 {
     const unsigned char *uuid = share->head.uuid;
-    struct error_line reason;
     if (memcmp(uuid, cache->driver->uuid, DRIVER_UUID_BYTES) == 0)
         return status;
-    vmm__error_save(&reason);
     return vmm__error(status,
                       "vmm_share_import: the memory is on another device (uuid %02x%02x%02x%02x"
                       "...) than this cache: %.280s",
-                      uuid[0], uuid[1], uuid[2], uuid[3], reason.text);
+                      uuid[0], uuid[1], uuid[2], uuid[3], vmm_last_error());
 }
 
 /* Maps the chunks of a share at new addresses. */
@@ -207,9 +203,7 @@ vmm_status vmm__import(struct vmm_cache *cache, const struct share *share, vmm_s
     status = import_locked(cache, share, lane, out);
     status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    else
+    if (status != VMM_OK)
         vmm__cache_log(cache, "import: %s", vmm_last_error());
-    return status;
+    return vmm__error_end(&line, status);
 }
