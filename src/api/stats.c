@@ -206,7 +206,7 @@ vmm_status vmm_stats_reset_peak(vmm_cache *cache)
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
-    vmm__cache_counters_flush(cache, NULL);
+    vmm__lanes_counters_flush(&cache->lanes, NULL);
 #define STAT_RESET_PEAK(name, unit, label) vmm__stat_reset_peak(&cache->STAT_##name);
     VMM_STAT_MAP(STAT_RESET_PEAK)
     pool_peaks_reset(&cache->pool);

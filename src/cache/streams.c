@@ -128,8 +128,7 @@ static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream)
     if (lane_next(cache, stream, NULL) != NULL)
         vmm__clock_stream_end(&cache->clock, stream);
     if (has_waits)
-        vmm__cache_counters_flush(cache,
-                                  NULL); /* before waits end, so that the totals stay exact */
+        vmm__lanes_counters_flush(&cache->lanes, NULL); /* before waits end */
     while ((lane = lane_next(cache, stream, lane)) != NULL)
         lane_close(cache, lane);
     vmm__clock_streams_settle();

@@ -140,22 +140,6 @@ static void idle_drop(struct pool_sleep *job)
     job->chunks.count = kept;
 }
 
-/* Frees blocks whose waits are over and empty slabs, in all lanes of the pool. */
-static void lanes_settle_locked(struct pool_sleep *job)
-{
-    VMM_QUIET();
-    vmm__cache_counters_flush(job->cache, NULL); /* before waits end, so that totals stay exact */
-    for (struct lane *lane = job->cache->lanes.stocked.first; lane != NULL;
-         lane = lane->list_next) {
-        if (lane->pool != job->pool)
-            continue;
-        vmm__lane_lock(lane);
-        (void)vmm__lane_poll_locked(lane, UINT32_MAX);
-        (void)vmm__slabs_purge(&lane->slabs);
-        vmm__lane_unlock(lane);
-    }
-}
-
 /* ---- Contents ------------------------------------------------------------------------------ */
 
 static vmm_status contents_list_locked(struct pool_sleep *job)
@@ -326,7 +310,7 @@ static vmm_status sleep_prepare(struct pool_sleep *job)
 {
     struct vmm_cache *cache = job->cache;
     vmm__fair_lock(&cache->grow_lock);
-    lanes_settle_locked(job);
+    vmm__lanes_settle(&cache->lanes, job->pool);
     vmm_status status = chunks_list_locked(job);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK) {
@@ -509,7 +493,7 @@ static vmm_status wake_prepare(struct pool_sleep *job)
     vmm__fair_lock(&cache->grow_lock);
     vmm_status status = chunks_list_locked(job);
     if (status == VMM_OK)
-        lanes_settle_locked(job);
+        vmm__lanes_settle(&cache->lanes, job->pool);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK) {
         idle_drop(job);
@@ -593,8 +577,8 @@ static vmm_status chunks_end_locked(struct pool_sleep *job)
 vmm_status vmm__pool_sleep_release_locked(struct pool *pool)
 {
     struct pool_sleep job = { .cache = pool->cache, .pool = pool };
-    lanes_settle_locked(&job);
-    vmm__cache_counters_flush(pool->cache, NULL);
+    vmm__lanes_settle(&pool->cache->lanes, pool);
+    vmm__lanes_counters_flush(&pool->cache->lanes, NULL);
     if (vmm__stat_now(&pool->totals.active_bytes) > 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "pool %s sleeps, and freed blocks of it wait for streams: vmm_wait()",

@@ -350,7 +350,7 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 {
     if (!vmm__compact_may(cache))
         return VMM__NOTHING;
-    vmm__cache_counters_flush(cache, request->lane);
+    vmm__lanes_counters_flush(&cache->lanes, request->lane);
     struct need need = need_of(cache, request);
     const struct pool *only = need.pool;
     uint64_t bytes = shortfall_bytes(cache, &need);

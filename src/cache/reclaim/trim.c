@@ -234,7 +234,7 @@ static void target_begin(struct vmm_cache *cache, uint64_t keep_bytes)
 {
     cache->has_trim_target = true;
     cache->trim_target_keep_bytes = keep_bytes;
-    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
+    vmm__lanes_counters_flush(&cache->lanes, NULL); /* before waits end */
     atomic_store_explicit(&cache->totals.lately_active_bytes,
                           vmm__stat_now(&cache->totals.active_bytes), memory_order_relaxed);
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
@@ -335,20 +335,6 @@ static vmm_status pool_release(struct pool *pool, uint64_t keep_bytes, uint64_t 
     return status;
 }
 
-/* Frees the pool's blocks whose waits are over, and its empty slabs. */
-static void pool_settle(struct pool *pool)
-{
-    struct vmm_cache *cache = pool->cache;
-    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (lane->pool != pool)
-            continue;
-        vmm__lane_lock(lane);
-        (void)vmm__lane_settle_locked(lane);
-        vmm__lane_unlock(lane);
-    }
-}
-
 vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *released)
 {
     struct vmm_cache *cache = pool->cache;
@@ -356,7 +342,7 @@ vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *rele
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
     *released = 0;
-    pool_settle(pool);
+    vmm__lanes_settle(&cache->lanes, pool);
     vmm_status status = pool_release(pool, keep_bytes, released);
     vmm__cache_lanes_vacate(cache);
     trim_log(cache, *released);
