@@ -10,14 +10,10 @@
 
 static void heap_read(const struct vm *memory, const struct heap *heap, vmm_stats *stats)
 {
-    uint64_t idle_bytes = 0;
-    for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
-         node = vmm__size_index_smaller(&heap->index, node)) {
-        stats->largest_free_bytes = vmm__max(stats->largest_free_bytes, node->size);
-        idle_bytes += vmm__idle_bytes(memory, (const struct block *)node);
-    }
-    stats->idle_bytes += idle_bytes;
-    stats->pinned_bytes += heap->free_bytes - idle_bytes;
+    struct idle_sum sum = vmm__idle_sum(memory, heap);
+    stats->largest_free_bytes = vmm__max(stats->largest_free_bytes, sum.largest_bytes);
+    stats->idle_bytes += sum.idle_bytes;
+    stats->pinned_bytes += sum.pinned_bytes;
 }
 
 /* The free memory of a retained pool counts neither as idle nor as pinned: it stays. */

@@ -137,16 +137,6 @@ static vmm_status target_discard(struct vmm_cache *cache, uint64_t most_bytes, b
     return trim.failed;
 }
 
-static uint64_t heap_idle_bytes(const struct vm *memory, const struct heap *heap)
-{
-    uint64_t bytes = 0;
-    for (const struct size_node *node = vmm__size_index_largest(&heap->index);
-         node != NULL && node->size >= memory->arena.granule_bytes;
-         node = vmm__size_index_smaller(&heap->index, node))
-        bytes += vmm__idle_bytes(memory, (const struct block *)node);
-    return bytes;
-}
-
 /* The bytes that decay may release: idle memory above decay_keep_bytes. */
 static uint64_t decay_most_bytes(struct vmm_cache *cache)
 {
@@ -157,8 +147,8 @@ static uint64_t decay_most_bytes(struct vmm_cache *cache)
         if (vmm__lane_is_retained(lane))
             continue;
         vmm__lane_lock(lane);
-        idle_bytes += heap_idle_bytes(&cache->vm, &lane->large);
-        idle_bytes += heap_idle_bytes(&cache->vm, &lane->small);
+        idle_bytes += vmm__idle_sum(&cache->vm, &lane->large).idle_bytes;
+        idle_bytes += vmm__idle_sum(&cache->vm, &lane->small).idle_bytes;
         vmm__lane_unlock(lane);
     }
     return idle_bytes - vmm__min(idle_bytes, cache->decay.keep_bytes);

@@ -38,25 +38,11 @@ bool vmm__import_owns(const struct vmm_cache *cache, uint64_t address)
 
 /* ---- Release ------------------------------------------------------------------------------- */
 
-/* Puts the whole chunks of a free block into limbo. Without host memory they stay. */
-static void block_release(struct vmm_cache *cache, struct heap *heap, struct block *block)
-{
-    struct idle_run run = { .heap = heap, .block = block };
-    if (vmm__whole_chunks(&cache->vm, block, UINT64_MAX, &run.address, &run.bytes))
-        (void)vmm__idle_discard(cache, &run);
-}
-
 static void lane_release(struct vmm_cache *cache, struct lane *lane)
 {
-    struct heap *heap = &lane->large;
     vmm__lane_lock(lane);
     (void)vmm__lane_poll_locked(lane, UINT32_MAX);
-    struct size_node *node = vmm__size_index_largest(&heap->index);
-    while (node != NULL) {
-        struct size_node *next = vmm__size_index_smaller(&heap->index, node);
-        block_release(cache, heap, (struct block *)node);
-        node = next;
-    }
+    vmm__idle_discard_heap(cache, &lane->large);
     vmm__lane_unlock(lane);
 }
 
