@@ -225,18 +225,18 @@ vmm_status vmm__commit(struct vmm_cache *cache, uint64_t address, uint64_t offse
     struct part part = {
         .function = "vmm_commit", .address = address, .offset = offset, .bytes = bytes
     };
-    struct growth growth = { .serve = commit_serve, .context = &part };
+    struct request request = { .serve = commit_serve, .context = &part };
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
     vmm_status status = commit_first(cache, &part);
-    struct lane *lane = vmm__is_oom(status) ? part.block->lane : NULL;
-    if (lane != NULL)
-        growth.bytes = missing_bytes(cache, &part);
-    part.lane = lane;
+    request.lane = vmm__is_oom(status) ? part.block->lane : NULL;
+    if (request.lane != NULL)
+        request.bytes = missing_bytes(cache, &part);
+    part.lane = request.lane;
     vmm__fair_unlock(&cache->grow_lock);
-    if (lane != NULL)
-        status = vmm__refill_growth(cache, lane, &growth, NULL);
+    if (request.lane != NULL)
+        status = vmm__refill_request(cache, &request, NULL);
     return vmm__error_end(&line, status);
 }
 
