@@ -115,16 +115,14 @@ static vmm_status unknown_pointer(vmm_cache *cache, const char *function, const 
 /* Does the work that may be due after a free. A failure here does not fail the free: a later call retries. */
 static __attribute__((noinline)) void run_due_work(vmm_cache *cache)
 {
-    struct error_line line;
     if (atomic_load_explicit(&cache->has_freed_imports, memory_order_relaxed))
         vmm__import_poll(cache);
     vmm__api_trim_without_caching(cache);
     if (cache->no_caching || !vmm__decay_is_due(&cache->decay))
         return;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__poll(cache);
     vmm__source_poll(cache);
-    vmm__error_restore(&line);
 }
 
 static vmm_status free_unrecorded(vmm_cache *cache, const void *ptr, bool *should_poll,
@@ -262,14 +260,12 @@ vmm_status vmm_capture_announce(vmm_cache *cache, vmm_stream stream)
 /* Pools may have been leaving meanwhile. A failure of that does not fail the call. */
 vmm_status vmm_capture_retract(vmm_cache *cache, vmm_stream stream)
 {
-    struct error_line line;
     vmm_status status = vmm__cache_admit(cache, "vmm_capture_retract");
     if (status != VMM_OK)
         return status;
     (void)vmm__captures_retract(cache->driver, stream);
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__poll(cache);
-    vmm__error_restore(&line);
     return VMM_OK;
 }
 

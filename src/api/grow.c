@@ -203,7 +203,6 @@ static vmm_status copy_run(const struct debug_call *call, struct copy *copy)
 {
     vmm_cache *cache = call->cache;
     struct debug_call alloc = *call;
-    struct error_line line;
     alloc.pool = copy->pool;
     alloc.is_unborrowed = true;
     uint64_t bytes = vmm__min(copy->from_bytes, copy->bytes);
@@ -220,9 +219,8 @@ static vmm_status copy_run(const struct debug_call *call, struct copy *copy)
         atomic_fetch_add_explicit(&cache->resize_copied_bytes, bytes, memory_order_relaxed);
         return VMM_OK;
     }
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm_free(cache, copy->to);
-    vmm__error_restore(&line);
     return status;
 }
 
@@ -270,9 +268,8 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
         status = resize_by_copy(&call, ptr, bytes, out);
     if (status == VMM_OK)
         vmm__api_trim_without_caching(cache); /* the bytes that a shorter block gave up */
-    if (status == VMM_OK)
-        vmm__error_restore(&line); /* of what the driver refused to release */
-    return status;
+    /* the driver may have refused to release memory */
+    return vmm__error_end(&line, status);
 }
 
 /* ---- Names --------------------------------------------------------------------------------- */

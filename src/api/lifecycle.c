@@ -248,9 +248,7 @@ vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver,
         status = vmm__config_settle(&settings);
     if (status == VMM_OK)
         status = cache_create(&settings, driver, false, out);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 /* With NVTX the driver allocates the whole device at once, so the limit is the device's size by default. */
@@ -298,9 +296,7 @@ vmm_status vmm__cache_create_trial(const vmm_config *config, vmm_cache **out)
         status = cache_create(&settings, driver, true, out);
     else
         vmm__driver_close(driver);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 /* Records and publishes a cache if the environment asks for it. */
@@ -311,9 +307,7 @@ static vmm_status watch_begin(vmm_cache *cache)
     vmm_status status = vmm__trace_environment(cache);
     if (status == VMM_OK)
         status = vmm__monitor_environment(cache);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
@@ -361,13 +355,11 @@ static vmm_status first_of(vmm_status first, vmm_status status)
  */
 static vmm_status work_wait(vmm_cache *cache)
 {
-    struct error_line line;
     vmm_status status = vmm__cache_wait_all(cache);
     if (status == VMM_OK || status == VMM_ERR_LOST)
         return status;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__cache_wait(cache);
-    vmm__error_restore(&line);
     return status;
 }
 
@@ -411,7 +403,5 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__mutex_fini(&cache->recorder_lock);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }

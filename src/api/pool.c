@@ -56,13 +56,11 @@ static vmm_status quarantine_flush(vmm_cache *cache, const char *function, const
 
 void vmm__api_trim_without_caching(vmm_cache *cache)
 {
-    struct error_line line;
     if (!cache->no_caching)
         return;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__trim(cache, 0, NULL);
     (void)vmm__source_return(cache, NULL);
-    vmm__error_restore(&line);
 }
 
 /* ---- Life ---------------------------------------------------------------------------------- */

@@ -69,10 +69,8 @@ static vmm_status pools_find(const char *function, vmm_pool *const *handles,
 /* Ends a request that could not be carried out. */
 static vmm_status request_undo(struct sleep_request *request, vmm_status status)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     vmm__sleep_cancel(request);
-    vmm__error_restore(&line);
     return status;
 }
 
@@ -99,9 +97,7 @@ static vmm_status request_run(struct sleep_request *request, vmm_ticket **ticket
         if (status != VMM_OK)
             return request_undo(request, status);
     }
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 static vmm_status pools_request(const char *function, bool is_wake, vmm_pool *const *handles,

@@ -10,14 +10,10 @@
 
 static void heap_read(const struct vm *memory, const struct heap *heap, vmm_stats *stats)
 {
-    uint64_t idle_bytes = 0;
-    for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
-         node = vmm__size_index_smaller(&heap->index, node)) {
-        stats->largest_free_bytes = vmm__max(stats->largest_free_bytes, node->size);
-        idle_bytes += vmm__idle_bytes(memory, (const struct block *)node);
-    }
-    stats->idle_bytes += idle_bytes;
-    stats->pinned_bytes += heap->free_bytes - idle_bytes;
+    struct idle_sum sum = vmm__idle_sum(memory, heap);
+    stats->largest_free_bytes = vmm__max(stats->largest_free_bytes, sum.largest_bytes);
+    stats->idle_bytes += sum.idle_bytes;
+    stats->pinned_bytes += sum.pinned_bytes;
 }
 
 /* The free memory of a retained pool counts neither as idle nor as pinned: it stays. */
@@ -206,7 +202,7 @@ vmm_status vmm_stats_reset_peak(vmm_cache *cache)
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
-    vmm__cache_counters_flush(cache, NULL);
+    vmm__lanes_counters_flush(&cache->lanes, NULL);
 #define STAT_RESET_PEAK(name, unit, label) vmm__stat_reset_peak(&cache->STAT_##name);
     VMM_STAT_MAP(STAT_RESET_PEAK)
     pool_peaks_reset(&cache->pool);

@@ -17,11 +17,13 @@ void vmm__line_make(char *text)
 
 vmm_status vmm__error(vmm_status status, const char *format, ...)
 {
+    struct error_line line; /* the arguments may quote the last one */
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(last.text, sizeof last.text, format, arguments);
+    (void)vsnprintf(line.text, sizeof line.text, format, arguments);
     va_end(arguments);
-    vmm__line_make(last.text);
+    vmm__line_make(line.text);
+    vmm__error_restore(&line);
     return status;
 }
 
@@ -38,6 +40,13 @@ void vmm__error_save(struct error_line *line)
 void vmm__error_restore(const struct error_line *line)
 {
     memcpy(last.text, line->text, strlen(line->text) + 1);
+}
+
+vmm_status vmm__error_end(const struct error_line *line, vmm_status status)
+{
+    if (status == VMM_OK)
+        vmm__error_restore(line);
+    return status;
 }
 
 const char *vmm_status_name(vmm_status status)

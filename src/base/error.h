@@ -13,7 +13,8 @@
 /* Holds the longest line that the library writes: that of a request which ran out of memory in a pool. */
 enum { ERROR_LINE_BYTES = 768 };
 
-/* Stores the line and returns `status`, so that a function can fail in one statement. */
+/* Stores the line and returns `status`, so that a function can fail in one statement. An argument may be
+ * vmm_last_error(). */
 vmm_status vmm__error(vmm_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -26,13 +27,21 @@ static inline bool vmm__is_oom(vmm_status status)
     return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
 }
 
-/* vmm_last_error() describes calls that failed. A call that succeeds although a step inside it failed saves the line
- * before that step and restores it afterwards. */
+/* vmm_last_error() describes calls that failed, so a step whose failure does not fail the call leaves the line as it
+ * was. */
 struct error_line {
     char text[ERROR_LINE_BYTES];
 };
 
 void vmm__error_save(struct error_line *line);
 void vmm__error_restore(const struct error_line *line);
+
+/* Keeps the line as it is now, whatever fails before the block ends. */
+#define VMM_QUIET()                                                                                \
+    __attribute__((cleanup(vmm__error_restore))) struct error_line quiet_line;                     \
+    vmm__error_save(&quiet_line)
+
+/* Restores the line that a call found when it began, if the call succeeds. Returns `status`. */
+vmm_status vmm__error_end(const struct error_line *line, vmm_status status);
 
 #endif

@@ -200,15 +200,6 @@ void vmm__cache_locks_take(struct vmm_cache *cache, struct lane *held)
     vmm__lane_lock(held);
 }
 
-void vmm__cache_counters_flush(struct vmm_cache *cache, const struct lane *held)
-{
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        vmm__lane_lock_beside(lane, held);
-        vmm__lane_counters_flush(lane);
-        vmm__lane_unlock_beside(lane, held);
-    }
-}
-
 void vmm__cache_lanes_rotate(struct vmm_cache *cache)
 {
     struct lane_list *stocked = &cache->lanes.stocked;
@@ -274,10 +265,8 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache)
     vmm_status status = vmm__clock_stream_wait(&cache->clock, NULL);
     if (status == VMM_OK)
         return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__clock_wait_all(&cache->clock);
-    vmm__error_restore(&line);
     return status;
 }
 

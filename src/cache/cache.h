@@ -250,9 +250,6 @@ void vmm__cache_lane_lock_slow(struct vmm_cache *cache, struct lane *lane);
 void vmm__cache_locks_drop(struct vmm_cache *cache, struct lane *held);
 void vmm__cache_locks_take(struct vmm_cache *cache, struct lane *held);
 
-/* Flushes the counters of every lane; the caller has locked `held` (NULL: none). */
-void vmm__cache_counters_flush(struct vmm_cache *cache, const struct lane *held);
-
 /* Lock every lane but `held`, which the caller has locked (NULL: none), and unlock them. */
 void vmm__cache_lanes_lock(struct vmm_cache *cache, const struct lane *held);
 void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held);
@@ -310,18 +307,5 @@ vmm_status vmm__cache_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_
 
 /* The stream's lane in the default pool; creates it on first use. Takes the grow lock if the stream has none. */
 vmm_status vmm__cache_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
-
-/* Lock and unlock a lane, unless it is `held`, which the caller has locked. */
-static inline void vmm__lane_lock_beside(struct lane *lane, const struct lane *held)
-{
-    if (lane != held)
-        vmm__lane_lock_second(lane);
-}
-
-static inline void vmm__lane_unlock_beside(struct lane *lane, const struct lane *held)
-{
-    if (lane != held)
-        vmm__lane_unlock(lane);
-}
 
 #endif

@@ -128,8 +128,7 @@ static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream)
     if (lane_next(cache, stream, NULL) != NULL)
         vmm__clock_stream_end(&cache->clock, stream);
     if (has_waits)
-        vmm__cache_counters_flush(cache,
-                                  NULL); /* before waits end, so that the totals stay exact */
+        vmm__lanes_counters_flush(&cache->lanes, NULL); /* before waits end */
     while ((lane = lane_next(cache, stream, lane)) != NULL)
         lane_close(cache, lane);
     vmm__clock_streams_settle();
@@ -144,9 +143,7 @@ vmm_status vmm__stream_end(struct vmm_cache *cache, vmm_stream stream)
     vmm__fair_lock(&cache->grow_lock);
     vmm_status status = close_locked(cache, stream);
     vmm__fair_unlock(&cache->grow_lock);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 /* ---- Reuse ------------------------------------------------------------------------ */
@@ -184,13 +181,11 @@ static bool is_left(struct lane *lane)
 /* Whether nothing can still use the memory of a lane. */
 static bool has_passed(struct lane *lane)
 {
-    struct error_line line;
     if (!vmm__lane_has_memory(lane))
         return true;
-    vmm__error_save(&line);
+    VMM_QUIET();
     bool has_passed =
         is_left(lane) && vmm__clock_query(lane->clock, vmm__clock_now(lane->clock)) == VMM_OK;
-    vmm__error_restore(&line);
     return has_passed;
 }
 

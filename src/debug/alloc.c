@@ -83,12 +83,10 @@ static _Thread_local const struct debug_call *current_call;
 uint64_t vmm__debug_give(struct debug *debug)
 {
     const struct debug_call *call = current_call;
-    struct error_line line;
     if (!vmm__debug_watches_memory(debug) || call == NULL || call->cache != debug->cache)
         return 0;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__debug_flush(call);
-    vmm__error_restore(&line);
     return atomic_load_explicit(&debug->given, memory_order_relaxed);
 }
 
@@ -135,13 +133,11 @@ static vmm_status record_begin(const struct debug_call *call, struct record *rec
         record->epoch = vmm__clock_now(heap->clock);
         return VMM_OK;
     }
-    struct error_line line;
     bool should_poll;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__free_slow(debug->cache, record->inner, &should_poll);
     if (record->is_alone)
         vmm__guard_page_sweep(debug->cache);
-    vmm__error_restore(&line);
     return status;
 }
 

@@ -38,10 +38,8 @@ vmm_status vmm__debug_unknown(const struct debug_call *call, uint64_t address)
 bool vmm__debug_is_captured(const struct debug *debug, vmm_stream stream)
 {
     bool is_capturing = true;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__driver_stream_capturing(debug->cache->driver, stream, &is_capturing);
-    vmm__error_restore(&line);
     return is_capturing;
 }
 
@@ -100,10 +98,8 @@ static bool closed_stream_wait(const struct debug *debug, const struct record *r
 {
     uint64_t inner = record->inner;
     struct clock *clock = vmm__alloc_owner(debug->cache, &inner)->lane->clock;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     vmm_status status = vmm__clock_wait(clock, vmm__clock_now(clock));
-    vmm__error_restore(&line);
     return status == VMM_OK;
 }
 

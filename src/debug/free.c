@@ -43,17 +43,15 @@ static void quarantine_shrink(const struct debug_call *call, uint64_t count, uin
                               struct finding *finding)
 {
     struct debug *debug = call->cache->debug;
-    struct error_line line;
     struct record *record;
     vmm_status status = VMM_OK;
-    vmm__error_save(&line);
+    VMM_QUIET();
     while (status == VMM_OK &&
            (record = vmm__records_evict(&debug->records, count, bytes)) != NULL) {
         status = kept_return(call, record, finding);
         if (status != VMM_OK)
             vmm__records_add_kept(&debug->records, record);
     }
-    vmm__error_restore(&line);
 }
 
 vmm_status vmm__debug_flush(const struct debug_call *call)
@@ -104,6 +102,7 @@ static bool block_inspect(const struct debug_call *call, struct record *record,
 {
     struct debug *debug = call->cache->debug;
     vmm_stream stream = record->is_left ? debug->stream : record->stream;
+    VMM_QUIET();
     if (!record->is_watched || vmm__debug_is_captured(debug, stream))
         return false;
     if (record->is_used && !uses_wait(debug->cache, record->inner))
@@ -136,10 +135,7 @@ static vmm_status watched_free(const struct debug_call *call, struct record *rec
                                bool *should_poll, struct finding *finding)
 {
     struct debug *debug = call->cache->debug;
-    struct error_line line;
-    vmm__error_save(&line);
     record->is_poison = block_inspect(call, record, finding);
-    vmm__error_restore(&line);
     if (!record->is_poison && !record->is_doubtful)
         return block_free(debug, record, should_poll);
     /* A block in quarantine stays live to its lane, but the program's pin and name end with its free. */

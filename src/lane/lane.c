@@ -237,10 +237,8 @@ static vmm_status object_take(struct lane *lane, uint64_t bytes, void **out)
 /* A driver error here does not fail the request. */
 static __attribute__((noinline)) void waits_poll(struct lane *lane)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__lane_poll_locked(lane, POLL_ON_TAKE);
-    vmm__error_restore(&line);
 }
 
 vmm_status vmm__lane_take_plain_locked(struct lane *lane, uint64_t bytes, void **out)
@@ -702,11 +700,9 @@ vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most)
 
 uint64_t vmm__lane_settle_locked(struct lane *lane)
 {
-    struct error_line line;
     VMM_ASSERT_HELD(&lane->lock);
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__lane_poll_locked(lane, UINT32_MAX); /* what fails here is polled again */
-    vmm__error_restore(&line);
     (void)vmm__slabs_purge(&lane->slabs);
     return vmm__clock_advance(lane->clock);
 }

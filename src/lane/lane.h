@@ -190,6 +190,19 @@ void vmm__lane_lock_for_scan(struct lane *lane, uint64_t scan);
 
 void vmm__lane_unlock(struct lane *lane);
 
+/* Lock and unlock a lane, unless it is `held`, which the caller has locked. */
+static inline void vmm__lane_lock_beside(struct lane *lane, const struct lane *held)
+{
+    if (lane != held)
+        vmm__lane_lock_second(lane);
+}
+
+static inline void vmm__lane_unlock_beside(struct lane *lane, const struct lane *held)
+{
+    if (lane != held)
+        vmm__lane_unlock(lane);
+}
+
 /* Finds the heap for a request, and the bytes of the block that it needs there (for a tiny
  * request: of the block of a new slab). False if the size cannot be rounded up. */
 bool vmm__lane_need(struct lane *lane, uint64_t bytes, struct heap **heap, uint64_t *block_bytes);

@@ -61,6 +61,29 @@ void vmm__lanes_note(struct lanes *lanes, struct lane *lane)
     atomic_store_explicit(&lanes->recent[at], lane, memory_order_release);
 }
 
+/* ---- Stocked lanes -------------------------------------------------------------------------- */
+
+void vmm__lanes_counters_flush(const struct lanes *lanes, const struct lane *held)
+{
+    for (struct lane *lane = lanes->stocked.first; lane != NULL; lane = lane->list_next) {
+        vmm__lane_lock_beside(lane, held);
+        vmm__lane_counters_flush(lane);
+        vmm__lane_unlock_beside(lane, held);
+    }
+}
+
+void vmm__lanes_settle(const struct lanes *lanes, const struct pool *pool)
+{
+    vmm__lanes_counters_flush(lanes, NULL);
+    for (struct lane *lane = lanes->stocked.first; lane != NULL; lane = lane->list_next) {
+        if (lane->pool != pool)
+            continue;
+        vmm__lane_lock(lane);
+        (void)vmm__lane_settle_locked(lane);
+        vmm__lane_unlock(lane);
+    }
+}
+
 /* ---- The default pool ---------------------------------------------------------------------- */
 
 static void table_enter(struct lane *lane)

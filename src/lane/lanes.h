@@ -67,6 +67,13 @@ void vmm__lanes_note(struct lanes *lanes, struct lane *lane);
 /* Makes a lane stocked: it is about to get memory, or addresses that may get some. */
 void vmm__lanes_touch(struct lanes *lanes, struct lane *lane);
 
+/* Flushes the counters of all stocked lanes; the caller has locked `held` (NULL: none). The totals stay exact only if
+ * this comes before waits end. */
+void vmm__lanes_counters_flush(const struct lanes *lanes, const struct lane *held);
+
+/* Flushes the counters, then settles the lanes of a pool. */
+void vmm__lanes_settle(const struct lanes *lanes, const struct pool *pool);
+
 /* Moves a lane without memory to the list that invariant 2 names. */
 void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane);
 

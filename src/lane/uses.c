@@ -159,11 +159,9 @@ static vmm_status uses_record(const struct uses *uses, uint64_t address)
 
 void vmm__uses_record(struct uses *uses, uint64_t address)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     if (vmm__uses_count(uses) != 0)
         (void)uses_record(uses, address);
-    vmm__error_restore(&line); /* a lost device runs no work */
 }
 
 bool vmm__uses_forget(struct uses *uses, uint64_t address)

@@ -104,13 +104,11 @@ static void reservation_add(struct arena *arena, uint64_t address, uint64_t byte
 /* Reports how many addresses the driver refused, followed by the driver's own error line. */
 static vmm_status refusal_report(const struct arena *arena, uint64_t bytes)
 {
-    struct error_line line;
-    vmm__error_save(&line);
     return vmm__error(VMM_ERR_ADDRESS_SPACE,
                       "arena: the driver refused %llu bytes of addresses; %llu are reserved, of "
                       "arena_bytes = %llu: %s",
                       (unsigned long long)bytes, (unsigned long long)arena->reserved_bytes,
-                      (unsigned long long)arena->limit_bytes, line.text);
+                      (unsigned long long)arena->limit_bytes, vmm_last_error());
 }
 
 static vmm_status reserve_first(struct arena *arena, uint64_t *address, uint64_t *bytes)

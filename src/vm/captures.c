@@ -39,13 +39,11 @@ static bool is_over(struct announcement *announced)
 {
     bool is_capturing = true;
     bool is_own = announced->thread == vmm__thread_self();
-    struct error_line line;
     if (announced->stream == STREAM_PER_THREAD && !is_own)
         return false;
-    vmm__error_save(&line);
+    VMM_QUIET();
     vmm_status status =
         vmm__driver_stream_capturing(announced->driver, announced->stream, &is_capturing);
-    vmm__error_restore(&line);
     if (status == VMM_OK && is_capturing)
         announced->has_begun = true;
     bool is_known = status == VMM_OK || status == VMM_ERR_INVALID_ARGUMENT;

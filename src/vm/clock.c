@@ -362,22 +362,18 @@ vmm_status vmm__clock_fini(struct clock *clock)
 
 void vmm__clock_tick(struct clock *clock)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     atomic_store_explicit(&clock->is_due, false, memory_order_relaxed);
     vmm__mutex_lock(&clock->lock);
     (void)tick_locked(clock);
     vmm__mutex_unlock(&clock->lock);
-    vmm__error_restore(&line);
 }
 
 /* Whether a tick ahead of a question may be of use. */
 static bool may_tick_ahead(struct clock *clock, const vmm_stream *stream)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     bool is_captured = stream != NULL && capture_query(clock->driver, stream, 1) != VMM_OK;
-    vmm__error_restore(&line);
     if (is_captured)
         return false;
     vmm__mutex_lock(&clock->lock);
@@ -663,10 +659,9 @@ void vmm__clock_end(struct clock *clock)
 void vmm__clock_stream_end(struct clock *general, vmm_stream stream)
 {
     struct event *scratch = NULL;
-    struct error_line line;
     if (vmm__clock_is_context(general))
         return;
-    vmm__error_save(&line);
+    VMM_QUIET();
     vmm_status status = vmm__event_take(general->events, &scratch);
     vmm__captures_lock();
     if (status == VMM_OK)
@@ -677,18 +672,15 @@ void vmm__clock_stream_end(struct clock *general, vmm_stream stream)
         blind_set(general);
     vmm__captures_unlock();
     vmm__event_drop(general->events, scratch);
-    vmm__error_restore(&line);
 }
 
 bool vmm__clock_move(struct clock *clock, vmm_stream stream)
 {
-    struct error_line line;
     bool covers_all;
     if (!vmm__clock_is_own(clock))
         return true;
-    vmm__error_save(&line);
+    VMM_QUIET();
     bool is_covered = tick_replacing(clock, &covers_all) == VMM_OK;
-    vmm__error_restore(&line);
     if (!is_covered)
         return false;
     atomic_store_explicit(&clock->stream, stream, memory_order_relaxed);

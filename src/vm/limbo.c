@@ -136,10 +136,8 @@ vmm_status vmm__limbo_drain(struct vm *vm, uint64_t *released)
 
 void vmm__limbo_drain_quietly(struct vm *vm)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__limbo_drain(vm, NULL);
-    vmm__error_restore(&line);
 }
 
 /* Takes a segment in limbo out of it whose work has finished. */

@@ -11,10 +11,8 @@ static vmm_status mapping_make(struct vm *vm, const struct chunk *chunk, uint64_
     status = vmm__vm_access(vm, granule, chunk->granules);
     if (status == VMM_OK)
         return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__mapping_unmap(vm, chunk, granule);
-    vmm__error_restore(&line);
     return status;
 }
 
@@ -36,11 +34,9 @@ static vmm_status mappings_make(struct vm *vm, const struct chunk *chunk, uint64
     }
     if (status == VMM_OK)
         return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     for (uint64_t made = chunk->first; made != at; made = mapping_after(vm, chunk, made))
         (void)vmm__mapping_unmap(vm, chunk, made);
-    vmm__error_restore(&line);
     return status;
 }
 
@@ -48,11 +44,9 @@ static vmm_status mappings_make(struct vm *vm, const struct chunk *chunk, uint64
  * pending. */
 static void chunk_remap(struct vm *vm, struct chunk *chunk, uint64_t end)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     chunk->is_mapped = mappings_make(vm, chunk, end) == VMM_OK;
     vm->remap_pending += chunk->is_mapped ? 0 : 1;
-    vmm__error_restore(&line);
 }
 
 /* Returns whether exactly one mapping was there. Only a mapping can get access, but unmap may succeed without one. */
@@ -78,11 +72,9 @@ static void mapping_clear(struct vm *vm, uint64_t granule, uint64_t granules)
 
 static void chunk_clear(struct vm *vm, const struct chunk *chunk)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     for (uint64_t at = chunk->first; at != NO_GRANULE; at = mapping_after(vm, chunk, at))
         mapping_clear(vm, at, chunk->granules);
-    vmm__error_restore(&line);
 }
 
 void vmm__vm_remap_pending(struct vm *vm)
@@ -132,11 +124,9 @@ static vmm_status parts_map(struct vm *vm, const struct memory_part *parts, uint
     }
     if (status == VMM_OK)
         return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     while (done-- > 0)
         (void)vmm__mapping_unmap(vm, parts[done].chunk, parts[done].granule);
-    vmm__error_restore(&line);
     return status;
 }
 

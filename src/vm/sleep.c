@@ -48,10 +48,8 @@ static vmm_status mapping_restore(struct vm *vm, struct chunk *chunk)
         chunk->unmapped--;
         return VMM_OK;
     }
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)access_lack_end(vm, chunk);
-    vmm__error_restore(&line);
     return status;
 }
 
@@ -76,10 +74,8 @@ vmm_status vmm__chunk_sleep(struct vm *vm, struct chunk *chunk)
     if (status == VMM_OK)
         status = vmm__driver_release(vm->driver, chunk->handle, vmm__chunk_bytes(vm, chunk));
     if (status != VMM_OK) {
-        struct error_line line;
-        vmm__error_save(&line);
+        VMM_QUIET();
         (void)mappings_restore(vm, chunk);
-        vmm__error_restore(&line);
         return status;
     }
     vmm__account_unbook(vm, chunk);

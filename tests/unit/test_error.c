@@ -33,6 +33,39 @@ TEST(last_error_is_saved_and_restored)
     assert_string_equal(vmm_last_error(), "call 7 failed");
 }
 
+static void fail_quietly(void)
+{
+    VMM_QUIET();
+    (void)vmm__error(VMM_ERR_LOST, "lost");
+    assert_string_equal(vmm_last_error(), "lost");
+}
+
+TEST(a_quiet_block_leaves_the_line)
+{
+    (void)vmm__error(VMM_ERR_DRIVER, "before");
+    fail_quietly();
+    assert_string_equal(vmm_last_error(), "before");
+}
+
+TEST(a_call_that_succeeds_leaves_the_line)
+{
+    (void)vmm__error(VMM_ERR_DRIVER, "before");
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__error(VMM_ERR_LOST, "lost");
+    assert_int_equal(vmm__error_end(&line, VMM_ERR_LOST), VMM_ERR_LOST);
+    assert_string_equal(vmm_last_error(), "lost");
+    assert_int_equal(vmm__error_end(&line, VMM_OK), VMM_OK);
+    assert_string_equal(vmm_last_error(), "before");
+}
+
+TEST(an_error_may_quote_the_last_one)
+{
+    (void)vmm__error(VMM_ERR_DRIVER, "inner");
+    (void)vmm__error(VMM_ERR_DRIVER, "outer: %s", vmm_last_error());
+    assert_string_equal(vmm_last_error(), "outer: inner");
+}
+
 TEST(long_errors_are_cut)
 {
     char text[3000];

@@ -88,7 +88,7 @@ POLICY_TEST(finished_waits_end_first)
     assert_ok(vmm_record_stream(scene->cache, block, STREAM(1)));
     assert_ok(vmm_free(scene->cache, block));
     assert_int_equal(run_from(scene, &request, PASSED), PASSED);
-    vmm__cache_counters_flush(scene->cache, NULL);
+    vmm__lanes_counters_flush(&scene->cache->lanes, NULL);
     assert_int_equal(vmm__stat_now(&scene->cache->totals.active_bytes), 0);
 }
 
@@ -293,7 +293,7 @@ POLICY_TEST(reclaim_waits_for_blocks_that_others_use)
     assert_ok(reclaim_run(scene, &request));
     assert_int_equal(request.step, 0); /* reclaim starts again */
     assert_int_equal(scene->driver->stalls, 1);
-    vmm__cache_counters_flush(scene->cache, NULL);
+    vmm__lanes_counters_flush(&scene->cache->lanes, NULL);
     assert_int_equal(vmm__stat_now(&scene->cache->totals.active_bytes), 0);
 }
 

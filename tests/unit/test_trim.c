@@ -4,30 +4,35 @@
 #include "cache/reclaim/trim.h"
 #include "cache/reuse/idle_scan.h"
 
+/* The first run of up to `bytes`, rounded up to a chunk, in a free block of the lane's large heap. */
+static bool run_find(struct scene *scene, struct block *block, uint64_t bytes, struct idle_run *run)
+{
+    struct idle_scan scan = vmm__idle_scan(&scene->lane->large, NULL, IDLE_ANY);
+    return vmm__idle_next(scene->cache, &scan, block, block->address, bytes, run);
+}
+
 POLICY_TEST(only_whole_chunks_are_runs)
 {
     struct heap *heap = &scene->lane->large;
-    const struct vm *memory = &scene->cache->vm;
     struct block *whole = extent(scene, heap, 20, 12, 4);
-    uint64_t address;
-    uint64_t bytes;
-    assert_true(vmm__whole_chunks(memory, whole, UINT64_MAX, &address, &bytes));
-    assert_int_equal(bytes, 12 * GRANULE);
-    assert_true(vmm__whole_chunks(memory, whole, 1, &address, &bytes));
-    assert_int_equal(bytes, 4 * GRANULE);
-    assert_true(vmm__whole_chunks(memory, whole, 4 * GRANULE + 1, &address, &bytes));
-    assert_int_equal(bytes, 8 * GRANULE);
+    struct idle_run run;
+    assert_true(run_find(scene, whole, UINT64_MAX, &run));
+    assert_int_equal(run.bytes, 12 * GRANULE);
+    assert_true(run_find(scene, whole, 1, &run));
+    assert_int_equal(run.bytes, 4 * GRANULE);
+    assert_true(run_find(scene, whole, 4 * GRANULE + 1, &run));
+    assert_int_equal(run.bytes, 8 * GRANULE);
     struct block *live = block_make_live(heap, whole, 512);
-    assert_true(vmm__whole_chunks(memory, live->next, UINT64_MAX, &address, &bytes));
-    assert_int_equal(address, scene_address(scene, 24));
-    assert_int_equal(bytes, 8 * GRANULE);
+    assert_true(run_find(scene, live->next, UINT64_MAX, &run));
+    assert_int_equal(run.address, scene_address(scene, 24));
+    assert_int_equal(run.bytes, 8 * GRANULE);
     struct block *high = block_make_live(heap, live->next, 8 * GRANULE);
-    assert_false(vmm__whole_chunks(memory, high->next, UINT64_MAX, &address, &bytes));
+    assert_false(run_find(scene, high->next, UINT64_MAX, &run));
     high = vmm__heap_give(heap, high);
     struct block *middle = block_make_live(heap, high, 4 * GRANULE);
-    assert_true(vmm__whole_chunks(memory, middle->next, UINT64_MAX, &address, &bytes));
-    assert_int_equal(bytes, 4 * GRANULE);
-    assert_int_equal(address, scene_address(scene, 28));
+    assert_true(run_find(scene, middle->next, UINT64_MAX, &run));
+    assert_int_equal(run.bytes, 4 * GRANULE);
+    assert_int_equal(run.address, scene_address(scene, 28));
 }
 
 POLICY_TEST(runs_are_cut_to_whole_chunks)

@@ -48,13 +48,10 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
 static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes,
                              bool is_unborrowed, void **out)
 {
-    if (cache->no_caching || lane->has_own_chunks)
-        return vmm__refill_alone(cache, lane, bytes, out);
-    vmm_status status = lane_alloc_cached(cache, lane, bytes, out);
-    if (status != VMM__NO_FIT)
-        return status;
-    return is_unborrowed ? vmm__refill_unborrowed(cache, lane, bytes, out)
-                         : vmm__refill(cache, lane, bytes, out);
+    struct request request = { .lane = lane, .bytes = bytes, .is_unborrowed = is_unborrowed };
+    request.is_alone = cache->no_caching || lane->has_own_chunks;
+    vmm_status status = request.is_alone ? VMM__NO_FIT : lane_alloc_cached(cache, lane, bytes, out);
+    return status == VMM__NO_FIT ? vmm__refill_request(cache, &request, out) : status;
 }
 
 /* Whether vmm__cache_admit() would pass, but for its look-up of the handle: the caller has already used the cache. */
@@ -96,7 +93,8 @@ vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t b
     vmm__fair_unlock(&cache->grow_lock);
     if (!*is_alone)
         return lane_alloc(cache, lane, padded_bytes, false, out);
-    return vmm__refill_alone(cache, lane, bytes, out);
+    struct request request = { .lane = lane, .bytes = bytes, .is_alone = true };
+    return vmm__refill_request(cache, &request, out);
 }
 
 /* A request for an aligned block. */
@@ -162,10 +160,10 @@ vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t
     bool is_small = aligned.block_bytes <= LANE_SMALL_LARGEST_BYTES && !cache->no_caching;
     aligned.lane = lane;
     aligned.heap = is_small ? &lane->small : &lane->large;
-    struct growth growth = { .serve = aligned_serve, .context = &aligned };
-    if (!vmm__add_checked(aligned.block_bytes, alignment, &growth.bytes))
-        growth.bytes = UINT64_MAX;
-    return vmm__refill_growth(cache, lane, &growth, out);
+    struct request request = { .lane = lane, .serve = aligned_serve, .context = &aligned };
+    if (!vmm__add_checked(aligned.block_bytes, alignment, &request.bytes))
+        request.bytes = UINT64_MAX;
+    return vmm__refill_request(cache, &request, out);
 }
 
 struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address)

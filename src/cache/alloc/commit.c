@@ -138,8 +138,7 @@ static void units_undo(struct vmm_cache *cache, const struct part *part)
 {
     struct clock *clock = cache->zeroes ? &cache->clock : NULL;
     uint64_t now = cache->zeroes ? vmm__clock_now(clock) : 0;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     for (uint64_t at = part->first; at < part->end;) {
         struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (chunk != NULL && chunk->state == CHUNK_HELD && chunk->epoch == EPOCH_NEW)
@@ -150,7 +149,6 @@ static void units_undo(struct vmm_cache *cache, const struct part *part)
         }
     }
     (void)vmm__limbo_drain(&cache->vm, NULL);
-    vmm__error_restore(&line);
 }
 
 /* Makes the new chunks, and those in limbo, chunks in use. Cannot fail. */
@@ -227,21 +225,19 @@ vmm_status vmm__commit(struct vmm_cache *cache, uint64_t address, uint64_t offse
     struct part part = {
         .function = "vmm_commit", .address = address, .offset = offset, .bytes = bytes
     };
-    struct growth growth = { .serve = commit_serve, .context = &part };
+    struct request request = { .serve = commit_serve, .context = &part };
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
     vmm_status status = commit_first(cache, &part);
-    struct lane *lane = vmm__is_oom(status) ? part.block->lane : NULL;
-    if (lane != NULL)
-        growth.bytes = missing_bytes(cache, &part);
-    part.lane = lane;
+    request.lane = vmm__is_oom(status) ? part.block->lane : NULL;
+    if (request.lane != NULL)
+        request.bytes = missing_bytes(cache, &part);
+    part.lane = request.lane;
     vmm__fair_unlock(&cache->grow_lock);
-    if (lane != NULL)
-        status = vmm__refill_growth(cache, lane, &growth, NULL);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    if (request.lane != NULL)
+        status = vmm__refill_request(cache, &request, NULL);
+    return vmm__error_end(&line, status);
 }
 
 /* ---- Decommit ------------------------------------------------------------------------------ */

@@ -104,8 +104,8 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
         return status;
     vmm__lanes_touch(&cache->lanes, request->lane);
     vmm__lane_counters_flush(request->lane);
-    if (request->growth != NULL)
-        return request->growth->serve(cache, request->growth->context, out);
+    if (request->serve != NULL)
+        return request->serve(cache, request->context, out);
     if (request->is_alone)
         return refill_alone(cache, request, out);
     return request->lane->has_source ? refill_sourced(cache, request, out)
@@ -165,18 +165,19 @@ static vmm_status arena_exceeded(struct vmm_cache *cache, uint64_t bytes)
     return status;
 }
 
-static vmm_status request_refill(struct vmm_cache *cache, struct request request, void **out)
+vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request, void **out)
 {
-    struct lane *lane = request.lane;
-    uint64_t bytes = request.bytes;
-    struct demand *demand = &request.demand;
+    struct lane *lane = request->lane;
+    uint64_t bytes = request->bytes;
+    struct demand *demand = &request->demand;
     if (!vmm__lane_need(lane, bytes, &demand->heap, &demand->bytes) ||
         demand->bytes > cache->vm.arena.limit_bytes)
         return arena_exceeded(cache, bytes);
-    if (request.is_alone || request.growth != NULL)
+    if (request->is_alone || request->serve != NULL)
         demand->heap = &lane->large;
-    if (lane->has_source) /* it has no views: the steps that allow them change nothing */
-        request.from = GROW_FOLLOW;
+    /* a source has no views: the steps that allow them change nothing */
+    request->serve_bytes = bytes;
+    request->from = lane->has_source ? GROW_FOLLOW : GROW_TARGET;
     struct error_line line;
     vmm__error_save(&line);
     vmm__cache_lane_activate(cache, lane);
@@ -190,7 +191,7 @@ static vmm_status request_refill(struct vmm_cache *cache, struct request request
     demand->passes_busy_lanes =
         atomic_load_explicit(&cache->is_multithreaded, memory_order_relaxed);
     vmm__lane_lock(lane);
-    vmm_status status = refill_locked(cache, &request, out);
+    vmm_status status = refill_locked(cache, request, out);
     lane->refills--;
     if (!lane->has_source) /* a segment cannot be split */
         lane->large.strand_bytes = vmm__target_strand_bytes(cache);
@@ -201,46 +202,18 @@ static vmm_status request_refill(struct vmm_cache *cache, struct request request
         vmm__heap_drained_push(&lane->large);
     vmm__cache_lanes_vacate(cache);
     vmm__cache_lanes_rotate(cache);
-    if (status == VMM_OK && request.growth == NULL) /* another pool, with a source, may lend it */
+    if (status == VMM_OK && request->serve == NULL) /* another pool, with a source, may lend it */
         *out = vmm__source_outer(cache, *out);
     status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     (void)vmm__source_return(cache, NULL);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    else
+    if (status != VMM_OK)
         vmm__cache_log(cache, "alloc: %s", vmm_last_error());
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
 {
-    struct request request = {
-        .lane = lane,
-        .bytes = bytes,
-        .from = GROW_TARGET,
-    };
-    return request_refill(cache, request, out);
-}
-
-vmm_status vmm__refill_unborrowed(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
-                                  void **out)
-{
-    struct request request = {
-        .lane = lane, .bytes = bytes, .from = GROW_TARGET, .is_unborrowed = true
-    };
-    return request_refill(cache, request, out);
-}
-
-vmm_status vmm__refill_alone(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
-{
-    struct request request = { .lane = lane, .bytes = bytes, .is_alone = true };
-    return request_refill(cache, request, out);
-}
-
-vmm_status vmm__refill_growth(struct vmm_cache *cache, struct lane *lane,
-                              const struct growth *growth, void **out)
-{
-    struct request request = { .lane = lane, .bytes = growth->bytes, .growth = growth };
-    return request_refill(cache, request, out);
+    struct request request = { .lane = lane, .bytes = bytes };
+    return vmm__refill_request(cache, &request, out);
 }

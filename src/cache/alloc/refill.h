@@ -11,19 +11,11 @@
 
 #include "cache/request.h"
 
-/* Allocates a block for a lane's stream as vmm_alloc() promises. */
+/* Allocates a block for a lane's stream as vmm_alloc() promises; or *out is what serve() sets. The caller sets the
+ * lane, the bytes, and what is special about the request; the rest is 0. */
+vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request, void **out);
+
+/* The same for a request with nothing special. */
 vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out);
-
-/* The same, not from another lane: see reuse/borrow.h. */
-vmm_status vmm__refill_unborrowed(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
-                                  void **out);
-
-/* The same for a block of whole granules, away from all others. */
-vmm_status vmm__refill_alone(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
-                             void **out);
-
-/* Serves a growth for the lane's stream. *out is what serve() sets. */
-vmm_status vmm__refill_growth(struct vmm_cache *cache, struct lane *lane,
-                              const struct growth *growth, void **out);
 
 #endif

@@ -12,9 +12,9 @@
 
 struct resize {
     uint64_t address;
-    uint64_t bytes;       /* as the program asks for */
-    uint64_t block_bytes; /* of the block */
-    struct growth growth;
+    uint64_t bytes;         /* as the program asks for */
+    uint64_t block_bytes;   /* of the block */
+    struct request request; /* for more memory */
     struct lane *lane;
     struct heap *heap; /* set by block_find() */
     struct block *block;
@@ -77,12 +77,10 @@ static bool block_is_used(const struct resize *resize)
 /* A block in a view, and one that other streams use, keeps its bytes; without host memory any block does. */
 static void block_shrink(const struct resize *resize)
 {
-    struct error_line line;
     uint64_t before = resize->block->node.size;
-    vmm__error_save(&line);
+    VMM_QUIET();
     if (!resize->block->is_in_view && !block_is_used(resize))
         (void)vmm__heap_shorten(resize->heap, resize->block, resize->block_bytes);
-    vmm__error_restore(&line);
     size_note(resize, before);
 }
 
@@ -381,7 +379,7 @@ static vmm_status resize_locked(struct vmm_cache *cache, struct resize *resize)
         block_shrink(resize);
         return VMM_OK;
     }
-    resize->growth.bytes = resize->block_bytes - resize->block->node.size;
+    resize->request.serve_bytes = resize->block_bytes - resize->block->node.size;
     (void)vmm__limbo_drain(&cache->vm, NULL); /* old mappings may have the addresses */
     status = block_extend(cache, resize);
     return status == VMM__NO_FIT ? block_move(cache, resize) : status;
@@ -402,7 +400,6 @@ vmm_status vmm__resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes
 {
     const struct heap *heap = vmm__alloc_owner(cache, &address);
     struct resize resize = { .address = address, .bytes = bytes };
-    resize.growth = (struct growth){ .serve = resize_serve, .context = &resize, .bytes = bytes };
     void *found = NULL;
     if (heap == NULL)
         return VMM__NOT_FOUND;
@@ -410,7 +407,10 @@ vmm_status vmm__resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes
     resize.lane = heap->lane;
     if (resize.lane->has_own_chunks) /* what cannot be rounded up is beyond any arena as it is */
         (void)vmm__align_up_checked(bytes, cache->vm.arena.granule_bytes, &resize.block_bytes);
-    vmm_status status = vmm__refill_growth(cache, heap->lane, &resize.growth, &found);
+    resize.request = (struct request){
+        .lane = heap->lane, .bytes = bytes, .serve = resize_serve, .context = &resize
+    };
+    vmm_status status = vmm__refill_request(cache, &resize.request, &found);
     if (status == VMM_OK && found != NULL)
         *out = resize.lane->has_source ? vmm__source_outer(cache, found) : found;
     return status == VMM_OK && found == NULL ? VMM__NO_FIT : status;

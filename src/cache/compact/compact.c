@@ -195,7 +195,7 @@ vmm_status vmm__compact(struct vmm_cache *cache, struct lane *held, const struct
 {
     if (!vmm__compact_may(cache))
         return VMM__NOTHING;
-    vmm__cache_counters_flush(cache, held);
+    vmm__lanes_counters_flush(&cache->lanes, held);
     if (is_useless(cache, pool) || vmm__clock_capture_query(&cache->clock) != VMM_OK)
         return VMM__NOTHING;
     struct compaction compaction = compaction_begin(cache, pool, bytes);
@@ -219,7 +219,7 @@ vmm_status vmm__compact_now(struct vmm_cache *cache, uint32_t budget_ms, uint64_
         vmm__fair_unlock(&cache->grow_lock);
         return status;
     }
-    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
+    vmm__lanes_counters_flush(&cache->lanes, NULL); /* before waits end */
     struct compaction compaction = compaction_begin(cache, NULL, UINT64_MAX);
     compaction.budget_ns = (uint64_t)budget_ms * NS_PER_MS;
     compaction.start_ns = budget_ms == 0 ? 0 : vmm__decay_clock_ns(&cache->decay);

@@ -27,11 +27,8 @@ vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                      uint64_t count)
 {
     vmm_status status = chunks_create(cache, heap, bytes, granule, count);
-    struct error_line line;
     if (status == VMM_OK)
         return VMM_OK;
-    vmm__error_save(&line);
-    (void)vmm__limbo_drain(&cache->vm, NULL); /* releases what was created before the failure */
-    vmm__error_restore(&line);
+    vmm__limbo_drain_quietly(&cache->vm); /* releases what was created before the failure */
     return status;
 }

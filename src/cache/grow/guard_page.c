@@ -56,33 +56,18 @@ void vmm__guard_page_put(struct vmm_cache *cache, uint64_t granule)
     cache->guard_page_next = granule + 1;
 }
 
-static void heap_sweep(struct vmm_cache *cache, struct heap *heap)
-{
-    struct idle_scan scan = vmm__idle_scan(heap, NULL, IDLE_ANY);
-    struct size_node *node = vmm__size_index_largest(&heap->index);
-    while (node != NULL && node->size >= cache->vm.arena.granule_bytes) {
-        struct size_node *next = vmm__size_index_smaller(&heap->index, node);
-        struct block *block = (struct block *)node;
-        struct idle_run run;
-        if (vmm__idle_next(cache, &scan, block, block->address, UINT64_MAX, &run))
-            (void)vmm__idle_discard(cache, &run); /* without host memory it stays idle */
-        node = next;
-    }
-}
-
 void vmm__guard_page_sweep(struct vmm_cache *cache)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     vmm__fair_lock(&cache->grow_lock);
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
         vmm__lane_lock(lane);
         (void)vmm__lane_poll_locked(lane, UINT32_MAX);
-        heap_sweep(cache, &lane->large);
+        if (!vmm__lane_is_retained(lane))
+            vmm__idle_discard_heap(cache, &lane->large);
         vmm__lane_unlock(lane);
     }
     vmm__cache_lanes_vacate(cache);
     (void)vmm__limbo_drain(&cache->vm, NULL);
     vmm__fair_unlock(&cache->grow_lock);
-    vmm__error_restore(&line);
 }

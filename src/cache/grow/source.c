@@ -137,7 +137,6 @@ static vmm_status segment_attach(struct vmm_cache *cache, struct heap *heap, uin
 {
     struct vm *vm = &cache->vm;
     struct lane *lane = heap->lane;
-    struct error_line line;
     uint64_t address = vmm__arena_address(&vm->arena, granule);
     vmm__lanes_touch(&cache->lanes, lane); /* the locks were released meanwhile */
     vmm_status status = vmm__heap_attach(heap, address, bytes, vmm__clock_now(lane->clock));
@@ -145,11 +144,10 @@ static vmm_status segment_attach(struct vmm_cache *cache, struct heap *heap, uin
         *out = vmm__heap_find(heap, address);
         return VMM_OK;
     }
-    vmm__error_save(&line);
+    VMM_QUIET();
     vmm__vm_discard(vm, granule, bytes >> vm->arena.granule_shift, NULL, 0);
     (void)vmm__limbo_drain(vm, NULL);
     vmm__source_return_locked(cache, lane);
-    vmm__error_restore(&line);
     return status;
 }
 
@@ -157,12 +155,10 @@ static vmm_status segment_attach(struct vmm_cache *cache, struct heap *heap, uin
 static void memory_return(struct vmm_cache *cache, struct lane *lane,
                           struct sourced_segment *memory)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     vmm__cache_locks_drop(cache, lane);
     segment_return(cache, memory);
     vmm__cache_locks_take(cache, lane);
-    vmm__error_restore(&line);
 }
 
 vmm_status vmm__source_grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,

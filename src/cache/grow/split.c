@@ -155,10 +155,8 @@ bool vmm__split(struct vmm_cache *cache, struct heap *heap, uint64_t bytes)
                            .granules = chunk->granules,
                            .part = (uint32_t)(cut - chunk->first),
                            .count = chunk->places };
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     if (chunk_may(cache, heap->lane, chunk))
         chunk_split(&split, chunk);
-    vmm__error_restore(&line);
     return true;
 }

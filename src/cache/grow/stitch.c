@@ -111,8 +111,7 @@ static void mapped_undo(struct stitch *stitch, uint64_t granules)
     uint64_t first = mapped_first(stitch);
     uint64_t free_first =
         stitch->plan->is_left ? stitch->at - granules : stitch->at + stitch->mapped;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     if (stitch->mapped < granules)
         vmm__arena_give(&vm->arena, free_first, granules - stitch->mapped);
     while (stitch->mapped > 0) {
@@ -123,7 +122,6 @@ static void mapped_undo(struct stitch *stitch, uint64_t granules)
         vmm__views_place_strand(stitch->heap, chunk, chunk->place);
         (void)vmm__views_place_unmap(stitch->heap, chunk, chunk->place);
     }
-    vmm__error_restore(&line);
 }
 
 /* Unmaps a place of each chunk that is to give one up; an earlier one's row may have had it. VMM__NO_FIT if the driver

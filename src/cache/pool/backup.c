@@ -100,10 +100,8 @@ vmm_status vmm__backup_lay_out(struct backup *backup, struct driver *driver)
     status = memory_pin(backup, driver);
     if (status == VMM_OK)
         return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)memory_drop(backup, driver);
-    vmm__error_restore(&line);
     return status;
 }
 

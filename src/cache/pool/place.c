@@ -72,16 +72,6 @@ static vmm_status heap_find(struct vmm_cache *cache, struct place *place)
     return VMM_OK;
 }
 
-/* Freed blocks whose work has finished and empty slabs are not in the way. */
-static void lane_clean(struct lane *lane)
-{
-    struct error_line line;
-    vmm__error_save(&line);
-    (void)vmm__lane_poll_locked(lane, UINT32_MAX);
-    vmm__error_restore(&line);
-    (void)vmm__slabs_purge(&lane->slabs);
-}
-
 /* Blocks with chunks of their own have whole granules. */
 static uint64_t block_bytes_choose(const struct vmm_cache *cache, const struct place *place)
 {
@@ -105,7 +95,7 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
     uint64_t block_bytes = block_bytes_choose(cache, place);
     status = vmm__lane_place_locked(lane, place->heap, place->inner, place->bytes, block_bytes);
     if (status == VMM__NO_FIT) {
-        lane_clean(lane);
+        (void)vmm__lane_settle_locked(lane); /* what frees have left is not in the way */
         status = vmm__lane_place_locked(lane, place->heap, place->inner, place->bytes, block_bytes);
     }
     if (status == VMM__NOT_FOUND)

@@ -112,10 +112,8 @@ vmm_status vmm__pool_backup_drop(struct pool *pool)
 /* The line of an earlier failure stays. */
 static void drop_quietly(struct vmm_cache *cache, struct backup *backup)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm__backup_drop(backup, cache->driver);
-    vmm__error_restore(&line);
 }
 
 struct backup *vmm__pool_backup_leave(struct pool *pool)

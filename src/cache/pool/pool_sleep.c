@@ -114,16 +114,14 @@ static bool chunk_shrink_locked(struct pool_sleep *job, struct chunk *chunk)
 static uint64_t chunks_shrink_locked(struct pool_sleep *job, uint64_t from, uint64_t end,
                                      uint64_t kept)
 {
-    struct error_line line;
     VMM_ASSERT_HELD(&job->cache->grow_lock);
     bool is_used = vmm__pool_is_used(job->pool);
-    vmm__error_save(&line);
+    VMM_QUIET();
     for (uint64_t i = from; i < end; i++) {
         if (is_used || !chunk_shrink_locked(job, job->chunks.items[i]))
             job->chunks.items[kept++] = job->chunks.items[i];
     }
     (void)vmm__limbo_drain(&job->cache->vm, NULL);
-    vmm__error_restore(&line);
     return kept;
 }
 
@@ -140,24 +138,6 @@ static void idle_drop(struct pool_sleep *job)
         from = end;
     } while (from < job->chunks.count);
     job->chunks.count = kept;
-}
-
-/* Frees blocks whose waits are over and empty slabs, in all lanes of the pool. */
-static void lanes_settle_locked(struct pool_sleep *job)
-{
-    struct error_line line;
-    vmm__error_save(&line);
-    vmm__cache_counters_flush(job->cache, NULL); /* before waits end, so that totals stay exact */
-    for (struct lane *lane = job->cache->lanes.stocked.first; lane != NULL;
-         lane = lane->list_next) {
-        if (lane->pool != job->pool)
-            continue;
-        vmm__lane_lock(lane);
-        (void)vmm__lane_poll_locked(lane, UINT32_MAX);
-        (void)vmm__slabs_purge(&lane->slabs);
-        vmm__lane_unlock(lane);
-    }
-    vmm__error_restore(&line);
 }
 
 /* ---- Contents ------------------------------------------------------------------------------ */
@@ -207,10 +187,8 @@ static vmm_status copies_wait(struct pool_sleep *job)
 /* The same after a failure, whose line stays. */
 static void copies_wait_quietly(struct pool_sleep *job)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)copies_wait(job);
-    vmm__error_restore(&line);
 }
 
 /* Makes copies possible. */
@@ -332,7 +310,7 @@ static vmm_status sleep_prepare(struct pool_sleep *job)
 {
     struct vmm_cache *cache = job->cache;
     vmm__fair_lock(&cache->grow_lock);
-    lanes_settle_locked(job);
+    vmm__lanes_settle(&cache->lanes, job->pool);
     vmm_status status = chunks_list_locked(job);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK) {
@@ -458,12 +436,10 @@ vmm_status vmm__pool_sleep(struct pool_sleep *job)
     job->ends_asleep = status == VMM_OK;
     if (status == VMM_OK)
         return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     job->ends_asleep = pool_sleep_undo(job, vmm__min(done + 1, job->chunks.count)) != VMM_OK;
     if (!job->ends_asleep)
         pool_wake_finish(job);
-    vmm__error_restore(&line);
     return status;
 }
 
@@ -483,8 +459,7 @@ static uint64_t asleep_bytes_locked(const struct pool_sleep *job)
 static void room_make_locked(struct pool_sleep *job, uint64_t asleep_bytes)
 {
     struct vmm_cache *cache = job->cache;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     uint64_t short_bytes = vmm__vm_short_bytes(&cache->vm, &job->pool->account, asleep_bytes);
     uint64_t free_bytes;
     uint64_t total_bytes;
@@ -496,14 +471,12 @@ static void room_make_locked(struct pool_sleep *job, uint64_t asleep_bytes)
     if (short_bytes > 0)
         (void)vmm__trim_idle(cache, &trim);
     (void)vmm__limbo_drain(&cache->vm, NULL);
-    vmm__error_restore(&line);
 }
 
 /* Fails before any chunk wakes if a limit does not allow all of them. */
 static vmm_status room_require(struct pool_sleep *job)
 {
     struct vmm_cache *cache = job->cache;
-    struct error_line reason;
     vmm__fair_lock(&cache->grow_lock);
     uint64_t bytes = asleep_bytes_locked(job);
     room_make_locked(job, bytes);
@@ -511,8 +484,7 @@ static vmm_status room_require(struct pool_sleep *job)
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK)
         return VMM_OK;
-    vmm__error_save(&reason);
-    return vmm__error(status, "vmm_pool_wake: pool %s: %.400s", job->pool->name, reason.text);
+    return vmm__error(status, "vmm_pool_wake: pool %s: %.400s", job->pool->name, vmm_last_error());
 }
 
 static vmm_status wake_prepare(struct pool_sleep *job)
@@ -521,7 +493,7 @@ static vmm_status wake_prepare(struct pool_sleep *job)
     vmm__fair_lock(&cache->grow_lock);
     vmm_status status = chunks_list_locked(job);
     if (status == VMM_OK)
-        lanes_settle_locked(job);
+        vmm__lanes_settle(&cache->lanes, job->pool);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK) {
         idle_drop(job);
@@ -563,16 +535,14 @@ static void chunks_list_slept(struct pool_sleep *job)
 static void pool_wake_undo(struct pool_sleep *job)
 {
     uint64_t done;
-    struct error_line line;
     if (job->has_unfinished) /* the driver may refuse once */
         copies_wait_quietly(job);
     if (job->has_unfinished)
         return;
-    vmm__error_save(&line);
+    VMM_QUIET();
     chunks_list_slept(job);
     for (uint64_t from = 0; from < job->chunks.count; from = done + 1)
         (void)chunks_sleep(job, from, job->chunks.count, &done);
-    vmm__error_restore(&line);
 }
 
 void vmm__pool_wake_end(struct pool_sleep *job)
@@ -607,8 +577,8 @@ static vmm_status chunks_end_locked(struct pool_sleep *job)
 vmm_status vmm__pool_sleep_release_locked(struct pool *pool)
 {
     struct pool_sleep job = { .cache = pool->cache, .pool = pool };
-    lanes_settle_locked(&job);
-    vmm__cache_counters_flush(pool->cache, NULL);
+    vmm__lanes_settle(&pool->cache->lanes, pool);
+    vmm__lanes_counters_flush(&pool->cache->lanes, NULL);
     if (vmm__stat_now(&pool->totals.active_bytes) > 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "pool %s sleeps, and freed blocks of it wait for streams: vmm_wait()",

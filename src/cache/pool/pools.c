@@ -166,7 +166,6 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
  * configuration. */
 static vmm_status reach_check(struct driver *driver, int reach)
 {
-    struct error_line reason;
     if (reach == VMM_SHARE_NONE)
         return VMM_OK;
     vmm_status status = vmm__driver_sharing_check(driver, "vmm_pool_create");
@@ -175,8 +174,7 @@ static vmm_status reach_check(struct driver *driver, int reach)
     status = vmm__driver_fabric_check(driver);
     if (status == VMM_OK || status == VMM_ERR_LOST)
         return status;
-    vmm__error_save(&reason);
-    return vmm__error(status, "vmm_pool_create: shareable: %.440s", reason.text);
+    return vmm__error(status, "vmm_pool_create: shareable: %.440s", vmm_last_error());
 }
 
 vmm_status vmm__pool_create(struct vmm_cache *cache, const vmm_pool_options *options,
@@ -301,20 +299,6 @@ vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **ou
 
 /* ---- Leave --------------------------------------------------------------------------------- */
 
-/* Frees the pool's blocks whose waits are over, and its empty slabs. Errors of events are dropped: a later call meets
- * them again. */
-static void lanes_settle(struct vmm_cache *cache, const struct pool *pool)
-{
-    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (lane->pool != pool)
-            continue;
-        vmm__lane_lock(lane);
-        (void)vmm__lane_settle_locked(lane);
-        vmm__lane_unlock(lane);
-    }
-}
-
 static void totals_add(struct totals *to, const struct totals *from)
 {
     vmm__stat_add(&to->requested_bytes, vmm__stat_now(&from->requested_bytes));
@@ -362,7 +346,7 @@ static vmm_status pool_try_leave(struct vmm_cache *cache, struct pool *pool)
         return VMM__NOTHING;
     if (status != VMM_OK)
         return status;
-    lanes_settle(cache, pool);
+    vmm__lanes_settle(&cache->lanes, pool);
     pool->is_leaving = false;
     cache->pools.leaving--;
     if (pool->handle == NULL)
@@ -428,7 +412,7 @@ void vmm__pool_retain(struct pool *pool)
 static void leave_begin(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
-    lanes_settle(cache, pool);
+    vmm__lanes_settle(&cache->lanes, pool);
     cache->pools.leaving += pool->is_leaving ? 0 : 1;
     pool->is_leaving = true;
     pool->leaving_epoch = vmm__clock_advance(&cache->clock);
@@ -476,7 +460,7 @@ static vmm_status destroy_check(struct pool *pool, bool adopts)
         return destroy_refuse(pool, "is pushed or routed");
     if (pool->uses > own_uses(pool))
         return destroy_refuse(pool, "is retained");
-    vmm__cache_counters_flush(pool->cache, NULL);
+    vmm__lanes_counters_flush(&pool->cache->lanes, NULL);
     bool has_blocks = vmm__stat_now(&pool->totals.allocations) > 0;
     bool has_hidden = pool->cache->debug != NULL && vmm__stat_now(&pool->totals.active_bytes) > 0;
     if (has_blocks && vmm__pool_has_source(pool))

@@ -155,15 +155,13 @@ static vmm_status work_wait(const struct sleep_request *request)
 /* Pools that slept before a later one failed wake again. */
 static void sleep_undo(struct pool_sleep *jobs, uint64_t count)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     for (uint64_t i = 0; i < count; i++) {
         if (!jobs[i].ends_asleep)
             continue;
         jobs[i].ends_asleep = vmm__pool_wake(&jobs[i]) != VMM_OK;
         vmm__pool_wake_end(&jobs[i]);
     }
-    vmm__error_restore(&line);
 }
 
 static vmm_status sleep_run(const struct sleep_request *request, struct pool_sleep *jobs)

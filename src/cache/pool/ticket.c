@@ -148,10 +148,8 @@ static void records_free(struct vmm_cache *cache)
 
 void vmm__tickets_end(struct vmm_cache *cache)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     while (cache->tickets != NULL)
         (void)vmm__ticket_end(cache->tickets);
     records_free(cache);
-    vmm__error_restore(&line);
 }

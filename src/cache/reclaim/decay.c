@@ -44,14 +44,6 @@ bool vmm__decay_is_due(const struct decay *decay)
     return atomic_load_explicit(&decay->is_stuck, memory_order_relaxed) || period_is_over(decay);
 }
 
-/* Flushes the counters of all lanes before any lane ends waits, so that the totals stay exact. */
-static void counters_flush(struct lane *lane)
-{
-    vmm__lane_lock(lane);
-    vmm__lane_counters_flush(lane);
-    vmm__lane_unlock(lane);
-}
-
 static void lane_period_end(struct lane *lane)
 {
     vmm__lane_lock(lane);
@@ -66,8 +58,7 @@ bool vmm__decay_period_end(struct decay *decay, struct lanes *lanes)
         return false;
     atomic_store_explicit(&decay->period_begin_ns, vmm__decay_clock_ns(decay),
                           memory_order_relaxed);
-    for (struct lane *lane = lanes->stocked.first; lane != NULL; lane = lane->list_next)
-        counters_flush(lane);
+    vmm__lanes_counters_flush(lanes, NULL); /* before waits end */
     for (struct lane *lane = lanes->stocked.first; lane != NULL; lane = lane->list_next)
         lane_period_end(lane);
     return true;

@@ -23,29 +23,16 @@ struct free_memory {
 
 /* ---- Free memory --------------------------------------------------------------------------- */
 
-/* The bytes of whole granules inside a block. */
-static uint64_t whole_granules(const struct vm *memory, const struct block *block)
-{
-    uint64_t start = vmm__align_up(block->address, memory->arena.granule_bytes);
-    uint64_t end = vmm__align_down(vmm__block_end(block), memory->arena.granule_bytes);
-    return end > start ? end - start : 0;
-}
-
+/* Returns the bytes that are pinned. */
 static uint64_t heap_read(struct vmm_cache *cache, struct heap *heap,
                           struct free_memory *free_memory)
 {
-    uint64_t idle_bytes = 0;
-    for (struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
-         node = vmm__size_index_smaller(&heap->index, node)) {
-        const struct block *block = (const struct block *)node;
-        uint64_t block_idle_bytes = vmm__idle_bytes(&cache->vm, block);
-        idle_bytes += block_idle_bytes;
-        free_memory->granule_bytes += whole_granules(&cache->vm, block) - block_idle_bytes;
-        free_memory->largest_bytes = vmm__max(free_memory->largest_bytes, node->size);
-    }
-    free_memory->idle_bytes += idle_bytes;
-    free_memory->busy_bytes += vmm__idle_unfinished(cache, heap);
-    return heap->free_bytes - idle_bytes;
+    struct idle_sum sum = vmm__idle_sum(&cache->vm, heap);
+    free_memory->idle_bytes += sum.idle_bytes;
+    free_memory->busy_bytes += sum.idle_bytes - vmm__idle_finished(cache, heap);
+    free_memory->granule_bytes += sum.granule_bytes;
+    free_memory->largest_bytes = vmm__max(free_memory->largest_bytes, sum.largest_bytes);
+    return sum.pinned_bytes;
 }
 
 static struct free_memory free_memory_read(struct vmm_cache *cache, const struct lane *held)

@@ -46,8 +46,8 @@ static struct need need_of(struct vmm_cache *cache, const struct request *reques
     const struct pool *pool = request->lane->pool;
     const struct demand *demand = &request->demand;
     struct need need = { .beside = NULL };
-    if (request->growth != NULL)
-        need.grow_bytes = request->growth->bytes;
+    if (request->serve != NULL)
+        need.grow_bytes = request->serve_bytes;
     else if (request->lane->has_source)
         need.grow_bytes = vmm__source_segment_bytes(cache, demand->heap, demand->bytes);
     else
@@ -104,7 +104,7 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 {
     bool may_follow = vmm__clock_is_own(request->lane->clock) &&
                       !vmm__lane_is_retained(request->lane); /* see vmm__idle_usual() */
-    if (request->growth != NULL || !may_follow)
+    if (request->serve != NULL || !may_follow)
         return VMM__NOTHING;
     bool is_raised = request->from < GROW_FOLLOW;
     request->from = GROW_FOLLOW;
@@ -115,7 +115,7 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 /* Whether a request is for a block that may lie in any hole. */
 static bool takes_holes(const struct request *request)
 {
-    return request->growth == NULL && !request->is_alone;
+    return request->serve == NULL && !request->is_alone;
 }
 
 /* In debug mode blocks have the sizes that its records say. */
@@ -313,7 +313,7 @@ static bool other_has_room(struct vmm_cache *cache, const struct request *reques
 static vmm_status step_wait_clock(struct vmm_cache *cache, struct request *request)
 {
     struct clock *clock = &cache->clock;
-    bool may_help = request->growth == NULL && !request->is_unborrowed &&
+    bool may_help = request->serve == NULL && !request->is_unborrowed &&
                     !vmm__clock_is_own(request->lane->clock) && !request->has_waited &&
                     request->waits < WAITS_MOST && other_has_room(cache, request);
     if (!may_help)
@@ -350,7 +350,7 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 {
     if (!vmm__compact_may(cache))
         return VMM__NOTHING;
-    vmm__cache_counters_flush(cache, request->lane);
+    vmm__lanes_counters_flush(&cache->lanes, request->lane);
     struct need need = need_of(cache, request);
     const struct pool *only = need.pool;
     uint64_t bytes = shortfall_bytes(cache, &need);
@@ -369,7 +369,7 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 /* A block of another pool does not count for the limit of the request's own, so it does not help where that refuses. */
 static vmm_status step_lend(struct vmm_cache *cache, struct request *request)
 {
-    if (request->growth != NULL || request->is_unborrowed || need_of(cache, request).pool != NULL)
+    if (request->serve != NULL || request->is_unborrowed || need_of(cache, request).pool != NULL)
         return VMM__NOTHING;
     return ok_if(vmm__lend(cache, request->lane, request->bytes, &request->found) == VMM_OK);
 }

@@ -137,16 +137,6 @@ static vmm_status target_discard(struct vmm_cache *cache, uint64_t most_bytes, b
     return trim.failed;
 }
 
-static uint64_t heap_idle_bytes(const struct vm *memory, const struct heap *heap)
-{
-    uint64_t bytes = 0;
-    for (const struct size_node *node = vmm__size_index_largest(&heap->index);
-         node != NULL && node->size >= memory->arena.granule_bytes;
-         node = vmm__size_index_smaller(&heap->index, node))
-        bytes += vmm__idle_bytes(memory, (const struct block *)node);
-    return bytes;
-}
-
 /* The bytes that decay may release: idle memory above decay_keep_bytes. */
 static uint64_t decay_most_bytes(struct vmm_cache *cache)
 {
@@ -157,8 +147,8 @@ static uint64_t decay_most_bytes(struct vmm_cache *cache)
         if (vmm__lane_is_retained(lane))
             continue;
         vmm__lane_lock(lane);
-        idle_bytes += heap_idle_bytes(&cache->vm, &lane->large);
-        idle_bytes += heap_idle_bytes(&cache->vm, &lane->small);
+        idle_bytes += vmm__idle_sum(&cache->vm, &lane->large).idle_bytes;
+        idle_bytes += vmm__idle_sum(&cache->vm, &lane->small).idle_bytes;
         vmm__lane_unlock(lane);
     }
     return idle_bytes - vmm__min(idle_bytes, cache->decay.keep_bytes);
@@ -226,9 +216,7 @@ vmm_status vmm__poll(struct vmm_cache *cache)
     vmm__error_save(&line);
     vmm_status status = vmm__trim_expired_locked(cache);
     vmm__fair_unlock(&cache->grow_lock);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 /* Expires all memory that is idle now, and forgets the peak of active bytes. */
@@ -236,7 +224,7 @@ static void target_begin(struct vmm_cache *cache, uint64_t keep_bytes)
 {
     cache->has_trim_target = true;
     cache->trim_target_keep_bytes = keep_bytes;
-    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
+    vmm__lanes_counters_flush(&cache->lanes, NULL); /* before waits end */
     atomic_store_explicit(&cache->totals.lately_active_bytes,
                           vmm__stat_now(&cache->totals.active_bytes), memory_order_relaxed);
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
@@ -337,20 +325,6 @@ static vmm_status pool_release(struct pool *pool, uint64_t keep_bytes, uint64_t 
     return status;
 }
 
-/* Frees the pool's blocks whose waits are over, and its empty slabs. */
-static void pool_settle(struct pool *pool)
-{
-    struct vmm_cache *cache = pool->cache;
-    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (lane->pool != pool)
-            continue;
-        vmm__lane_lock(lane);
-        (void)vmm__lane_settle_locked(lane);
-        vmm__lane_unlock(lane);
-    }
-}
-
 vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *released)
 {
     struct vmm_cache *cache = pool->cache;
@@ -358,13 +332,11 @@ vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *rele
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
     *released = 0;
-    pool_settle(pool);
+    vmm__lanes_settle(&cache->lanes, pool);
     vmm_status status = pool_release(pool, keep_bytes, released);
     vmm__cache_lanes_vacate(cache);
     trim_log(cache, *released);
     status = vmm__cache_checked(cache, CHECK_TRIM_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }

@@ -146,11 +146,9 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
         *out = (void *)(uintptr_t)block->address;
     }
     vmm__fair_unlock(&cache->grow_lock);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    else
+    if (status != VMM_OK)
         vmm__host_free(block, sizeof *block);
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 /* ---- Memory -------------------------------------------------------------------------------- */

@@ -7,15 +7,13 @@
 /* Returns a block that was just allocated; its memory was free before for the lane's own stream. */
 static void block_return(struct lane *from, struct heap *heap, uint64_t address, uint64_t bytes)
 {
-    struct error_line line;
     struct block_ref ref;
-    vmm__error_save(&line);
+    VMM_QUIET();
     if (vmm__lane_find_live_locked(from, heap, address, &ref)) {
         uint64_t block_bytes = vmm__block_ref_bytes(&ref);
         (void)vmm__lane_give_locked(from, heap, address);
         vmm__counters_undo(&from->counters, bytes, block_bytes);
     }
-    vmm__error_restore(&line);
 }
 
 /* The latest free in the chunks of a block, which may lie in a view. */

@@ -3,37 +3,36 @@
 #include "base/arith.h"
 #include "base/hostmem.h"
 
-bool vmm__whole_chunks(const struct vm *memory, const struct block *block, uint64_t bytes,
-                       uint64_t *address, uint64_t *run_bytes)
+/* The bytes of whole granules inside a block; *idle_bytes: those of whole chunks. */
+static uint64_t whole_granules(const struct vm *memory, const struct block *block,
+                               uint64_t *idle_bytes)
 {
     const struct arena *arena = &memory->arena;
-    uint64_t start = vmm__arena_granule(arena, block->address + arena->granule_bytes - 1);
+    uint64_t first = vmm__arena_granule(arena, block->address + arena->granule_bytes - 1);
     uint64_t limit = vmm__arena_granule(arena, vmm__block_end(block));
-    if (start >= limit)
-        return false;
-    const struct chunk *chunk = vmm__vm_chunk(memory, start);
-    if (chunk->first < start) {
-        start = chunk->first + chunk->granules;
-        if (start >= limit)
-            return false;
+    const struct chunk *chunk;
+    *idle_bytes = 0;
+    for (uint64_t at = first; at < limit; at = chunk->first + chunk->granules) {
+        chunk = vmm__vm_chunk(memory, at);
+        if (chunk->first == at && at + chunk->granules <= limit)
+            *idle_bytes += vmm__chunk_bytes(memory, chunk);
     }
-    uint64_t end = start;
-    while (end < limit && (end - start) << arena->granule_shift < bytes) {
-        chunk = vmm__vm_chunk(memory, end);
-        if (end + chunk->granules > limit)
-            break;
-        end += chunk->granules;
-    }
-    *address = vmm__arena_address(arena, start);
-    *run_bytes = (end - start) << arena->granule_shift;
-    return end > start;
+    return first < limit ? (limit - first) << arena->granule_shift : 0;
 }
 
-uint64_t vmm__idle_bytes(const struct vm *memory, const struct block *block)
+struct idle_sum vmm__idle_sum(const struct vm *memory, const struct heap *heap)
 {
-    uint64_t address;
-    uint64_t bytes;
-    return vmm__whole_chunks(memory, block, UINT64_MAX, &address, &bytes) ? bytes : 0;
+    struct idle_sum sum = { .largest_bytes = 0 };
+    uint64_t idle_bytes;
+    for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
+         node = vmm__size_index_smaller(&heap->index, node)) {
+        sum.granule_bytes += whole_granules(memory, (const struct block *)node, &idle_bytes);
+        sum.idle_bytes += idle_bytes;
+        sum.largest_bytes = vmm__max(sum.largest_bytes, node->size);
+    }
+    sum.granule_bytes -= sum.idle_bytes;
+    sum.pinned_bytes = heap->free_bytes - sum.idle_bytes;
+    return sum;
 }
 
 uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run)
@@ -83,14 +82,16 @@ static bool epoch_may(struct idle_scan *scan, uint64_t epoch)
 
 static bool chunk_may(struct vmm_cache *cache, struct idle_scan *scan, const struct chunk *chunk)
 {
-    if (vmm__lane_is_retained(scan->from->lane)) /* graphs use the lane's addresses, live or free */
+    bool is_any = scan->when == IDLE_ANY;
+    /* graphs use the addresses of a retained lane, live or free */
+    if (!is_any && vmm__lane_is_retained(scan->from->lane))
         return false;
     uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
     if (epoch > scan->latest_epoch)
         return false;
     if (!chunk->is_mapped) /* its remap is pending */
         return false;
-    return scan->when == IDLE_ANY || scan->to == scan->from->lane || epoch_may(scan, epoch);
+    return is_any || scan->to == scan->from->lane || epoch_may(scan, epoch);
 }
 
 bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct block *block,
@@ -174,30 +175,17 @@ void vmm__idle_runs_free(struct idle_runs *runs)
     vmm__host_free(runs->items, runs->capacity * sizeof *runs->items);
 }
 
-/* Returns the bytes of whole chunks in a free block whose work has not finished. */
-static uint64_t block_unfinished_bytes(struct vmm_cache *cache, struct idle_scan *scan,
-                                       struct block *block)
+static bool run_count(void *context, const struct idle_run *run)
 {
-    uint64_t address;
-    uint64_t idle_bytes;
-    if (!vmm__whole_chunks(&cache->vm, block, UINT64_MAX, &address, &idle_bytes))
-        return 0;
-    struct idle_run run;
-    while (vmm__idle_next(cache, scan, block, address, UINT64_MAX, &run)) {
-        idle_bytes -= run.bytes;
-        address = run.address + run.bytes;
-    }
-    return idle_bytes;
+    *(uint64_t *)context += run->bytes;
+    return true;
 }
 
-uint64_t vmm__idle_unfinished(struct vmm_cache *cache, struct heap *heap)
+uint64_t vmm__idle_finished(struct vmm_cache *cache, struct heap *heap)
 {
     struct idle_scan scan = vmm__idle_scan(heap, NULL, IDLE_FINISHED);
     uint64_t bytes = 0;
-    for (struct size_node *node = vmm__size_index_largest(&heap->index);
-         node != NULL && node->size >= cache->vm.arena.granule_bytes;
-         node = vmm__size_index_smaller(&heap->index, node))
-        bytes += block_unfinished_bytes(cache, &scan, (struct block *)node);
+    (void)heap_visit(cache, &scan, run_count, &bytes);
     return bytes;
 }
 
@@ -234,6 +222,20 @@ vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run
                     run->bytes >> arena->granule_shift, run->heap->clock, epoch);
     vmm__arena_guard_page_take(arena, vmm__arena_granule(arena, run->address + run->bytes));
     return VMM_OK;
+}
+
+void vmm__idle_discard_heap(struct vmm_cache *cache, struct heap *heap)
+{
+    struct idle_scan scan = vmm__idle_scan(heap, NULL, IDLE_ANY);
+    struct size_node *node = vmm__size_index_largest(&heap->index);
+    while (node != NULL && node->size >= cache->vm.arena.granule_bytes) {
+        struct size_node *next = vmm__size_index_smaller(&heap->index, node);
+        struct block *block = (struct block *)node;
+        struct idle_run run;
+        if (vmm__idle_next(cache, &scan, block, block->address, UINT64_MAX, &run))
+            (void)vmm__idle_discard(cache, &run);
+        node = next;
+    }
 }
 
 /*

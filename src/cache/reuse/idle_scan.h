@@ -17,19 +17,21 @@ struct idle_run {
     uint64_t bytes;
 };
 
-/* Finds the run of whole chunks at the low end of a block, up to `bytes` rounded up to a chunk. False if the block
- * contains no whole chunk. */
-bool vmm__whole_chunks(const struct vm *memory, const struct block *block, uint64_t bytes,
-                       uint64_t *address, uint64_t *run_bytes);
+/* The free blocks of a heap. */
+struct idle_sum {
+    uint64_t idle_bytes;    /* whole chunks */
+    uint64_t pinned_bytes;  /* the rest: it lies in chunks that live blocks share */
+    uint64_t granule_bytes; /* part of pinned_bytes: whole granules, which compaction can release */
+    uint64_t largest_bytes;
+};
 
-/* Returns the bytes of whole chunks inside a block. */
-uint64_t vmm__idle_bytes(const struct vm *memory, const struct block *block);
+struct idle_sum vmm__idle_sum(const struct vm *memory, const struct heap *heap);
 
 /* When another stream, or the driver, may have idle memory. */
 enum idle_when {
     IDLE_FINISHED, /* after its work has finished; the stream's own memory: at once */
     IDLE_FOLLOW,   /* at once: the receiving stream waits for its work on the device */
-    IDLE_ANY       /* at once: the caller does not use it before its epoch has passed */
+    IDLE_ANY /* at once, also from a retained pool: the caller does not use it before its epoch has passed */
 };
 
 /* Returns the rule for a lane while memory has not run out. A retained pool gets only memory whose work has finished: a
@@ -103,8 +105,8 @@ struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_
 vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
                            const struct lane *to, enum idle_when when);
 
-/* Returns the bytes of a heap's idle chunks whose work has not finished. */
-uint64_t vmm__idle_unfinished(struct vmm_cache *cache, struct heap *heap);
+/* Returns the bytes of a heap's idle chunks whose work has finished. */
+uint64_t vmm__idle_finished(struct vmm_cache *cache, struct heap *heap);
 
 /* Returns the latest epoch at which a part of a run was freed. */
 uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run);
@@ -112,6 +114,9 @@ uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *r
 /* Cuts a run out of its heap and puts it into limbo, which releases it after its work has finished. ERR_HOST_OOM:
  * nothing has changed. */
 vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run);
+
+/* Does so with the first run of each free block, as IDLE_ANY allows. Without host memory a run stays. */
+void vmm__idle_discard_heap(struct vmm_cache *cache, struct heap *heap);
 
 /* Moves a run to another heap in place; vmm__idle_clear() has returned VMM_OK for it. If the other heap has no host
  * memory for it, puts the run into limbo. */

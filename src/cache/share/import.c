@@ -38,25 +38,11 @@ bool vmm__import_owns(const struct vmm_cache *cache, uint64_t address)
 
 /* ---- Release ------------------------------------------------------------------------------- */
 
-/* Puts the whole chunks of a free block into limbo. Without host memory they stay. */
-static void block_release(struct vmm_cache *cache, struct heap *heap, struct block *block)
-{
-    struct idle_run run = { .heap = heap, .block = block };
-    if (vmm__whole_chunks(&cache->vm, block, UINT64_MAX, &run.address, &run.bytes))
-        (void)vmm__idle_discard(cache, &run);
-}
-
 static void lane_release(struct vmm_cache *cache, struct lane *lane)
 {
-    struct heap *heap = &lane->large;
     vmm__lane_lock(lane);
     (void)vmm__lane_poll_locked(lane, UINT32_MAX);
-    struct size_node *node = vmm__size_index_largest(&heap->index);
-    while (node != NULL) {
-        struct size_node *next = vmm__size_index_smaller(&heap->index, node);
-        block_release(cache, heap, (struct block *)node);
-        node = next;
-    }
+    vmm__idle_discard_heap(cache, &lane->large);
     vmm__lane_unlock(lane);
 }
 
@@ -64,15 +50,13 @@ static void lane_release(struct vmm_cache *cache, struct lane *lane)
 static void release_locked(struct vmm_cache *cache)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     atomic_store_explicit(&cache->has_freed_imports, false, memory_order_relaxed);
     for (struct lane *lane = cache->lanes.pooled; lane != NULL; lane = lane->next_pooled) {
         if (lane->is_imported && vmm__lane_has_memory(lane))
             lane_release(cache, lane);
     }
     vmm__cache_lanes_vacate(cache);
-    vmm__error_restore(&line);
 }
 
 /* The same, and unmaps what no work uses. */
@@ -123,14 +107,12 @@ static vmm_status import_refuse(const struct vmm_cache *cache, const struct shar
                                 vmm_status status)
 {
     const unsigned char *uuid = share->head.uuid;
-    struct error_line reason;
     if (memcmp(uuid, cache->driver->uuid, DRIVER_UUID_BYTES) == 0)
         return status;
-    vmm__error_save(&reason);
     return vmm__error(status,
                       "vmm_share_import: the memory is on another device (uuid %02x%02x%02x%02x"
                       "...) than this cache: %.280s",
-                      uuid[0], uuid[1], uuid[2], uuid[3], reason.text);
+                      uuid[0], uuid[1], uuid[2], uuid[3], vmm_last_error());
 }
 
 /* Maps the chunks of a share at new addresses. */
@@ -207,9 +189,7 @@ vmm_status vmm__import(struct vmm_cache *cache, const struct share *share, vmm_s
     status = import_locked(cache, share, lane, out);
     status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    else
+    if (status != VMM_OK)
         vmm__cache_log(cache, "import: %s", vmm_last_error());
-    return status;
+    return vmm__error_end(&line, status);
 }
