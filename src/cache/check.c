@@ -99,6 +99,7 @@ static vmm_status routes_check(const struct vmm_cache *cache)
 {
     uint64_t pushes = 0;
     uint64_t leaving = 0;
+    uint64_t keeping = 0;
     uint8_t slow = atomic_load_explicit(&cache->slow_path, memory_order_relaxed);
     for (const struct pool *pool = &cache->pool; pool != NULL; pool = pool_after(cache, pool)) {
         uint64_t routes = routes_count(cache, pool);
@@ -106,9 +107,15 @@ static vmm_status routes_check(const struct vmm_cache *cache)
             return broken("route: invariant 1: a pool miscounts its routes");
         pushes += pool->routes - routes;
         leaving += pool->is_leaving ? 1 : 0;
+        keeping += pool->is_keeping ? 1 : 0;
+        bool is_keeping = !vmm__pool_shares(pool) || vmm__pool_is_retained(pool);
+        if (pool != &cache->imports && pool->is_keeping != is_keeping)
+            return broken("pools: invariant 4: whether a pool keeps its memory is not known");
     }
     if (leaving != cache->pools.leaving)
         return broken("pools: invariant 3: leaving pools are miscounted");
+    if (keeping != cache->pools.keeping)
+        return broken("pools: invariant 4: pools that keep their memory are miscounted");
     if (pushes != cache->routes.pushes)
         return broken("route: invariant 1: pools miscount pushes");
     if ((cache->routes.first != NULL || pushes > 0) && (slow & SLOW_PATH_ONLY) == 0)
@@ -185,8 +192,8 @@ static vmm_status lane_check(const struct vmm_cache *cache, struct lane *lane)
     const struct pool *pool = lane->pool;
     bool is_default = pool == &cache->pool;
     bool is_awake = pool->phase == VMM_POOL_AWAKE;
-    if (!is_default && !lane->is_pooled)
-        return broken("pools: invariant 2: a lane is not in the list");
+    if (*lane->pool_link != lane || (!is_default && !lane->is_pooled))
+        return broken("pools: invariant 2: a lane is not in the list of its pool");
     if (lane->is_asleep == is_awake || (!is_awake && !is_default && lane->is_in_table))
         return broken("sleep: invariant 1: a lane is of another phase than its pool");
     if (lane->is_imported != (pool == &cache->imports) ||

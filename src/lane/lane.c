@@ -47,7 +47,7 @@ vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct
     }
     lane->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
     atomic_init(&lane->stream, stream);
-    lane->pool = pool;
+    vmm__pool_join(pool, lane);
     lane->has_own_chunks = pool->has_own_chunks;
     lane->is_imported = pool->account.is_imported;
     lane->has_source = vmm__pool_has_source(pool);
@@ -72,6 +72,7 @@ vmm_status vmm__lane_close(struct lane *lane)
     vmm__slabs_fini(&lane->slabs);
     vmm__heap_fini(&lane->large);
     vmm__heap_fini(&lane->small);
+    vmm__pool_leave(lane);
     vmm_status status = clock_close(lane);
     vmm__biased_fini(&lane->lock);
     vmm__host_free(lane, sizeof *lane);

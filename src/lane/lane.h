@@ -79,8 +79,9 @@ struct lane {
     _Atomic(struct lane *) next;
     _Atomic(struct lane *) next_in_bucket; /* see pool.h; the grow lock guards all links below */
     struct map_node by_stream;             /* its key is the stream; in lanes.pooled_streams */
-    struct lane *next_pooled;
-    struct lane_list *list; /* the list that contains it; NULL: none */
+    struct lane *next_of_pool;             /* the lanes of a pool; guarded by the grow lock */
+    struct lane **pool_link;               /* what points to this one */
+    struct lane_list *list;                /* the list that contains it; NULL: none */
     struct lane *list_prev;
     struct lane *list_next;
     struct clock *clock;                   /* the cache's, or its own: see vm/clock.h */

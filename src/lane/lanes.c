@@ -75,8 +75,8 @@ void vmm__lanes_counters_flush(const struct lanes *lanes, const struct lane *hel
 void vmm__lanes_settle(const struct lanes *lanes, const struct pool *pool)
 {
     vmm__lanes_counters_flush(lanes, NULL);
-    for (struct lane *lane = lanes->stocked.first; lane != NULL; lane = lane->list_next) {
-        if (lane->pool != pool)
+    for (struct lane *lane = pool->lanes; lane != NULL; lane = lane->next_of_pool) {
+        if (lane->list != &lanes->stocked)
             continue;
         vmm__lane_lock(lane);
         (void)vmm__lane_settle_locked(lane);
@@ -119,8 +119,6 @@ void vmm__lanes_add_pooled(struct lanes *lanes, struct lane *lane)
 {
     lane->is_pooled = true;
     atomic_store_explicit(&lane->is_detached, true, memory_order_relaxed);
-    lane->next_pooled = lanes->pooled;
-    lanes->pooled = lane;
     lane->by_stream.key = (uint64_t)(uintptr_t)lane->stream;
     vmm__map_add(&lanes->pooled_streams, &lane->by_stream);
     all_add(lanes, lane);

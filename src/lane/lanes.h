@@ -33,7 +33,6 @@ struct lanes {
     struct map pooled_streams;    /* those of `pooled` by their stream; several may have the same */
     _Atomic(struct lane *) first; /* all, in order of creation */
     struct lane *last;
-    struct lane *pooled; /* made for a pool other than the default one; linked by next_pooled */
     struct lane_list stocked; /* lanes that have memory; a refill rotates it */
     struct lane_list vacant_detached;
     struct lane_list vacant_pooled;

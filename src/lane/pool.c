@@ -1,8 +1,27 @@
-/* The table of a pool's lanes: see pool.h. */
+/* The lanes of a pool: see pool.h. */
 #include "lane/pool.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "lane/lane.h"
+
+void vmm__pool_leave(struct lane *lane)
+{
+    *lane->pool_link = lane->next_of_pool;
+    if (lane->next_of_pool != NULL)
+        lane->next_of_pool->pool_link = lane->pool_link;
+}
+
+void vmm__pool_join(struct pool *pool, struct lane *lane)
+{
+    if (lane->pool != NULL)
+        vmm__pool_leave(lane);
+    lane->pool = pool;
+    lane->next_of_pool = pool->lanes;
+    lane->pool_link = &pool->lanes;
+    if (lane->next_of_pool != NULL)
+        lane->next_of_pool->pool_link = &lane->next_of_pool;
+    pool->lanes = lane;
+}
 
 static size_t table_bytes(const struct lane_table *table)
 {

@@ -41,6 +41,7 @@ struct gathering {
 struct pool {
     struct vmm_cache *cache;
     struct pool *next;          /* all pools of the cache but the default one, the newest first */
+    struct pool **link;         /* what points to this one */
     _Atomic(vmm_pool *) handle; /* as the program knows it; NULL: it is destroyed */
     vmm_pool_id id;
     struct gathering gathering; /* beside what seldom changes: each large request reads it */
@@ -54,8 +55,10 @@ struct pool {
     uint64_t home_end; /* of its large heaps: the free memory of one lies beside that of another,
                         * and transfers join both */
     struct lane_table table;
+    struct lane *lanes; /* all, linked by next_of_pool */
     uint64_t uses;   /* of its addresses: see vmm_pool_retain(); a graph pool is created with one */
     uint64_t routes; /* and pushes, of all threads, that lead requests to it */
+    bool is_keeping; /* its free memory serves only this pool: see cache/pool/pools.h */
     bool is_leaving; /* its last use has ended, but the device may not have finished */
     uint64_t leaving_epoch; /* of the cache's clock: then it has */
     vmm_on_sleep on_sleep;
@@ -114,6 +117,11 @@ static inline struct pool *vmm__pool_of_account(struct account *account)
 {
     return (struct pool *)(void *)((char *)account - offsetof(struct pool, account));
 }
+
+/* Gives a lane to a pool; it leaves the one that it is of, if there is one. leave: before the lane is closed. The caller
+ * holds the grow lock. */
+void vmm__pool_join(struct pool *pool, struct lane *lane);
+void vmm__pool_leave(struct lane *lane);
 
 /* ERR_HOST_OOM. */
 vmm_status vmm__lane_table_init(struct lane_table *table, unsigned bits);

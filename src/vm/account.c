@@ -3,10 +3,51 @@
 #include "base/error.h"
 #include "vm/vm.h"
 
+/* What an account has been promised and has not reserved. */
+static uint64_t promise_of(const struct account *account)
+{
+    uint64_t least = account->least_bytes;
+    return least - vmm__min(least, vmm__stat_now(&account->reserved_bytes));
+}
+
 void vmm__account_add(struct vm *vm, struct account *account)
 {
     account->next = vm->accounts;
+    account->link = &vm->accounts;
+    if (account->next != NULL)
+        account->next->link = &account->next;
     vm->accounts = account;
+    vm->promised_bytes += promise_of(account);
+}
+
+void vmm__account_promise(struct vm *vm, struct account *account, uint64_t least_bytes)
+{
+    vm->promised_bytes -= promise_of(account);
+    account->least_bytes = least_bytes;
+    vm->promised_bytes += promise_of(account);
+}
+
+/* ---- Chunks of an account --------------------------------------------------------------------- */
+
+void vmm__account_enter(struct vm *vm, struct chunk *chunk, struct account *account)
+{
+    uint32_t id = vmm__chunk_id(vm, chunk);
+    chunk->account = account;
+    chunk->older = account->newest;
+    chunk->newer = 0;
+    if (chunk->older != 0)
+        vm->records[chunk->older].newer = id;
+    account->newest = id;
+}
+
+void vmm__account_leave(struct vm *vm, const struct chunk *chunk)
+{
+    if (chunk->newer != 0)
+        vm->records[chunk->newer].older = chunk->older;
+    else
+        chunk->account->newest = chunk->older;
+    if (chunk->older != 0)
+        vm->records[chunk->older].newer = chunk->newer;
 }
 
 static void chunks_add(struct atomic_stat *reserved, struct atomic_stat *chunks, uint64_t bytes,
@@ -22,12 +63,26 @@ static void chunk_subtract(struct atomic_stat *reserved, struct atomic_stat *chu
     vmm__stat_subtract(chunks, 1);
 }
 
+static void account_book(struct vm *vm, struct account *account, uint64_t bytes, uint64_t count)
+{
+    vm->promised_bytes -= promise_of(account);
+    chunks_add(&account->reserved_bytes, &account->chunks, bytes, count);
+    vm->promised_bytes += promise_of(account);
+}
+
+static void account_unbook(struct vm *vm, struct account *account, uint64_t bytes)
+{
+    vm->promised_bytes -= promise_of(account);
+    chunk_subtract(&account->reserved_bytes, &account->chunks, bytes);
+    vm->promised_bytes += promise_of(account);
+}
+
 void vmm__account_book(struct vm *vm, const struct chunk *chunk)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
     if (!chunk->account->is_imported)
         chunks_add(&vm->reserved_bytes, &vm->chunks, bytes, 1);
-    chunks_add(&chunk->account->reserved_bytes, &chunk->account->chunks, bytes, 1);
+    account_book(vm, chunk->account, bytes, 1);
 }
 
 void vmm__account_unbook(struct vm *vm, const struct chunk *chunk)
@@ -35,28 +90,29 @@ void vmm__account_unbook(struct vm *vm, const struct chunk *chunk)
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
     if (!chunk->account->is_imported)
         chunk_subtract(&vm->reserved_bytes, &vm->chunks, bytes);
-    chunk_subtract(&chunk->account->reserved_bytes, &chunk->account->chunks, bytes);
+    account_unbook(vm, chunk->account, bytes);
 }
 
 static void chunks_inherit(struct vm *vm, const struct account *account, struct account *heir)
 {
-    for (uint32_t id = 1; id < vm->record_high; id++) {
-        if (vm->records[id].state != CHUNK_UNUSED && vm->records[id].account == account)
-            vm->records[id].account = heir;
+    while (account->newest != 0) {
+        struct chunk *chunk = &vm->records[account->newest];
+        vmm__account_leave(vm, chunk);
+        vmm__account_enter(vm, chunk, heir);
     }
 }
 
 void vmm__account_remove(struct vm *vm, struct account *account, struct account *heir)
 {
-    struct account **link = &vm->accounts;
-    while (*link != account)
-        link = &(*link)->next;
-    *link = account->next;
+    *account->link = account->next;
+    if (account->next != NULL)
+        account->next->link = account->link;
+    vm->promised_bytes -= promise_of(account);
     if (heir == NULL)
         return;
     chunks_inherit(vm, account, heir);
-    chunks_add(&heir->reserved_bytes, &heir->chunks, vmm__stat_now(&account->reserved_bytes),
-               vmm__stat_now(&account->chunks));
+    account_book(vm, heir, vmm__stat_now(&account->reserved_bytes),
+                 vmm__stat_now(&account->chunks));
     atomic_fetch_add_explicit(&heir->limbo_bytes, account->limbo_bytes, memory_order_relaxed);
     heir->asleep_bytes += account->asleep_bytes;
 }
@@ -69,9 +125,10 @@ void vmm__account_move(struct vm *vm, uint64_t granule, uint64_t count, struct a
         at += chunk->granules;
         if (chunk->account == to)
             continue;
-        chunk_subtract(&chunk->account->reserved_bytes, &chunk->account->chunks, bytes);
-        chunks_add(&to->reserved_bytes, &to->chunks, bytes, 1);
-        chunk->account = to;
+        account_unbook(vm, chunk->account, bytes);
+        account_book(vm, to, bytes, 1);
+        vmm__account_leave(vm, chunk);
+        vmm__account_enter(vm, chunk, to);
     }
 }
 
@@ -109,13 +166,7 @@ uint64_t vmm__account_room_bytes(const struct account *account)
 /* What other accounts have been promised and have not reserved. */
 static uint64_t promised_bytes(const struct vm *vm, const struct account *account)
 {
-    uint64_t bytes = 0;
-    for (const struct account *other = vm->accounts; other != NULL; other = other->next) {
-        uint64_t least = other->least_bytes;
-        if (other != account)
-            bytes += least - vmm__min(least, vmm__stat_now(&other->reserved_bytes));
-    }
-    return bytes;
+    return vm->promised_bytes - promise_of(account);
 }
 
 uint64_t vmm__vm_short_bytes(const struct vm *vm, const struct account *account, uint64_t bytes)

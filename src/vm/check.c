@@ -89,10 +89,10 @@ static bool account_adds_up(const struct vm *vm, const struct account *account)
     uint64_t bytes = 0;
     uint64_t limbo_bytes = 0;
     uint64_t asleep_bytes = 0;
-    for (uint32_t id = 1; id < vm->record_high; id++) {
+    for (uint32_t id = account->newest; id != 0; id = vm->records[id].older) {
         const struct chunk *chunk = &vm->records[id];
-        if (chunk->state == CHUNK_UNUSED || chunk->is_alias || chunk->account != account)
-            continue;
+        if (chunk->state == CHUNK_UNUSED || chunk->account != account)
+            return false;
         uint64_t size = vmm__chunk_bytes(vm, chunk);
         asleep_bytes += chunk->is_asleep ? size : 0;
         bytes += chunk->is_asleep ? 0 : size;
@@ -106,9 +106,14 @@ static bool accounts_add_up(const struct vm *vm)
 {
     const struct account *account = vm->accounts;
     uint64_t bytes = 0;
-    for (; account != NULL && account_adds_up(vm, account); account = account->next)
-        bytes += account->is_imported ? 0 : vmm__stat_now(&account->reserved_bytes);
-    return account == NULL && bytes == vmm__stat_now(&vm->reserved_bytes);
+    uint64_t promised_bytes = 0;
+    for (; account != NULL && account_adds_up(vm, account); account = account->next) {
+        uint64_t reserved_bytes = vmm__stat_now(&account->reserved_bytes);
+        bytes += account->is_imported ? 0 : reserved_bytes;
+        promised_bytes += account->least_bytes - vmm__min(account->least_bytes, reserved_bytes);
+    }
+    return account == NULL && bytes == vmm__stat_now(&vm->reserved_bytes) &&
+           promised_bytes == vm->promised_bytes;
 }
 
 vmm_status vmm__vm_check(const struct vm *vm)

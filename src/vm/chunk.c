@@ -19,6 +19,8 @@ struct chunk *vmm__chunk_take(struct vm *vm)
 
 void vmm__chunk_drop(struct vm *vm, struct chunk *chunk)
 {
+    if (chunk->account != NULL)
+        vmm__account_leave(vm, chunk);
     *chunk = (struct chunk){ .state = CHUNK_UNUSED, .next = vm->unused };
     vm->unused = vmm__chunk_id(vm, chunk);
 }
@@ -138,8 +140,8 @@ static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t gr
                              .place = NO_GRANULE,
                              .granules = granules,
                              .state = CHUNK_HELD,
-                             .reach = reach_choose(vm, account),
-                             .account = account };
+                             .reach = reach_choose(vm, account) };
+    vmm__account_enter(vm, chunk, account);
     vmm_status status = handle_open(vm, chunk, exported);
     if (status != VMM_OK) {
         vmm__chunk_drop(vm, chunk);

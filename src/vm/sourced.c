@@ -163,8 +163,8 @@ vmm_status vmm__sourced_open(struct vm *vm, struct account *account, uint64_t gr
                              .granules = granules,
                              .state = CHUNK_HELD,
                              .is_mapped = true,
-                             .segment = segment,
-                             .account = account };
+                             .segment = segment };
+    vmm__account_enter(vm, chunk, account);
     vmm__account_book(vm, chunk);
     vmm__chunk_page_home(vm, chunk, vmm__chunk_id(vm, chunk));
     sorted_insert(&vm->segments, segment);

@@ -49,7 +49,9 @@ enum chunk_state {
 /* What a part of the cache has reserved, and may reserve. Every chunk belongs to one account. */
 struct account {
     struct account *next;  /* all accounts of the memory */
-    const char *name;      /* for errors */
+    struct account **link; /* what points to it */
+    uint32_t newest;  /* id of a chunk that is booked on it, or 0; the others follow by `older` */
+    const char *name; /* for errors */
     uint64_t limit_bytes;  /* 0: none but that of the memory */
     uint64_t least_bytes;  /* other accounts leave room for this much */
     vmm_share_reach reach; /* of its chunks; if it is not NONE, no two blocks share a chunk */
@@ -98,6 +100,8 @@ struct chunk {
     uint64_t epoch;    /* limbo: of `clock`, and released once it has passed; see alloc/commit.c */
     struct clock *clock; /* limbo: NULL if no work is in flight */
     struct account *account;
+    uint32_t older; /* ids of its neighbours among the chunks of its account; 0: none */
+    uint32_t newer;
     struct sourced_segment *segment; /* memory of a source; NULL: the cache created it */
 };
 
@@ -138,6 +142,7 @@ struct vm {
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
     struct account *accounts;
+    uint64_t promised_bytes; /* to all accounts, beyond what they have reserved */
     uint64_t range_granules; /* of all ranges */
     uint64_t asleep_bytes;   /* of chunks without memory */
     uint64_t places;         /* of all chunks */
@@ -175,6 +180,9 @@ vmm_status vmm__vm_fini(struct vm *vm);
 void vmm__vm_record(struct vm *vm, struct recorder *recorder);
 
 void vmm__account_add(struct vm *vm, struct account *account);
+
+/* Sets what other accounts leave room for. */
+void vmm__account_promise(struct vm *vm, struct account *account, uint64_t least_bytes);
 
 /* Removes an account. Its chunks go to another one. */
 void vmm__account_remove(struct vm *vm, struct account *account, struct account *heir);
@@ -404,6 +412,9 @@ static inline vmm_status vmm__mapping_unmap(const struct vm *vm, const struct ch
 }
 
 /* Add a chunk to what its account and the memory have reserved, and take it off. */
+/* An account has the chunk: it is among its chunks; it is booked on it. */
+void vmm__account_enter(struct vm *vm, struct chunk *chunk, struct account *account);
+void vmm__account_leave(struct vm *vm, const struct chunk *chunk);
 void vmm__account_book(struct vm *vm, const struct chunk *chunk);
 void vmm__account_unbook(struct vm *vm, const struct chunk *chunk);
 

@@ -2,7 +2,9 @@
 #include "support/listener_support.h"
 #include "support/pool_support.h"
 
+#include "base/arith.h"
 #include "base/hostmem.h"
+#include "base/time.h"
 #include "cache/cache.h"
 #include "driver/sim/sim.h"
 
@@ -710,6 +712,41 @@ CACHE_TEST(without_host_memory_calls_fail_and_change_nothing)
         pushed_check(test, vmm_cache_pool(test->cache));
         cache_verify(test);
     }
+}
+
+/* ---- Many ---------------------------------------------------------------------------------- */
+
+enum { CROWD = 2000, CROWD_ENDS = 40, CROWD_TIMES = 16 };
+
+/* The least time that the end of a pool takes beside `count` others, each with a block. */
+static uint64_t end_ns(struct cache_test *test, vmm_pool **pools, void **blocks, unsigned count)
+{
+    uint64_t least_ns = UINT64_MAX;
+    for (unsigned i = 0; i < count; i++) {
+        pools[i] = pool_make(test, .name = NULL);
+        blocks[i] = pool_alloc(test, pools[i], 1000, 1);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t start_ns = vmm__time_ns();
+        assert_ok(vmm_pool_destroy(pools[i], 1));
+        if (i < CROWD_ENDS)
+            least_ns = vmm__min(least_ns, vmm__time_ns() - start_ns);
+        block_free(test, blocks[i]);
+    }
+    return least_ns;
+}
+
+/* It took 300 times as long beside 8000 pools as beside 100. */
+CACHE_TEST(the_end_of_a_pool_costs_the_same_beside_many)
+{
+    static vmm_pool *pools[CROWD];
+    static void *blocks[CROWD];
+    if (VMM_CHECK > 0 || IS_SLOW_BUILD || driver_choice_kind() == VMM_DRIVER_CUDA)
+        return;
+    cache_restart_with(test, .device_bytes = 16 * GIB);
+    uint64_t few_ns = end_ns(test, pools, blocks, CROWD_ENDS);
+    uint64_t many_ns = end_ns(test, pools, blocks, CROWD);
+    assert_true(many_ns < CROWD_TIMES * few_ns);
 }
 
 CACHE_MAIN()

@@ -122,7 +122,7 @@ ENGINE_TEST(promises_count_until_they_are_reserved)
     struct vm *vm = &engine->memory;
     struct account promised;
     account_open(engine, &promised, "promised");
-    promised.least_bytes = 4 * GRANULE;
+    vmm__account_promise(&engine->memory, &promised, 4 * GRANULE);
     vm->limit_bytes = 10 * GRANULE;
     assert_int_equal(vmm__vm_short_bytes(vm, &engine->pool.account, 6 * GRANULE), 0);
     assert_int_equal(vmm__vm_short_bytes(vm, &engine->pool.account, 7 * GRANULE), GRANULE);
@@ -141,7 +141,7 @@ ENGINE_TEST(without_a_limit_the_device_bounds_promises)
     struct account promised;
     uint64_t device = engine->driver->total_bytes;
     account_open(engine, &promised, "promised");
-    promised.least_bytes = 4 * GRANULE;
+    vmm__account_promise(&engine->memory, &promised, 4 * GRANULE);
     assert_int_equal(vmm__vm_limit_bytes(vm), device);
     assert_int_equal(vmm__vm_short_bytes(vm, &engine->pool.account, device), 4 * GRANULE);
     vm->limit_bytes = 2 * device;

@@ -38,8 +38,7 @@ static int by_home(const void *a, const void *b)
  * exported. */
 static bool is_listed(const struct pool_sleep *job, const struct chunk *chunk)
 {
-    return chunk->state == CHUNK_HELD && chunk->account == &job->pool->account &&
-           !lane_of(job, chunk)->stays_awake;
+    return chunk->state == CHUNK_HELD && !lane_of(job, chunk)->stays_awake;
 }
 
 static vmm_status chunks_list_locked(struct pool_sleep *job)
@@ -50,7 +49,7 @@ static vmm_status chunks_list_locked(struct pool_sleep *job)
     if (!vmm__pool_is_used(job->pool))
         vmm__reserves_end_locked(job->cache, job->pool);
     chunks->count = 0;
-    for (uint32_t id = 1; id < vm->record_high; id++) {
+    for (uint32_t id = job->pool->account.newest; id != 0; id = vm->records[id].older) {
         struct chunk *chunk = &vm->records[id];
         if (!is_listed(job, chunk))
             continue;

@@ -71,17 +71,19 @@ static void list_insert(struct pools *pools, struct pool *pool)
 {
     vmm__mutex_lock(&pools->list_lock);
     pool->next = pools->first;
+    pool->link = &pools->first;
+    if (pool->next != NULL)
+        pool->next->link = &pool->next;
     pools->first = pool;
     vmm__mutex_unlock(&pools->list_lock);
 }
 
 static void list_remove(struct pools *pools, const struct pool *pool)
 {
-    struct pool **link = &pools->first;
-    while (*link != pool)
-        link = &(*link)->next;
     vmm__mutex_lock(&pools->list_lock);
-    *link = pool->next;
+    *pool->link = pool->next;
+    if (pool->next != NULL)
+        pool->next->link = pool->link;
     vmm__mutex_unlock(&pools->list_lock);
 }
 
@@ -106,9 +108,11 @@ static vmm_status promise_check(const struct vmm_cache *cache, uint64_t bytes)
 {
     uint64_t limit = vmm__vm_limit_bytes(&cache->vm);
     uint64_t promised = 0;
+    if (bytes == 0)
+        return VMM_OK;
     for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
         promised += pool->account.least_bytes;
-    if (bytes == 0 || (bytes <= limit && promised <= limit - bytes))
+    if (bytes <= limit && promised <= limit - bytes)
         return VMM_OK;
     return vmm__error(VMM_ERR_DEVICE_OOM,
                       "vmm_pool_create: reserve_bytes of %llu: other pools reserve %llu of %llu",
@@ -129,7 +133,6 @@ static void options_take(struct pool *pool, const vmm_pool_options *options, uin
     pool->on_sleep = options->on_sleep;
     pool->account.name = pool->name;
     pool->account.limit_bytes = options->limit_bytes;
-    pool->account.least_bytes = options->reserve_bytes;
     pool->account.reach = (vmm_share_reach)options->shareable;
     pool->has_own_chunks = options->shareable != VMM_SHARE_NONE || options->no_split != 0;
     pool->lends = options->use_on_oom != 0;
@@ -157,6 +160,8 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
         return status;
     }
     options_take(pool, options, ++cache->pools.created);
+    vmm__account_promise(&cache->vm, &pool->account, options->reserve_bytes);
+    vmm__pool_keeping_settle(pool);
     list_insert(&cache->pools, pool);
     *out = pool->handle;
     return VMM_OK;
@@ -253,7 +258,7 @@ static vmm_status lane_make(struct pool *pool, vmm_stream stream, struct lane **
     bool shares_home =
         pool->kind == VMM_POOL_GENERAL; /* lanes of graph pools have nothing to transfer */
     vmm__lane_lock(lane);
-    lane->pool = pool;
+    vmm__pool_join(pool, lane);
     lane->is_asleep = pool->phase != VMM_POOL_AWAKE;
     lane->large.home_end = shares_home ? &pool->home_end : &lane->large.own_home_end;
     vmm__lane_unlock(lane);
@@ -310,15 +315,14 @@ static void totals_add(struct totals *to, const struct totals *from)
 /* Gives the lanes and chunks of a pool to the default pool. */
 static void pool_adopt(struct vmm_cache *cache, struct pool *pool)
 {
-    for (struct lane *lane = cache->lanes.pooled; lane != NULL; lane = lane->next_pooled) {
-        if (lane->pool != pool)
-            continue;
+    while (pool->lanes != NULL) {
+        struct lane *lane = pool->lanes;
         if (lane->is_in_table)
             vmm__lane_table_leave(&pool->table, lane);
         vmm__lane_lock(lane);
         vmm__lane_counters_flush(lane);
         lane->large.home_end = &lane->large.own_home_end;
-        lane->pool = &cache->pool;
+        vmm__pool_join(&cache->pool, lane);
         lane->is_asleep = cache->pool.phase != VMM_POOL_AWAKE;
         lane->stays_awake = lane->is_asleep;
         vmm__lane_unlock(lane);
@@ -332,6 +336,7 @@ static void pool_end(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
     pool_adopt(cache, pool);
+    cache->pools.keeping -= pool->is_keeping ? 1 : 0;
     list_remove(&cache->pools, pool);
     pool_free(pool);
 }
@@ -349,6 +354,7 @@ static vmm_status pool_try_leave(struct vmm_cache *cache, struct pool *pool)
     vmm__lanes_settle(&cache->lanes, pool);
     pool->is_leaving = false;
     cache->pools.leaving--;
+    vmm__pool_keeping_settle(pool);
     if (pool->handle == NULL)
         pool_end(pool);
     return VMM_OK;
@@ -406,6 +412,7 @@ void vmm__pool_retain(struct pool *pool)
 {
     vmm__fair_lock(&pool->cache->grow_lock);
     pool->uses++;
+    vmm__pool_keeping_settle(pool);
     vmm__fair_unlock(&pool->cache->grow_lock);
 }
 
@@ -416,6 +423,7 @@ static void leave_begin(struct pool *pool)
     cache->pools.leaving += pool->is_leaving ? 0 : 1;
     pool->is_leaving = true;
     pool->leaving_epoch = vmm__clock_advance(&cache->clock);
+    vmm__pool_keeping_settle(pool);
 }
 
 /* Ends the last use of a pool. A clock that does not cover all streams never says that its work has finished: then the
@@ -451,6 +459,15 @@ static vmm_status destroy_refuse(const struct pool *pool, const char *why)
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_pool_destroy: pool %s %s", pool->name, why);
 }
 
+static void counters_flush(const struct pool *pool)
+{
+    for (struct lane *lane = pool->lanes; lane != NULL; lane = lane->next_of_pool) {
+        vmm__lane_lock(lane);
+        vmm__lane_counters_flush(lane);
+        vmm__lane_unlock(lane);
+    }
+}
+
 static vmm_status destroy_check(struct pool *pool, bool adopts)
 {
     if (pool == &pool->cache->pool)
@@ -460,7 +477,7 @@ static vmm_status destroy_check(struct pool *pool, bool adopts)
         return destroy_refuse(pool, "is pushed or routed");
     if (pool->uses > own_uses(pool))
         return destroy_refuse(pool, "is retained");
-    vmm__lanes_counters_flush(&pool->cache->lanes, NULL);
+    counters_flush(pool);
     bool has_blocks = vmm__stat_now(&pool->totals.allocations) > 0;
     bool has_hidden = pool->cache->debug != NULL && vmm__stat_now(&pool->totals.active_bytes) > 0;
     if (has_blocks && vmm__pool_has_source(pool))
@@ -499,14 +516,16 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts, struct backup *
     if (status != VMM_OK) {
         pool->uses = vmm__max(pool->uses,
                               own_uses(pool)); /* of one with a source: see vmm__pool_unretain() */
+        vmm__pool_keeping_settle(pool);
         return status;
     }
     bool must_wait = vmm__pool_is_used(pool);
     (void)vmm__handle_close(pool->handle);
     pool->handle = NULL;
     pool->uses = 0;
-    pool->account.least_bytes = 0;
+    vmm__account_promise(&pool->cache->vm, &pool->account, 0);
     *backup = vmm__pool_backup_leave(pool);
+    vmm__pool_keeping_settle(pool);
     if (must_wait)
         return destroyed_leave(pool);
     pool_end(pool);
@@ -525,6 +544,7 @@ static vmm_status unretain_locked(struct pool *pool)
     status = vmm__pools_leave_wait_locked(pool->cache);
     if (status != VMM_OK)
         pool->uses = own_uses(pool);
+    vmm__pool_keeping_settle(pool);
     return status == VMM__NOTHING
                ? destroy_refuse(pool, "has a source, and a capture forbids to wait for the device")
                : status;
@@ -557,27 +577,22 @@ uint64_t vmm__pool_uses(struct pool *pool)
     return uses;
 }
 
-/* Whether the free memory of a pool serves only that pool. */
-static bool is_keeping(const struct pool *pool)
+void vmm__pool_keeping_settle(struct pool *pool)
 {
-    return !vmm__pool_shares(pool) || vmm__pool_is_retained(pool);
-}
-
-static bool any_keeps(const struct vmm_cache *cache)
-{
-    bool keeps = is_keeping(&cache->pool);
-    for (const struct pool *pool = cache->pools.first; pool != NULL && !keeps; pool = pool->next)
-        keeps = is_keeping(pool);
-    return keeps;
+    struct pools *pools = &pool->cache->pools;
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    pools->keeping -= pool->is_keeping ? 1 : 0;
+    pool->is_keeping = !vmm__pool_shares(pool) || vmm__pool_is_retained(pool);
+    pools->keeping += pool->is_keeping ? 1 : 0;
 }
 
 uint64_t vmm__pools_kept_bytes(struct vmm_cache *cache, const struct lane *from)
 {
     uint64_t bytes = 0;
-    if (!any_keeps(cache))
+    if (cache->pools.keeping == 0)
         return 0;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (lane == from || !is_keeping(lane->pool))
+        if (lane == from || !lane->pool->is_keeping)
             continue;
         vmm__lane_lock(lane);
         bytes += lane->large.free_bytes + lane->small.free_bytes;

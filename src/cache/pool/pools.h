@@ -8,8 +8,10 @@
  *
  * Owns: all pools but the default one, which is part of the cache. Invariants:
  *  1. a pool without a handle is destroyed, and is leaving;
- *  2. the lanes of a pool other than the default one are in lanes.pooled;
- *  3. `leaving` counts the pools that are leaving.
+ *  2. each lane is in the list of its pool;
+ *  3. `leaving` counts the pools that are leaving;
+ *  4. is_keeping says of each pool whether its free memory serves only that pool, and `keeping` counts those; that of
+ *     imports counts as none, because imported memory is not reserved.
  * May be called by: cache, api. Locks: the grow lock guards all of it.
  */
 #ifndef VMM_CACHE_POOL_POOLS_H
@@ -24,6 +26,7 @@ struct pools {
     struct pool *first; /* linked by next */
     uint64_t created;
     uint64_t leaving;
+    uint64_t keeping;
     struct mutex list_lock; /* held when the list changes: a reader needs this lock only */
 };
 
@@ -59,6 +62,9 @@ vmm_status vmm__pools_leave_locked(struct vmm_cache *cache);
 
 /* The same after the host has waited for that work. VMM__NOTHING: no pool is leaving, or a capture forbids the wait. */
 vmm_status vmm__pools_leave_wait_locked(struct vmm_cache *cache);
+
+/* Sets is_keeping, after a change of what it follows from. The caller holds the grow lock. */
+void vmm__pool_keeping_settle(struct pool *pool);
 
 /* Free bytes that serve only their own pool, but not those of the lane `from`, whose requests they do serve. The caller
  * holds the grow lock and no lane's. */

@@ -12,9 +12,7 @@ static void lanes_mark_locked(struct pool *pool, bool is_asleep)
     struct vmm_cache *cache = pool->cache;
     bool is_default = pool == &cache->pool;
     VMM_ASSERT_HELD(&cache->grow_lock);
-    for (struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
-        if (lane->pool != pool)
-            continue;
+    for (struct lane *lane = pool->lanes; lane != NULL; lane = lane->next_of_pool) {
         if (is_asleep && !is_default && lane->is_in_table)
             vmm__lane_table_leave(&pool->table, lane);
         vmm__lane_lock(lane);
@@ -32,6 +30,7 @@ static void phase_set_locked(struct pool *pool, vmm_pool_phase phase)
     bool was_awake = pool->phase == VMM_POOL_AWAKE;
     bool is_awake = phase == VMM_POOL_AWAKE;
     pool->phase = phase;
+    vmm__pool_keeping_settle(pool);
     if (was_awake != is_awake)
         lanes_mark_locked(pool, !is_awake);
     if (is_awake && !vmm__pool_is_used(pool))
@@ -50,10 +49,7 @@ static void phases_set_locked(const struct sleep_request *request, vmm_pool_phas
 static bool is_exported(const struct pool *pool)
 {
     bool has_exports = false;
-    for (struct lane *lane = pool->cache->lanes.first; lane != NULL && !has_exports;
-         lane = lane->next) {
-        if (lane->pool != pool)
-            continue;
+    for (struct lane *lane = pool->lanes; lane != NULL && !has_exports; lane = lane->next_of_pool) {
         vmm__lane_lock(lane);
         has_exports = lane->exports > 0;
         vmm__lane_unlock(lane);

@@ -52,8 +52,8 @@ static void release_locked(struct vmm_cache *cache)
     VMM_ASSERT_HELD(&cache->grow_lock);
     VMM_QUIET();
     atomic_store_explicit(&cache->has_freed_imports, false, memory_order_relaxed);
-    for (struct lane *lane = cache->lanes.pooled; lane != NULL; lane = lane->next_pooled) {
-        if (lane->is_imported && vmm__lane_has_memory(lane))
+    for (struct lane *lane = cache->imports.lanes; lane != NULL; lane = lane->next_of_pool) {
+        if (vmm__lane_has_memory(lane))
             lane_release(cache, lane);
     }
     vmm__cache_lanes_vacate(cache);
