@@ -24,7 +24,7 @@
 #define CALLER __builtin_return_address(0)
 
 /* Allocates from a lane, as the call asks. */
-static vmm_status lane_alloc(const struct debug_call *call, size_t bytes, vmm_stream stream,
+static vmm_status lane_alloc(const struct api_call *call, size_t bytes, vmm_stream stream,
                              void **out)
 {
     vmm_cache *cache = call->cache;
@@ -36,7 +36,7 @@ static vmm_status lane_alloc(const struct debug_call *call, size_t bytes, vmm_st
 }
 
 /* Debug mode and NVTX disable the fast path. */
-vmm_status vmm__api_alloc_unrecorded(const struct debug_call *call, size_t bytes, vmm_stream stream,
+vmm_status vmm__api_alloc_unrecorded(const struct api_call *call, size_t bytes, vmm_stream stream,
                                      void **out)
 {
     vmm_cache *cache = call->cache;
@@ -61,7 +61,7 @@ static bool is_watched(const vmm_cache *cache)
            atomic_load_explicit(&cache->directory.recorder, memory_order_acquire) != NULL;
 }
 
-__attribute__((noinline)) vmm_status vmm__api_alloc(const struct debug_call *call, size_t bytes,
+__attribute__((noinline)) vmm_status vmm__api_alloc(const struct api_call *call, size_t bytes,
                                                     vmm_stream stream, void **out)
 {
     struct recorder *recorder =
@@ -70,7 +70,7 @@ __attribute__((noinline)) vmm_status vmm__api_alloc(const struct debug_call *cal
                             : vmm__recorded_alloc(recorder, call, bytes, stream, out);
 }
 
-vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_stream stream,
+vmm_status vmm__api_alloc_slow(const struct api_call *call, size_t bytes, vmm_stream stream,
                                void **out)
 {
     if (is_watched(call->cache))
@@ -83,7 +83,7 @@ static __attribute__((noinline)) vmm_status alloc_without_fast_path(vmm_cache *c
                                                                     vmm_stream stream, void **out,
                                                                     const void *caller)
 {
-    struct debug_call call = { .cache = cache, .function = "vmm_alloc", .caller = caller };
+    struct api_call call = { .cache = cache, .function = "vmm_alloc", .caller = caller };
     return vmm__api_alloc_slow(&call, bytes, stream, out);
 }
 
@@ -131,7 +131,7 @@ static vmm_status free_unrecorded(vmm_cache *cache, const void *ptr, bool *shoul
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     if ((cache->debug == NULL && cache->nvtx == NULL) || vmm__alloc_is_import(cache, address))
         return vmm__free_slow(cache, address, should_poll);
-    struct debug_call call = { .cache = cache, .function = "vmm_free", .caller = caller };
+    struct api_call call = { .cache = cache, .function = "vmm_free", .caller = caller };
     vmm_status status =
         vmm__cache_admit(cache, "vmm_free"); /* before the locks of debug mode and NVTX */
     if (status != VMM_OK)
@@ -209,7 +209,7 @@ vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream other)
         status = vmm__stream_resolve("vmm_record_stream", &other);
     if (status != VMM_OK)
         return status;
-    struct debug_call call = {
+    struct api_call call = {
         .cache = cache, .function = "vmm_record_stream", .caller = CALLER, .is_use = true
     };
     const void *block = ptr;
@@ -269,7 +269,7 @@ vmm_status vmm_capture_retract(vmm_cache *cache, vmm_stream stream)
     return VMM_OK;
 }
 
-static vmm_status block_pin(const struct debug_call *call, void *ptr, bool pinned)
+static vmm_status block_pin(const struct api_call *call, void *ptr, bool pinned)
 {
     vmm_cache *cache = call->cache;
     const char *function = call->function;
@@ -284,13 +284,13 @@ static vmm_status block_pin(const struct debug_call *call, void *ptr, bool pinne
 
 vmm_status vmm_pin(vmm_cache *cache, void *ptr)
 {
-    struct debug_call call = { .cache = cache, .function = "vmm_pin", .caller = CALLER };
+    struct api_call call = { .cache = cache, .function = "vmm_pin", .caller = CALLER };
     return block_pin(&call, ptr, true);
 }
 
 vmm_status vmm_unpin(vmm_cache *cache, void *ptr)
 {
-    struct debug_call call = { .cache = cache, .function = "vmm_unpin", .caller = CALLER };
+    struct api_call call = { .cache = cache, .function = "vmm_unpin", .caller = CALLER };
     return block_pin(&call, ptr, false);
 }
 
@@ -299,7 +299,7 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
     vmm_status status = vmm__cache_admit_work(cache, "vmm_trim");
     if (status != VMM_OK)
         return status;
-    struct debug_call call = { .cache = cache, .function = "vmm_trim", .caller = CALLER };
+    struct api_call call = { .cache = cache, .function = "vmm_trim", .caller = CALLER };
     vmm_status found = vmm__debug_flush(&call);
     vmm__import_release(cache);
     uint64_t released_bytes = 0;

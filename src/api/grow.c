@@ -35,11 +35,11 @@ vmm_status vmm_alloc_aligned(vmm_pool *handle, size_t bytes, size_t alignment, v
                        "vmm_alloc_aligned: alignment is %zu, which is no power of two", alignment);
     if (status != VMM_OK)
         return status;
-    struct debug_call call = { .cache = pool->cache,
-                               .function = "vmm_alloc_aligned",
-                               .caller = CALLER,
-                               .pool = pool,
-                               .alignment = alignment };
+    struct api_call call = { .cache = pool->cache,
+                             .function = "vmm_alloc_aligned",
+                             .caller = CALLER,
+                             .pool = pool,
+                             .alignment = alignment };
     return vmm__api_alloc(&call, bytes, stream, out);
 }
 
@@ -156,7 +156,7 @@ static vmm_status copy_check(vmm_cache *cache, struct copy *copy, const void *in
 }
 
 /* Finds the block as the program knows it. */
-static vmm_status copy_begin(const struct debug_call *call, void *ptr, struct copy *copy)
+static vmm_status copy_begin(const struct api_call *call, void *ptr, struct copy *copy)
 {
     vmm_item item = VMM_ITEM_INIT;
     void *inner = ptr;
@@ -199,10 +199,10 @@ static vmm_status old_free(vmm_cache *cache, void *block)
 }
 
 /* The new block is unborrowed: the free of a borrowed one could fail, so that a failed copy could not be undone. */
-static vmm_status copy_run(const struct debug_call *call, struct copy *copy)
+static vmm_status copy_run(const struct api_call *call, struct copy *copy)
 {
     vmm_cache *cache = call->cache;
-    struct debug_call alloc = *call;
+    struct api_call alloc = *call;
     alloc.pool = copy->pool;
     alloc.is_unborrowed = true;
     uint64_t bytes = vmm__min(copy->from_bytes, copy->bytes);
@@ -225,7 +225,7 @@ static vmm_status copy_run(const struct debug_call *call, struct copy *copy)
 }
 
 /* Allocates a block, copies the contents and frees the old one, in stream order. */
-static vmm_status resize_by_copy(const struct debug_call *call, void *ptr, size_t bytes, void **out)
+static vmm_status resize_by_copy(const struct api_call *call, void *ptr, size_t bytes, void **out)
 {
     struct copy copy = { .bytes = bytes };
     vmm_status status = copy_begin(call, ptr, &copy);
@@ -255,7 +255,7 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
     if (status != VMM_OK)
         return status;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct debug_call call = { .cache = cache, .function = "vmm_resize", .caller = CALLER };
+    struct api_call call = { .cache = cache, .function = "vmm_resize", .caller = CALLER };
     struct error_line line;
     vmm__error_save(&line);
     if (vmm__reserved_has(cache, address))
@@ -277,7 +277,7 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
 vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
 {
     void *block = (void *)(uintptr_t)ptr;
-    struct debug_call call = { .cache = cache, .function = "vmm_name", .caller = CALLER };
+    struct api_call call = { .cache = cache, .function = "vmm_name", .caller = CALLER };
     vmm_status status = vmm__cache_admit(cache, "vmm_name");
     if (status == VMM_OK)
         status = vmm__debug_inner(&call, &block);

@@ -50,7 +50,7 @@ static vmm_status pool_refuse(const char *function, const struct pool *pool, con
 /* Empties the quarantine of debug mode, whose blocks are not live and hold memory. */
 static vmm_status quarantine_flush(vmm_cache *cache, const char *function, const void *caller)
 {
-    struct debug_call call = { .cache = cache, .function = function, .caller = caller };
+    struct api_call call = { .cache = cache, .function = function, .caller = caller };
     return vmm__debug_flush(&call);
 }
 
@@ -180,7 +180,7 @@ static __attribute__((noinline)) vmm_status alloc_without_fast_path(struct pool 
                                                                     vmm_stream stream, void **out,
                                                                     const void *caller)
 {
-    struct debug_call call = {
+    struct api_call call = {
         .cache = pool->cache, .function = "vmm_alloc_from", .caller = caller, .pool = pool
     };
     return vmm__api_alloc_slow(&call, bytes, stream, out);
@@ -200,7 +200,7 @@ vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, voi
     return status == VMM__NO_FIT ? vmm__refill(pool->cache, lane, bytes, out) : status;
 }
 
-static vmm_status block_place(const struct debug_call *call, size_t bytes, vmm_stream stream)
+static vmm_status block_place(const struct api_call *call, size_t bytes, vmm_stream stream)
 {
     vmm_cache *cache = call->cache;
     void *block = (void *)(uintptr_t)call->place;
@@ -224,11 +224,11 @@ vmm_status vmm_pool_place(vmm_pool *handle, void *address, size_t bytes, vmm_str
         status = vmm__stream_resolve("vmm_pool_place", &stream);
     if (status != VMM_OK)
         return status;
-    struct debug_call call = { .cache = pool->cache,
-                               .function = "vmm_pool_place",
-                               .caller = __builtin_return_address(0),
-                               .pool = pool,
-                               .place = (uint64_t)(uintptr_t)address };
+    struct api_call call = { .cache = pool->cache,
+                             .function = "vmm_pool_place",
+                             .caller = __builtin_return_address(0),
+                             .pool = pool,
+                             .place = (uint64_t)(uintptr_t)address };
     return block_place(&call, bytes, stream);
 }
 

@@ -36,7 +36,7 @@ static uint64_t pool_of(struct vmm_cache *cache, const void *block)
 }
 
 /* pool: the block's, if the caller knows it; else 0. */
-static void alloc_record(struct recorder *recorder, const struct debug_call *call, size_t bytes,
+static void alloc_record(struct recorder *recorder, const struct api_call *call, size_t bytes,
                          vmm_stream stream, const void *block, uint64_t pool)
 {
     struct trace_event event = { .kind = TRACE_ALLOC, .address = number_of(block), .bytes = bytes };
@@ -48,8 +48,8 @@ static void alloc_record(struct recorder *recorder, const struct debug_call *cal
     vmm__recorder_push(recorder, event);
 }
 
-vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct debug_call *call,
-                               size_t bytes, vmm_stream stream, void **out)
+vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct api_call *call, size_t bytes,
+                               vmm_stream stream, void **out)
 {
     vmm_cache *cache = call->cache;
     vmm_status status;
@@ -90,7 +90,7 @@ vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bo
     return status;
 }
 
-void vmm__record_new_block(const struct debug_call *call, size_t bytes, vmm_stream stream,
+void vmm__record_new_block(const struct api_call *call, size_t bytes, vmm_stream stream,
                            const void *block)
 {
     struct recorder *recorder = recorder_of(call->cache);

@@ -6,7 +6,7 @@
 #include "debug/internal.h"
 
 /* A block with canaries at an alignment lies inside a larger block; it has no guard page. */
-static vmm_status inner_alloc_aligned(const struct debug_call *call, struct record *record)
+static vmm_status inner_alloc_aligned(const struct api_call *call, struct record *record)
 {
     void *inner;
     uint64_t bytes;
@@ -32,7 +32,7 @@ static vmm_status inner_alloc_aligned(const struct debug_call *call, struct reco
 }
 
 /* A block at an address that the program names has no guard page. */
-static vmm_status inner_place(const struct debug_call *call, struct record *record)
+static vmm_status inner_place(const struct api_call *call, struct record *record)
 {
     bool is_watching = vmm__debug_watches_memory(call->cache->debug);
     uint64_t front_bytes = is_watching ? DEBUG_FRONT_BYTES : 0;
@@ -44,7 +44,7 @@ static vmm_status inner_place(const struct debug_call *call, struct record *reco
     return vmm__place(call->pool, record->inner, bytes, record->stream);
 }
 
-static vmm_status inner_alloc(const struct debug_call *call, struct record *record)
+static vmm_status inner_alloc(const struct api_call *call, struct record *record)
 {
     if (call->place != 0)
         return inner_place(call, record);
@@ -77,12 +77,12 @@ static vmm_status inner_alloc(const struct debug_call *call, struct record *reco
 }
 
 /* The call for which the thread allocates from a lane now; NULL: none. */
-static _Thread_local const struct debug_call *current_call;
+static _Thread_local const struct api_call *current_call;
 
 /* Reports a misuse that it finds in the quarantine, but does not fail the request that needs the memory. */
 uint64_t vmm__debug_give(struct debug *debug)
 {
-    const struct debug_call *call = current_call;
+    const struct api_call *call = current_call;
     if (!vmm__debug_watches_memory(debug) || call == NULL || call->cache != debug->cache)
         return 0;
     VMM_QUIET();
@@ -117,10 +117,10 @@ static vmm_status block_prepare(struct debug *debug, struct record *record)
     return status;
 }
 
-static vmm_status record_begin(const struct debug_call *call, struct record *record)
+static vmm_status record_begin(const struct api_call *call, struct record *record)
 {
     struct debug *debug = call->cache->debug;
-    const struct debug_call *outer = current_call;
+    const struct api_call *outer = current_call;
     current_call = call;
     vmm_status status = inner_alloc(call, record);
     current_call = outer; /* a call that ran a callback, which made this call */
@@ -141,7 +141,7 @@ static vmm_status record_begin(const struct debug_call *call, struct record *rec
     return status;
 }
 
-vmm_status vmm__debug_alloc(const struct debug_call *call, size_t bytes, vmm_stream stream,
+vmm_status vmm__debug_alloc(const struct api_call *call, size_t bytes, vmm_stream stream,
                             void **out)
 {
     struct debug *debug = call->cache->debug;

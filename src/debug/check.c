@@ -3,7 +3,7 @@
 #include "cache/streams.h"
 #include "debug/internal.h"
 
-void vmm__finding_note(const struct debug_call *call, const struct record *record, uint64_t wrong,
+void vmm__finding_note(const struct api_call *call, const struct record *record, uint64_t wrong,
                        struct finding *finding)
 {
     struct misuse misuse;
@@ -14,7 +14,7 @@ void vmm__finding_note(const struct debug_call *call, const struct record *recor
         finding->first = misuse.line;
 }
 
-vmm_status vmm__finding_end(const struct debug_call *call, const struct finding *finding,
+vmm_status vmm__finding_end(const struct api_call *call, const struct finding *finding,
                             vmm_status status)
 {
     if (finding->first.text[0] == '\0')
@@ -23,7 +23,7 @@ vmm_status vmm__finding_end(const struct debug_call *call, const struct finding 
     return vmm__error(VMM_ERR_CORRUPTED, "%s", finding->first.text);
 }
 
-vmm_status vmm__debug_unknown(const struct debug_call *call, uint64_t address)
+vmm_status vmm__debug_unknown(const struct api_call *call, uint64_t address)
 {
     struct record record;
     struct misuse misuse;
@@ -64,7 +64,7 @@ static vmm_status canaries_query(const struct debug *debug, const struct record 
     return vmm__clock_query(heap->clock, record->epoch);
 }
 
-static vmm_status record_check(const struct debug_call *call, struct record *record,
+static vmm_status record_check(const struct api_call *call, struct record *record,
                                bool work_has_ended, struct finding *finding)
 {
     struct debug *debug = call->cache->debug;
@@ -78,7 +78,7 @@ static vmm_status record_check(const struct debug_call *call, struct record *rec
     return status == VMM_ERR_CORRUPTED || status == VMM__PENDING ? VMM_OK : status;
 }
 
-vmm_status vmm__debug_check_all(const struct debug_call *call, bool work_has_ended,
+vmm_status vmm__debug_check_all(const struct api_call *call, bool work_has_ended,
                                 struct finding *finding)
 {
     struct records *records = &call->cache->debug->records;
@@ -149,7 +149,7 @@ vmm_status vmm__debug_settle(struct debug *debug)
     return first;
 }
 
-vmm_status vmm__debug_check(const struct debug_call *call)
+vmm_status vmm__debug_check(const struct api_call *call)
 {
     struct debug *debug = call->cache->debug;
     struct finding finding = { .first = { .text = "" } };

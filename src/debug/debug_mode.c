@@ -98,7 +98,7 @@ vmm_status vmm__debug_close(vmm_cache *cache, bool work_has_ended)
 {
     struct debug *debug = cache->debug;
     struct finding finding = { .first = { .text = "" } };
-    struct debug_call call = { .cache = cache, .function = "vmm_destroy" };
+    struct api_call call = { .cache = cache, .function = "vmm_destroy" };
     vmm_status status = VMM_OK;
     if (debug == NULL)
         return VMM_OK;

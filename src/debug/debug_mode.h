@@ -61,12 +61,12 @@ vmm_status vmm__debug_open(vmm_cache *cache, const vmm_config *config);
 vmm_status vmm__debug_close(vmm_cache *cache, bool work_has_ended);
 
 /* See vmm_alloc(). */
-vmm_status vmm__debug_alloc(const struct debug_call *call, size_t bytes, vmm_stream stream,
+vmm_status vmm__debug_alloc(const struct api_call *call, size_t bytes, vmm_stream stream,
                             void **out);
 
 /* See vmm_free(). *should_poll: whether the caller should poll now. ERR_CORRUPTED: the block is freed anyway.
  * VMM__NOT_FOUND, only with zeros and without debug mode: no block has this address. */
-vmm_status vmm__debug_free(const struct debug_call *call, uint64_t address, bool *should_poll);
+vmm_status vmm__debug_free(const struct api_call *call, uint64_t address, bool *should_poll);
 
 /* See vmm__stream_end(). Works in every cache. */
 vmm_status vmm__debug_stream_end(vmm_cache *cache, vmm_stream stream);
@@ -74,12 +74,12 @@ vmm_status vmm__debug_stream_end(vmm_cache *cache, vmm_stream stream);
 /* The following functions do nothing in a cache without debug mode. */
 
 /* Replaces the program's address of a live block by the lane's. ERR_UNKNOWN_POINTER. */
-vmm_status vmm__debug_inner(const struct debug_call *call, void **block);
+vmm_status vmm__debug_inner(const struct api_call *call, void **block);
 
 /* Empties the quarantine into the lanes. Returns ERR_CORRUPTED after it has emptied all of it. */
-vmm_status vmm__debug_flush(const struct debug_call *call);
+vmm_status vmm__debug_flush(const struct api_call *call);
 
 /* See vmm_debug_check(). */
-vmm_status vmm__debug_check(const struct debug_call *call);
+vmm_status vmm__debug_check(const struct api_call *call);
 
 #endif

@@ -21,7 +21,7 @@ static vmm_status block_return(struct debug *debug, struct record *record, bool 
 }
 
 /* Checks a block in quarantine and returns it to its lane. A block that is doubtful then stays. */
-static vmm_status kept_return(const struct debug_call *call, struct record *record,
+static vmm_status kept_return(const struct api_call *call, struct record *record,
                               struct finding *finding)
 {
     struct debug *debug = call->cache->debug;
@@ -39,7 +39,7 @@ static vmm_status kept_return(const struct debug_call *call, struct record *reco
 }
 
 /* Checks and returns blocks in quarantine, the oldest first, until at most so many are left. */
-static void quarantine_shrink(const struct debug_call *call, uint64_t count, uint64_t bytes,
+static void quarantine_shrink(const struct api_call *call, uint64_t count, uint64_t bytes,
                               struct finding *finding)
 {
     struct debug *debug = call->cache->debug;
@@ -54,7 +54,7 @@ static void quarantine_shrink(const struct debug_call *call, uint64_t count, uin
     }
 }
 
-vmm_status vmm__debug_flush(const struct debug_call *call)
+vmm_status vmm__debug_flush(const struct api_call *call)
 {
     struct debug *debug = call->cache->debug;
     struct finding finding = { .first = { .text = "" } };
@@ -97,7 +97,7 @@ static bool uses_wait(vmm_cache *cache, uint64_t inner)
 
 /* Checks a freed block after its work. Returns whether it is poisoned now and may enter the quarantine. Writes the
  * poison first, so that one wait covers both; writes none on a closed stream. */
-static bool block_inspect(const struct debug_call *call, struct record *record,
+static bool block_inspect(const struct api_call *call, struct record *record,
                           struct finding *finding)
 {
     struct debug *debug = call->cache->debug;
@@ -131,7 +131,7 @@ static vmm_status block_free(struct debug *debug, struct record *record, bool *s
     return status;
 }
 
-static vmm_status watched_free(const struct debug_call *call, struct record *record,
+static vmm_status watched_free(const struct api_call *call, struct record *record,
                                bool *should_poll, struct finding *finding)
 {
     struct debug *debug = call->cache->debug;
@@ -147,7 +147,7 @@ static vmm_status watched_free(const struct debug_call *call, struct record *rec
     return VMM_OK;
 }
 
-static vmm_status recorded_free(const struct debug_call *call, uint64_t address, bool *should_poll,
+static vmm_status recorded_free(const struct api_call *call, uint64_t address, bool *should_poll,
                                 struct finding *finding)
 {
     struct debug *debug = call->cache->debug;
@@ -163,7 +163,7 @@ static vmm_status recorded_free(const struct debug_call *call, uint64_t address,
     return status;
 }
 
-vmm_status vmm__debug_free(const struct debug_call *call, uint64_t address, bool *should_poll)
+vmm_status vmm__debug_free(const struct api_call *call, uint64_t address, bool *should_poll)
 {
     struct debug *debug = call->cache->debug;
     struct finding finding = { .first = { .text = "" } };
@@ -179,7 +179,7 @@ vmm_status vmm__debug_free(const struct debug_call *call, uint64_t address, bool
     return vmm__finding_end(call, &finding, status);
 }
 
-vmm_status vmm__debug_inner(const struct debug_call *call, void **block)
+vmm_status vmm__debug_inner(const struct api_call *call, void **block)
 {
     struct debug *debug = call->cache->debug;
     uint64_t address = (uint64_t)(uintptr_t)*block;

@@ -53,15 +53,15 @@ struct finding {
 };
 
 /* Records a byte that differs, and lets the call continue. */
-void vmm__finding_note(const struct debug_call *call, const struct record *record, uint64_t wrong,
+void vmm__finding_note(const struct api_call *call, const struct record *record, uint64_t wrong,
                        struct finding *finding);
 
 /* Ends a call: reports the first misuse and returns ERR_CORRUPTED, or returns `status`. The caller holds no lock. */
-vmm_status vmm__finding_end(const struct debug_call *call, const struct finding *finding,
+vmm_status vmm__finding_end(const struct api_call *call, const struct finding *finding,
                             vmm_status status);
 
 /* Reports a pointer to no live block; returns ERR_UNKNOWN_POINTER. The caller holds no lock. */
-vmm_status vmm__debug_unknown(const struct debug_call *call, uint64_t address);
+vmm_status vmm__debug_unknown(const struct api_call *call, uint64_t address);
 
 /* Returns whether a stream is being captured; true if the driver cannot tell. */
 bool vmm__debug_is_captured(const struct debug *debug, vmm_stream stream);
@@ -71,7 +71,7 @@ uint64_t vmm__debug_give(struct debug *debug);
 
 /* Checks all blocks whose canaries are written: every block, if the device has no work left. The caller holds the gate,
  * or is the only user of the cache. */
-vmm_status vmm__debug_check_all(const struct debug_call *call, bool work_has_ended,
+vmm_status vmm__debug_check_all(const struct api_call *call, bool work_has_ended,
                                 struct finding *finding);
 
 /* For close: makes sure that no check still runs on the device. Fails if it cannot. */

@@ -45,7 +45,7 @@ static void place_format(const struct misuse *misuse, uint64_t address, bool was
         (unsigned long long)record->address, was_freed ? "freed" : "allocated", call_site);
 }
 
-void vmm__misuse_begin(const struct debug_call *call, const struct record *record,
+void vmm__misuse_begin(const struct api_call *call, const struct record *record,
                        struct misuse *misuse)
 {
     memset(misuse, 0, sizeof *misuse);
@@ -55,7 +55,7 @@ void vmm__misuse_begin(const struct debug_call *call, const struct record *recor
         misuse->record = *record;
 }
 
-void vmm__misuse_format_pointer(const struct debug_call *call, uint64_t address,
+void vmm__misuse_format_pointer(const struct api_call *call, uint64_t address,
                                 struct misuse *misuse)
 {
     const struct record *record = &misuse->record;
@@ -78,7 +78,7 @@ void vmm__misuse_format_pointer(const struct debug_call *call, uint64_t address,
     }
 }
 
-void vmm__misuse_format_byte(const struct debug_call *call, uint64_t address, struct misuse *misuse)
+void vmm__misuse_format_byte(const struct api_call *call, uint64_t address, struct misuse *misuse)
 {
     char place[PLACE_BYTES];
     place_format(misuse, address, misuse->record.is_kept, place, sizeof place);
@@ -137,7 +137,7 @@ static void report_write_text(const struct report_sink *sink, const struct misus
     call_site_write(sink, "freed", &record->freed);
 }
 
-void vmm__misuse_note(const struct debug_call *call, const struct misuse *misuse)
+void vmm__misuse_note(const struct api_call *call, const struct misuse *misuse)
 {
     struct debug *debug = call->cache->debug;
     vmm__mutex_lock(&debug->records.lock);
@@ -176,7 +176,7 @@ static void process_stop(void)
 #endif
 }
 
-void vmm__misuse_report_first(const struct debug_call *call, const struct error_line *line)
+void vmm__misuse_report_first(const struct api_call *call, const struct error_line *line)
 {
     struct debug *debug = call->cache->debug;
     if (atomic_exchange_explicit(&debug->misuse.was_reported, true, memory_order_relaxed))

@@ -7,20 +7,8 @@
 #define VMM_DEBUG_MISUSE_H
 
 #include "base/error.h"
-#include "cache/cache.h"
+#include "cache/api_call.h"
 #include "debug/records.h"
-
-/* A call of a public function. */
-struct debug_call {
-    vmm_cache *cache;
-    const char *function;
-    const void *caller; /* its return address */
-    struct pool *pool;  /* that an allocation names; NULL: none */
-    size_t alignment;   /* that an allocation asks for; 0: none */
-    uint64_t place;     /* the address that an allocation asks for; 0: none */
-    bool is_unborrowed; /* the block that it allocates must not come from another lane */
-    bool is_use;        /* it records another stream's use of the block */
-};
 
 /* One misuse. */
 struct misuse {
@@ -38,23 +26,22 @@ struct misuse_state {
 };
 
 /* Fills in a misuse of a record's block, except its line. record is NULL if no block is known. */
-void vmm__misuse_begin(const struct debug_call *call, const struct record *record,
+void vmm__misuse_begin(const struct api_call *call, const struct record *record,
                        struct misuse *misuse);
 
 /* Writes the line for a pointer to no live block. */
-void vmm__misuse_format_pointer(const struct debug_call *call, uint64_t address,
+void vmm__misuse_format_pointer(const struct api_call *call, uint64_t address,
                                 struct misuse *misuse);
 
 /* Writes the line for a byte that was written outside a block, or after its free. */
-void vmm__misuse_format_byte(const struct debug_call *call, uint64_t address,
-                             struct misuse *misuse);
+void vmm__misuse_format_byte(const struct api_call *call, uint64_t address, struct misuse *misuse);
 
 /* Stores the misuse as the last one, and writes its report to the log. */
-void vmm__misuse_note(const struct debug_call *call, const struct misuse *misuse);
+void vmm__misuse_note(const struct api_call *call, const struct misuse *misuse);
 
 /* For the first misuse of a cache, calls the program's function, and with VMM_DEBUG_STOP raises SIGTRAP. The caller
  * holds no lock. */
-void vmm__misuse_report_first(const struct debug_call *call, const struct error_line *line);
+void vmm__misuse_report_first(const struct api_call *call, const struct error_line *line);
 
 /* Writes the report of the last misuse. `debug` may be NULL. */
 void vmm__misuse_report(struct debug *debug, FILE *out);

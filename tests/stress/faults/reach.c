@@ -161,10 +161,10 @@ vmm_status __wrap_vmm__views_take(struct heap *heap, uint64_t bytes, struct bloc
     return status;
 }
 
-vmm_status __real_vmm__debug_flush(const struct debug_call *call);
-vmm_status __wrap_vmm__debug_flush(const struct debug_call *call);
+vmm_status __real_vmm__debug_flush(const struct api_call *call);
+vmm_status __wrap_vmm__debug_flush(const struct api_call *call);
 /* By an allocation; trims do it, too. */
-vmm_status __wrap_vmm__debug_flush(const struct debug_call *call)
+vmm_status __wrap_vmm__debug_flush(const struct api_call *call)
 {
     reach.quarantine_given_up += sweep_counts() && strcmp(call->function, "vmm_alloc") == 0;
     return __real_vmm__debug_flush(call);
