@@ -118,8 +118,8 @@ static inline struct pool *vmm__pool_of_account(struct account *account)
     return (struct pool *)(void *)((char *)account - offsetof(struct pool, account));
 }
 
-/* Gives a lane to a pool; it leaves the one that it is of, if there is one. leave: before the lane is closed. The caller
- * holds the grow lock. */
+/* Gives a lane to a pool; it leaves the one that it is of, if there is one. leave: before the lane is closed. The
+ * caller holds the grow lock. */
 void vmm__pool_join(struct pool *pool, struct lane *lane);
 void vmm__pool_leave(struct lane *lane);
 

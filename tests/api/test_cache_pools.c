@@ -1,4 +1,5 @@
 /* Pools: life, requests, reports. Their limits are in test_cache_pools_limits.c. */
+#define _POSIX_C_SOURCE 200809L
 #include "support/listener_support.h"
 #include "support/pool_support.h"
 
