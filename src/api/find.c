@@ -1,4 +1,6 @@
-/* vmm_find() and vmm_block_bytes(): the block that contains an address, and the block size of a request. */
+/* vmm_find(), vmm__find_owned() and vmm_block_bytes(): the block that contains an address, and the block size of a
+ * request. See find.h. */
+#include "api/find.h"
 #include "api/internal.h"
 #include "base/arith.h"
 #include "base/error.h"
@@ -7,55 +9,85 @@
 
 #include <string.h>
 
+/* Finds the live block that contains an address of a heap, whose lane's lock the caller holds. A thread that frees a
+ * listed block claims its entry, without that lock. */
+static bool live_find(const struct heap *heap, uint64_t address, struct block_ref *ref)
+{
+    return vmm__block_ref_around(heap, address, ref) && vmm__block_ref_is_live(ref) &&
+           (!vmm__block_ref_is_listed(ref) ||
+            vmm__live_table_has(heap->directory->live, vmm__block_ref_address(ref)));
+}
+
+/* The start of a block as the program knows it: see vm/vm.h. */
+static uint64_t address_of(const struct heap *heap, const struct block_ref *ref)
+{
+    uint64_t inner = vmm__block_ref_address(ref);
+    const struct vmm_cache *cache = heap->lane->pool->cache;
+    return heap->lane->has_source ? vmm__sourced_outer(&cache->vm, inner) : inner;
+}
+
+/* ---- All of a block -------------------------------------------------------------------------- */
+
 static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item)
 {
     struct block_ref ref;
-    if (!vmm__block_ref_around(heap, address, &ref) || !vmm__block_ref_is_live(&ref))
+    if (!live_find(heap, address, &ref))
         return false;
-    item->address = vmm__block_ref_address(&ref);
+    item->address = address_of(heap, &ref);
     item->bytes = vmm__block_ref_bytes(&ref);
     item->requested_bytes = vmm__block_ref_requested_bytes(&ref);
     item->is_view = ref.block->is_in_view;
-    if (vmm__block_ref_is_named(&ref))
-        vmm__names_read(&heap->directory->names, item->address, item->name);
-    return true;
-}
-
-static bool reserved_read_locked(struct vmm_cache *cache, uint64_t address, vmm_item *item)
-{
-    const struct reserved *block = vmm__reserved_around_locked(cache, address);
-    if (block == NULL || block->is_freed)
-        return false;
-    *item = vmm__reserved_item(cache, block);
-    return true;
-}
-
-/* The caller holds the grow lock, under which no address changes its heap. */
-static vmm_status address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_item *item)
-{
-    VMM_ASSERT_HELD(&cache->grow_lock);
-    uint64_t inner = address;
-    struct heap *heap = vmm__alloc_owner(cache, &inner);
-    if (heap == NULL && reserved_read_locked(cache, address, item))
-        return VMM_OK;
-    if (heap == NULL)
-        return vmm__block_ref_none("vmm_find", NULL, address);
-    vmm__lane_lock(heap->lane);
-    bool found = block_read(heap, inner, item);
-    vmm_status status = found ? VMM_OK : vmm__block_ref_none("vmm_find", heap, inner);
-    if (heap->lane->has_source)
-        item->address = vmm__sourced_outer(&cache->vm, item->address);
-    vmm__lane_unlock(heap->lane);
-    if (found && cache->debug != NULL && !heap->lane->is_imported) {
-        cache->debug_view->show(cache->debug, item);
-        if (item->state != VMM_ITEM_LIVE || address - item->address >= item->bytes)
-            status = vmm__block_ref_none("vmm_find", NULL, address);
-    }
     item->stream = heap->lane->stream;
     item->pool = heap->lane->pool->handle;
     item->pool_id = heap->lane->pool->id;
     item->is_small = heap->is_small;
     item->is_imported = heap->lane->is_imported;
+    if (vmm__block_ref_is_named(&ref))
+        vmm__names_read(&heap->directory->names, vmm__block_ref_address(&ref), item->name);
+    return true;
+}
+
+static bool reserved_read(struct vmm_cache *cache, uint64_t address, vmm_item *item)
+{
+    if (!vmm__reserved_may_own(cache, address))
+        return false;
+    vmm__fair_lock(&cache->grow_lock);
+    const struct reserved *block = vmm__reserved_around_locked(cache, address);
+    bool found = block != NULL && !block->is_freed;
+    if (found)
+        *item = vmm__reserved_item(cache, block);
+    vmm__fair_unlock(&cache->grow_lock);
+    return found;
+}
+
+/* Makes of the lane's block the one that debug mode has made of it. False: the address lies beside that one. */
+static bool debug_read(const struct vmm_cache *cache, uint64_t address, vmm_item *item)
+{
+    cache->debug_view->show(cache->debug, item);
+    return item->state == VMM_ITEM_LIVE && address - item->address < item->bytes;
+}
+
+static bool address_read(struct vmm_cache *cache, uint64_t address, vmm_item *item)
+{
+    uint64_t inner = address;
+    const struct heap *heap = vmm__free_lane_lock(cache, &inner);
+    if (heap == NULL)
+        return reserved_read(cache, address, item);
+    struct lane *lane = heap->lane;
+    bool found = block_read(heap, inner, item);
+    vmm__biased_unlock(&lane->lock);
+    if (!found || cache->debug == NULL || item->is_imported)
+        return found;
+    return debug_read(cache, address, item);
+}
+
+/* The error for an address at which no live block was found. */
+static vmm_status none_report(struct vmm_cache *cache, uint64_t address)
+{
+    const struct heap *heap = vmm__free_lane_lock(cache, &address);
+    vmm_status status = vmm__block_ref_none("vmm_find", heap, address);
+    if (heap != NULL)
+        vmm__biased_unlock(&heap->lane->lock);
     return status;
 }
 
@@ -69,14 +101,67 @@ vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *item)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_find: struct_size is %zu; set it to sizeof(vmm_item)", size);
     vmm_item found = { .kind = VMM_ITEM_BLOCK, .state = VMM_ITEM_LIVE };
-    vmm__fair_lock(&cache->grow_lock);
-    status = address_read_locked(cache, (uint64_t)(uintptr_t)address, &found);
-    vmm__fair_unlock(&cache->grow_lock);
-    if (status != VMM_OK)
-        return status;
+    if (!address_read(cache, (uint64_t)(uintptr_t)address, &found))
+        return none_report(cache, (uint64_t)(uintptr_t)address);
     memcpy(item, &found, vmm__min(size, sizeof found));
     item->struct_size = size;
     return VMM_OK;
+}
+
+/* ---- Whose it is ----------------------------------------------------------------------------- */
+
+/* Finds a block by its entry in the live table, without a lock. False if no listed block starts at the address. */
+static bool listed_read(const struct vmm_cache *cache, uint64_t address, struct owned_block *out)
+{
+    const struct heap *heap = vmm__cache_heap_of(cache, address);
+    if (heap == NULL ||
+        atomic_load_explicit(&heap->lane->magazines, memory_order_relaxed) == NULL ||
+        !vmm__live_table_read(cache->directory.live, address, &out->requested_bytes))
+        return false;
+    out->address = address;
+    out->is_imported = heap->lane->is_imported;
+    return true;
+}
+
+/* Finds a block as its lane knows it. */
+static bool lane_read(struct vmm_cache *cache, uint64_t address, struct owned_block *out)
+{
+    struct block_ref ref;
+    const struct heap *heap = vmm__free_lane_lock(cache, &address);
+    if (heap == NULL)
+        return false;
+    bool found = live_find(heap, address, &ref);
+    if (found) {
+        out->address = address_of(heap, &ref);
+        out->requested_bytes = vmm__block_ref_requested_bytes(&ref);
+        out->is_imported = heap->lane->is_imported;
+    }
+    vmm__biased_unlock(&heap->lane->lock);
+    return found;
+}
+
+/* Finds any block, also one of debug mode or of vmm_reserve(). */
+static bool item_read(struct vmm_cache *cache, uint64_t address, struct owned_block *out)
+{
+    vmm_item item = { .kind = VMM_ITEM_BLOCK, .state = VMM_ITEM_LIVE };
+    if (!address_read(cache, address, &item))
+        return false;
+    out->address = item.address;
+    out->requested_bytes = item.requested_bytes;
+    out->is_imported = item.is_imported != 0;
+    return true;
+}
+
+vmm_status vmm__find_owned(vmm_cache *cache, const void *ptr, struct owned_block *out)
+{
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    bool is_plain = cache->debug == NULL;
+    if (is_plain && listed_read(cache, address, out))
+        return VMM_OK;
+    vmm_status status = vmm__cache_admit(cache, "vmm_find");
+    if (status != VMM_OK || (is_plain && lane_read(cache, address, out)))
+        return status;
+    return item_read(cache, address, out) ? VMM_OK : VMM__NOT_FOUND;
 }
 
 uint64_t vmm_block_bytes(vmm_cache *cache, uint64_t bytes)

@@ -23,7 +23,7 @@ bool vmm__live_table_add(struct live_table *table, uint64_t address, uint64_t re
     for (int way = 0; way < LIVE_WAYS; way++) {
         if (!entry_claim(&set[way], 0, address))
             continue;
-        set[way].requested_bytes = requested_bytes;
+        __atomic_store_n(&set[way].requested_bytes, requested_bytes, __ATOMIC_RELEASE);
         (void)vmm__live_entry_release(&set[way]);
         return true;
     }
@@ -46,6 +46,23 @@ bool vmm__live_table_remove(struct live_table *table, uint64_t address)
     if (entry != NULL)
         vmm__live_entry_clear(entry);
     return entry != NULL;
+}
+
+/* An entry is claimed before its bytes change, so the address is looked at before and after them. */
+bool vmm__live_table_read(const struct live_table *table, uint64_t address,
+                          uint64_t *requested_bytes)
+{
+    const struct live_entry *set = table->entries[set_number(address)];
+    for (int way = 0; way < LIVE_WAYS; way++) {
+        if (atomic_load_explicit(&set[way].address, memory_order_acquire) != address)
+            continue;
+        uint64_t bytes = __atomic_load_n(&set[way].requested_bytes, __ATOMIC_ACQUIRE);
+        if (atomic_load_explicit(&set[way].address, memory_order_relaxed) != address)
+            return false;
+        *requested_bytes = bytes;
+        return true;
+    }
+    return false;
 }
 
 bool vmm__live_table_has(const struct live_table *table, uint64_t address)

@@ -13,8 +13,8 @@
  *  2. the rest of an entry changes only between its reservation for a block and its first release;
  *  3. an entry that is claimed belongs to the thread that claimed or reserved it, or to the holder of the lock of the
  *     magazine that keeps it: only that one releases or clears it.
- * May be called by: lane. Locks: add, clear and remove expect the lock of the block's lane; claiming and releasing need
- * none.
+ * May be called by: lane; api, to read. Locks: add, clear and remove expect the lock of the block's lane; claiming,
+ * releasing and reading need none.
  */
 #ifndef VMM_LANE_LIVE_TABLE_H
 #define VMM_LANE_LIVE_TABLE_H
@@ -28,7 +28,7 @@ enum { LIVE_SET_BITS = 12, LIVE_SETS = 1 << LIVE_SET_BITS, LIVE_WAYS = 4, LIVE_C
 
 struct live_entry {
     _Atomic uint64_t address; /* 0: unused */
-    uint64_t requested_bytes;
+    uint64_t requested_bytes; /* threads that do not own the entry read it, too */
 };
 
 struct live_table {
@@ -44,7 +44,12 @@ struct live_entry *vmm__live_table_claim(struct live_table *table, uint64_t addr
 /* Claims and clears the entry of a listed block; false if the table has none. */
 bool vmm__live_table_remove(struct live_table *table, uint64_t address);
 
-/* For checks: whether a block is listed and not claimed; and the address of an entry, 0 if it is claimed or unused. */
+/* Reads the size of a listed block that is not claimed. False if the table has none; also if another thread frees it
+ * meanwhile. */
+bool vmm__live_table_read(const struct live_table *table, uint64_t address,
+                          uint64_t *requested_bytes);
+
+/* Whether a block is listed and not claimed; and for checks, the address of an entry, 0 if it is claimed or unused. */
 bool vmm__live_table_has(const struct live_table *table, uint64_t address);
 uint64_t vmm__live_table_at(const struct live_table *table, unsigned entry);
 

@@ -7,6 +7,7 @@
  * for writing, too.
  */
 #define _GNU_SOURCE
+#include "api/find.h"
 #include "preload/preload.h"
 
 static struct preload_device devices[PRELOAD_DEVICES];
@@ -179,6 +180,38 @@ struct preload_device *vmm__preload_device(void)
     return device != NULL ? device : device_make(current);
 }
 
+/* ---- Whose an address is --------------------------------------------------------------------- */
+
+static bool cache_find(struct preload_device *device, CUdeviceptr address,
+                       struct preload_block *out)
+{
+    struct owned_block block;
+    if (vmm__find_owned(device->cache, (void *)(uintptr_t)address, &block) != VMM_OK)
+        return false;
+    *out = (struct preload_block){ .address = block.address,
+                                   .bytes = block.requested_bytes,
+                                   .device = device };
+    return true;
+}
+
+bool vmm__preload_block_find(CUdeviceptr address, struct preload_block *out)
+{
+    bool is_found = false;
+    vmm__preload_caches_hold();
+    for (int i = 0; i < PRELOAD_DEVICES && !is_found; i++) {
+        struct preload_device *device = vmm__preload_device_at(i);
+        is_found = device != NULL && cache_find(device, address, out);
+    }
+    vmm__preload_caches_release();
+    return is_found && address - out->address < out->bytes &&
+           !vmm__preload_is_deferred(out->address);
+}
+
+bool vmm__preload_block_at(CUdeviceptr address, struct preload_block *out)
+{
+    return vmm__preload_block_find(address, out) && out->address == address;
+}
+
 /* ---- Memory for libcuda's own allocations ---------------------------------------------------- */
 
 bool vmm__preload_give_back(int ordinal)
@@ -211,7 +244,6 @@ void vmm__preload_device_end(int ordinal)
     (void)pthread_mutex_lock(&device->lock);
     if (context_of(device) != NULL) {
         vmm__preload_deferred_drop(device);
-        vmm__preload_blocks_drop(device);
         (void)pthread_rwlock_wrlock(&caches_lock);
         (void)vmm_destroy(device->cache);
         atomic_store_explicit(&device->context, NULL, memory_order_release);

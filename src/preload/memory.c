@@ -30,18 +30,6 @@ static vmm_status idle_wait(struct preload_device *device)
     return result == CUDA_SUCCESS ? VMM_OK : VMM_ERR_LOST;
 }
 
-static vmm_status block_list(struct preload_device *device, void *block, size_t bytes,
-                             CUdeviceptr *out)
-{
-    CUdeviceptr address = (CUdeviceptr)(uintptr_t)block;
-    if (!vmm__preload_block_add(device, address, bytes)) {
-        (void)vmm_free(device->cache, block);
-        return VMM_ERR_HOST_OOM;
-    }
-    *out = address;
-    return VMM_OK;
-}
-
 static vmm_status idle_alloc(struct preload_device *device, size_t bytes, CUdeviceptr *out)
 {
     void *block = NULL;
@@ -50,8 +38,9 @@ static vmm_status idle_alloc(struct preload_device *device, size_t bytes, CUdevi
     if (status == VMM_OK)
         status = idle_wait(device);
     if (status == VMM_OK)
-        return block_list(device, block, bytes, out);
-    (void)vmm_free(device->cache, block);
+        *out = (CUdeviceptr)(uintptr_t)block;
+    else
+        (void)vmm_free(device->cache, block);
     return status;
 }
 
@@ -144,31 +133,29 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width
 
 /* ---- cuMemFree ------------------------------------------------------------------------------- */
 
-/* The block is taken from the list. As libcuda's own, the call returns what earlier work reports, and then frees
- * nothing. */
-static CUresult block_free(struct preload_block *block)
+/* As libcuda's own, the call returns what earlier work reports, and then frees nothing. */
+static CUresult block_free(const struct preload_block *block)
 {
-    struct preload_device *device = block->device;
-    if (vmm__preload_defer(block))
-        return CUDA_SUCCESS;
-    struct preload_scope scope = vmm__preload_scope(device);
-    CUresult result = vmm__preload_real()->cuCtxSynchronize();
-    vmm__preload_restore(&scope);
-    if (result != CUDA_SUCCESS) {
-        vmm__preload_block_put_back(block);
+    CUresult result;
+    if (vmm__preload_defer(block, &result))
         return result;
-    }
-    (void)vmm_free(device->cache, (void *)(uintptr_t)block->node.key);
+    struct preload_scope scope = vmm__preload_scope(block->device);
+    result = vmm__preload_real()->cuCtxSynchronize();
+    vmm__preload_restore(&scope);
+    if (result != CUDA_SUCCESS)
+        return result;
+    vmm_status status = vmm_free(block->device->cache, (void *)(uintptr_t)block->address);
     vmm__preload_deferred_free();
-    vmm__preload_block_drop(block);
-    return CUDA_SUCCESS;
+    return status == VMM_ERR_UNKNOWN_POINTER
+               ? CUDA_ERROR_INVALID_VALUE /* another thread freed it */
+               : CUDA_SUCCESS;
 }
 
 static CUresult mem_free(const struct preload_real *real, CUdeviceptr address)
 {
-    struct preload_block *block = address == 0 ? NULL : vmm__preload_block_take(address);
-    if (block != NULL)
-        return block_free(block);
+    struct preload_block block;
+    if (address != 0 && vmm__preload_block_at(address, &block))
+        return block_free(&block);
     vmm__preload_record_free(address);
     return real->cuMemFree_v2(address);
 }
@@ -206,7 +193,7 @@ static bool async_serve(const struct preload_real *real, struct preload_device *
     vmm__preload_deferred_free();
     vmm_status status = vmm_alloc(device->cache, bytes, stream, &block);
     if (status == VMM_OK)
-        status = block_list(device, block, bytes, out);
+        *out = (CUdeviceptr)(uintptr_t)block;
     *result = status == VMM_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     return status == VMM_OK || is_no_memory(status);
 }
@@ -312,10 +299,10 @@ static CUresult order_after(const struct preload_real *real, struct preload_devi
 }
 
 /* Whether the block is free: debug mode also reports misuse of a block that it frees. */
-static bool block_free_after(struct preload_block *block, CUstream stream)
+static bool block_free_after(const struct preload_block *block, CUstream stream)
 {
     vmm_cache *cache = block->device->cache;
-    void *address = (void *)(uintptr_t)block->node.key;
+    void *address = (void *)(uintptr_t)block->address;
     if (vmm_record_stream(cache, address, stream) != VMM_OK)
         return false;
     vmm_status status = vmm_free(cache, address);
@@ -325,14 +312,14 @@ static bool block_free_after(struct preload_block *block, CUstream stream)
 /* A stream that the cache cannot know: another context's, or the thread's own default stream. If no event can be
  * recorded there, waits for the stream. */
 static CUresult block_free_after_unknown(const struct preload_real *real,
-                                         struct preload_block *block, CUstream stream)
+                                         const struct preload_block *block, CUstream stream)
 {
     if (order_after(real, block->device, stream) == CUDA_SUCCESS)
         return block_free_after(block, block->device->order_stream) ? CUDA_SUCCESS
                                                                     : CUDA_ERROR_UNKNOWN;
     CUresult result = real->cuStreamSynchronize(stream);
     if (result == CUDA_SUCCESS)
-        (void)vmm_free(block->device->cache, (void *)(uintptr_t)block->node.key);
+        (void)vmm_free(block->device->cache, (void *)(uintptr_t)block->address);
     return result;
 }
 
@@ -344,7 +331,7 @@ static bool is_known(const struct preload_block *block, CUstream stream)
     return stream != PRELOAD_PER_THREAD;
 }
 
-static CUresult block_free_async(const struct preload_real *real, struct preload_block *block,
+static CUresult block_free_async(const struct preload_real *real, const struct preload_block *block,
                                  CUstream stream)
 {
     if (is_known(block, stream) && block_free_after(block, stream))
@@ -356,22 +343,16 @@ static CUresult free_async(CUdeviceptr address, CUstream stream, struct stream_f
 {
     const struct preload_real *real = vmm__preload_real();
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    struct preload_block *block = vmm__preload_block_take(address);
+    struct preload_block block;
     stream = form_stream(form, stream);
-    if (block == NULL) {
+    if (!vmm__preload_block_at(address, &block)) {
         vmm__preload_record_free(address);
         return real->cuMemFreeAsync(address, stream);
     }
     CUresult result = real->cuStreamIsCapturing(stream, &status);
     if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
         result = CUDA_ERROR_INVALID_VALUE; /* the graph did not allocate it */
-    if (result == CUDA_SUCCESS)
-        result = block_free_async(real, block, stream);
-    if (result == CUDA_SUCCESS)
-        vmm__preload_block_drop(block);
-    else
-        vmm__preload_block_put_back(block);
-    return result;
+    return result == CUDA_SUCCESS ? block_free_async(real, &block, stream) : result;
 }
 
 #define FREE_ASYNC(name, form)                                                                     \

@@ -6,6 +6,7 @@
  * Owns: records of these pools, which `lock` guards.
  */
 #include "base/hostmem.h"
+#include "base/map.h"
 #include "preload/preload.h"
 
 #define EXPORT __attribute__((visibility("default")))

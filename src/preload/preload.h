@@ -8,8 +8,7 @@
  *   streams.c  streams that end, captures
  *   query.c    questions about memory: how much is free, whose an address is, handles for other processes
  *   pools.c    memory pools of the program
- *   devices.c  a cache for each device
- *   blocks.c   the live blocks
+ *   devices.c  a cache for each device, and whose an address is
  *   record.c   VMM_PRELOAD=record
  *
  * It works at the layer of the driver, because every allocator above it, the CUDA runtime included, ends there.
@@ -20,14 +19,13 @@
  *  2. a call that the cache cannot serve goes to libcuda, unless memory ran out: then the program gets that error;
  *  3. memory that cuMemAlloc() returns is not in use by any work, and memory that cuMemFree() frees is reused only
  *     after all work of the device.
- * Owns: nothing. May be called by: preload. Locks: one for each device, one for all caches, one for each part of the
- * live blocks, one for captures, one for pools. A device's lock is held while its cache is created or destroyed, that
- * of all caches while one is destroyed or all are searched; under the others nothing is called.
+ * Owns: nothing. May be called by: preload. Locks: one for each device, one for all caches, one for captures and
+ * deferred frees, one for pools. A device's lock is held while its cache is created or destroyed, that of all caches
+ * while one is destroyed or all are searched; under the others nothing is called.
  */
 #ifndef VMM_PRELOAD_H
 #define VMM_PRELOAD_H
 
-#include "base/map.h"
 #include "preload/hooks.h"
 #include "vmmcache/vmmcache.h"
 
@@ -121,6 +119,19 @@ void vmm__preload_caches_release(void);
 struct preload_device *vmm__preload_device_at(int ordinal);
 int vmm__preload_ordinal(const struct preload_device *device);
 
+/* A live block of a cache. */
+struct preload_block {
+    CUdeviceptr address;
+    size_t bytes; /* as the program requested them */
+    struct preload_device *device;
+};
+
+/* Finds the block that contains an address. False: it is no memory of a cache, or the program has freed it. */
+bool vmm__preload_block_find(CUdeviceptr address, struct preload_block *out);
+
+/* The same for a block that starts at an address. */
+bool vmm__preload_block_at(CUdeviceptr address, struct preload_block *out);
+
 /* Ends the cache and all of its blocks: the program resets the device. */
 void vmm__preload_device_end(int ordinal);
 
@@ -137,35 +148,6 @@ struct preload_scope {
 struct preload_scope vmm__preload_scope(const struct preload_device *device);
 void vmm__preload_restore(const struct preload_scope *scope);
 
-/* ---- blocks.c -------------------------------------------------------------------------------- */
-
-/* A live block of a cache. */
-struct preload_block {
-    struct map_node node; /* its address */
-    struct preload_device *device;
-    size_t bytes; /* as the program requested them */
-};
-
-/* Lists a block. False: no host memory. */
-bool vmm__preload_block_add(struct preload_device *device, CUdeviceptr address, size_t bytes);
-
-/* Removes a block from the list, so that one thread only can free it; NULL: no live block starts there. Then drop it,
- * or put it back. */
-struct preload_block *vmm__preload_block_take(CUdeviceptr address);
-void vmm__preload_block_put_back(struct preload_block *block);
-void vmm__preload_block_drop(struct preload_block *block);
-
-/* Finds the live block that contains an address: its start, its size, its device. */
-struct preload_found {
-    CUdeviceptr address;
-    size_t bytes;
-    struct preload_device *device;
-};
-bool vmm__preload_block_find(CUdeviceptr address, struct preload_found *found);
-
-/* Drops all blocks of a device. */
-void vmm__preload_blocks_drop(const struct preload_device *device);
-
 /* ---- memory.c -------------------------------------------------------------------------------- */
 
 /* The handle by which the thread's own default stream is named. */
@@ -173,9 +155,12 @@ void vmm__preload_blocks_drop(const struct preload_device *device);
 
 /* ---- streams.c ------------------------------------------------------------------------------- */
 
-/* If captures are under way, keeps a block until none is, and returns true: to wait for the device would invalidate
- * them. */
-bool vmm__preload_defer(struct preload_block *block);
+/* If captures are under way, keeps a block that the program frees until none is, and returns true with the result of
+ * the call: to wait for the device would invalidate them. */
+bool vmm__preload_defer(const struct preload_block *block, CUresult *result);
+
+/* Whether a block is kept. */
+bool vmm__preload_is_deferred(CUdeviceptr address);
 
 /* Frees the blocks that were kept, if no capture is under way. */
 void vmm__preload_deferred_free(void);

@@ -42,7 +42,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 
 /* ---- Whose an address is --------------------------------------------------------------------- */
 
-static bool block_find(CUdeviceptr address, struct preload_found *found)
+static bool block_find(CUdeviceptr address, struct preload_block *found)
 {
     if (address == 0 || !vmm__preload_enter())
         return false;
@@ -54,7 +54,7 @@ static bool block_find(CUdeviceptr address, struct preload_found *found)
 EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
 {
     const struct preload_real *real = vmm__preload_real();
-    struct preload_found found;
+    struct preload_block found;
     if (real == NULL)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (!block_find(address, &found))
@@ -68,7 +68,7 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevi
 
 /* Stores what cuMemAlloc() would have stored; libcuda answers for the whole mapping. False: libcuda's answer is
  * right. */
-static bool attribute_store(const struct preload_found *found, CUpointer_attribute attribute,
+static bool attribute_store(const struct preload_block *found, CUpointer_attribute attribute,
                             void *data)
 {
     CUcontext context = atomic_load_explicit(&found->device->context, memory_order_acquire);
@@ -91,7 +91,7 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
                                       CUdeviceptr address)
 {
     const struct preload_real *real = vmm__preload_real();
-    struct preload_found found;
+    struct preload_block found;
     if (real == NULL)
         return CUDA_ERROR_NOT_INITIALIZED;
     bool is_changed = attribute == CU_POINTER_ATTRIBUTE_CONTEXT ||
@@ -107,7 +107,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attr
                                        CUdeviceptr address)
 {
     const struct preload_real *real = vmm__preload_real();
-    struct preload_found found;
+    struct preload_block found;
     if (real == NULL)
         return CUDA_ERROR_NOT_INITIALIZED;
     CUresult result = real->cuPointerGetAttributes(count, attributes, data, address);
@@ -123,7 +123,7 @@ EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attr
 /* Blocks share handles with others, and neither is exportable. A log says which call was refused. */
 static bool block_refuse(CUdeviceptr address, const char *line)
 {
-    struct preload_found found;
+    struct preload_block found;
     if (!block_find(address, &found))
         return false;
     vmm__preload_inside++;

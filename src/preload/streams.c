@@ -5,6 +5,7 @@
  * Called by: memory, devices and programs, any thread. `lock` guards both.
  */
 #include "base/hostmem.h"
+#include "base/map.h"
 #include "preload/preload.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -15,52 +16,92 @@ struct capture {
     int ordinal; /* of its device */
 };
 
+/* A block that the program has freed. */
+struct deferred {
+    struct map_node node; /* its key is the block's address */
+    struct preload_device *device;
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct map captures;
-static _Atomic(struct map_node *) deferred;
+static struct map deferred;
+static _Atomic bool has_deferred;
 
 /* ---- Deferred frees -------------------------------------------------------------------------- */
 
-static struct preload_block *block_of(struct map_node *node)
+static struct deferred *deferred_of(struct map_node *node)
 {
-    return VMM_MAP_RECORD(node, struct preload_block, node);
+    return VMM_MAP_RECORD(node, struct deferred, node);
 }
 
-static void deferred_add_locked(struct preload_block *block)
+static void deferred_add_locked(struct deferred *block)
 {
-    block->node.next = atomic_load_explicit(&deferred, memory_order_relaxed);
-    atomic_store_explicit(&deferred, &block->node, memory_order_relaxed);
+    vmm__map_add(&deferred, &block->node);
+    atomic_store_explicit(&has_deferred, true, memory_order_release);
 }
 
-static void deferred_add(struct preload_block *block)
+static void deferred_add(struct deferred *block)
 {
     (void)pthread_mutex_lock(&lock);
     deferred_add_locked(block);
     (void)pthread_mutex_unlock(&lock);
 }
 
-/* Takes all; during a capture only if it is `forced`. */
-static struct map_node *deferred_take(bool forced)
+/* Takes those of a device; NULL: of all, unless captures are under way. */
+static struct map_node *deferred_take(const struct preload_device *device)
 {
     struct map_node *first = NULL;
+    struct map_node *next;
     (void)pthread_mutex_lock(&lock);
-    if (forced || captures.count == 0)
-        first = atomic_exchange_explicit(&deferred, NULL, memory_order_relaxed);
+    bool takes = device != NULL || captures.count == 0;
+    for (struct map_node *node = vmm__map_next(&deferred, NULL); takes && node != NULL;
+         node = next) {
+        next = vmm__map_next(&deferred, node);
+        if (device != NULL && deferred_of(node)->device != device)
+            continue;
+        vmm__map_remove(&deferred, node);
+        node->next = first;
+        first = node;
+    }
+    atomic_store_explicit(&has_deferred, deferred.count > 0, memory_order_release);
     (void)pthread_mutex_unlock(&lock);
     return first;
 }
 
-bool vmm__preload_defer(struct preload_block *block)
+static CUresult defer_locked(const struct preload_block *block)
+{
+    if (vmm__map_find(&deferred, block->address) != NULL)
+        return CUDA_ERROR_INVALID_VALUE; /* another thread has freed it */
+    struct deferred *kept = vmm__host_alloc(1, sizeof *kept);
+    if (kept == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *kept = (struct deferred){ .node.key = block->address, .device = block->device };
+    deferred_add_locked(kept);
+    return CUDA_SUCCESS;
+}
+
+bool vmm__preload_defer(const struct preload_block *block, CUresult *result)
 {
     (void)pthread_mutex_lock(&lock);
     bool is_deferred = captures.count > 0;
     if (is_deferred)
-        deferred_add_locked(block);
+        *result = defer_locked(block);
     (void)pthread_mutex_unlock(&lock);
     return is_deferred;
 }
 
-static void deferred_block_free(struct preload_block *block)
+bool vmm__preload_is_deferred(CUdeviceptr address)
+{
+    if (!atomic_load_explicit(&has_deferred, memory_order_acquire))
+        return false;
+    (void)pthread_mutex_lock(&lock);
+    bool is_deferred = vmm__map_find(&deferred, address) != NULL;
+    (void)pthread_mutex_unlock(&lock);
+    return is_deferred;
+}
+
+/* A deferred block becomes free, or stays deferred. */
+static void deferred_free(struct deferred *block)
 {
     struct preload_scope scope = vmm__preload_scope(block->device);
     CUresult result = vmm__preload_real()->cuCtxSynchronize();
@@ -70,29 +111,26 @@ static void deferred_block_free(struct preload_block *block)
         return;
     }
     (void)vmm_free(block->device->cache, (void *)(uintptr_t)block->node.key);
-    vmm__preload_block_drop(block);
+    vmm__host_free(block, sizeof *block);
 }
 
 void vmm__preload_deferred_free(void)
 {
     struct map_node *next;
-    if (atomic_load_explicit(&deferred, memory_order_relaxed) == NULL)
+    if (!atomic_load_explicit(&has_deferred, memory_order_relaxed))
         return;
-    for (struct map_node *node = deferred_take(false); node != NULL; node = next) {
+    for (struct map_node *node = deferred_take(NULL); node != NULL; node = next) {
         next = node->next;
-        deferred_block_free(block_of(node));
+        deferred_free(deferred_of(node));
     }
 }
 
 void vmm__preload_deferred_drop(const struct preload_device *device)
 {
     struct map_node *next;
-    for (struct map_node *node = deferred_take(true); node != NULL; node = next) {
+    for (struct map_node *node = deferred_take(device); node != NULL; node = next) {
         next = node->next;
-        if (block_of(node)->device == device)
-            vmm__preload_block_drop(block_of(node));
-        else
-            deferred_add(block_of(node));
+        vmm__host_free(deferred_of(node), sizeof(struct deferred));
     }
 }
 

@@ -2,8 +2,9 @@
  * The table of vmm_torch_provider().
  * Called by: the allocator class of PyTorch (src/torch/shim). Locks: none of its own.
  */
+#include "api/find.h"
 #include "base/error.h"
-#include "torch/blocks.h"
+#include "base/outcome.h"
 #include "torch/hooks.h"
 #include "torch/pools.h"
 #include "torch/record.h"
@@ -30,67 +31,44 @@ static vmm_status memory_get(int ordinal, uint64_t *free_bytes, uint64_t *total_
 /* ---- Memory --------------------------------------------------------------------------------- */
 
 /* Reports a pointer that is not a block, as the cache does. */
-static vmm_status misuse_report(int ordinal, void *ptr)
+static vmm_status misuse_report(const struct torch_device *device, void *ptr)
 {
-    const struct torch_device *device = vmm__torch_find(ordinal);
-    if (device == NULL)
-        device = vmm__torch_next(NULL);
     if (device == NULL)
         return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%p: nothing was allocated yet", ptr);
     return vmm_free(vmm__torch_cache_of(device), ptr);
 }
 
-static vmm_status block_allocate(size_t bytes, int device, vmm_stream stream, void **out)
+/* Finds the block that a pointer lies in, and the device that has it. */
+static vmm_status owned_find(const void *ptr, struct owned_block *out, struct torch_device **device)
 {
-    vmm_status status = vmm__torch_take(bytes, device, stream, out);
-    const struct block_note note = { .requested_bytes = bytes, .device = device };
-    if (status == VMM_OK && *out != NULL)
-        vmm__blocks_put(*out, &note);
+    vmm_status status = VMM__NOT_FOUND;
+    *device = vmm__torch_next(NULL);
+    while (*device != NULL) {
+        status = vmm__find_owned(vmm__torch_cache_of(*device), ptr, out);
+        if (status != VMM__NOT_FOUND)
+            break;
+        *device = vmm__torch_next(*device);
+    }
     return status;
-}
-
-static vmm_status pool_place(int device, vmm_pool_id id, uint64_t address, size_t bytes,
-                             vmm_stream stream)
-{
-    vmm_status status = vmm__torch_pool_place(device, id, address, bytes, stream);
-    const struct block_note note = { .requested_bytes = bytes, .device = device };
-    if (status == VMM_OK)
-        vmm__blocks_put((void *)(uintptr_t)address, &note);
-    return status;
-}
-
-/* Removes the note of a live block, or makes one of what the cache knows. */
-static vmm_status note_take(void *ptr, struct block_note *out)
-{
-    if (vmm__blocks_take(ptr, out))
-        return VMM_OK;
-    vmm_item item = VMM_ITEM_INIT;
-    int device = -1;
-    vmm_status status = vmm__torch_block_find(ptr, &item, &device);
-    if (status != VMM_OK || item.address != (uint64_t)(uintptr_t)ptr)
-        return misuse_report(device, ptr);
-    if (item.is_imported) /* a second end would close what has its address by then */
-        return vmm__error(VMM_ERR_UNKNOWN_POINTER,
-                          "%p is memory of another process: it ends with its tensor", ptr);
-    *out = (struct block_note){ .requested_bytes = item.requested_bytes, .device = device };
-    return VMM_OK;
 }
 
 static vmm_status block_release(void *ptr, vmm_torch_freed *out)
 {
-    struct block_note note = { 0 };
+    struct owned_block block;
+    struct torch_device *device = NULL;
     if (ptr == NULL || is_forked()) {
         *out = (vmm_torch_freed){ 0 };
         return VMM_OK;
     }
-    vmm_status status = note_take(ptr, &note);
-    if (status != VMM_OK)
-        return status;
-    status = vmm__torch_block_free(vmm__torch_find(note.device), ptr, note.requested_bytes);
+    vmm_status status = owned_find(ptr, &block, &device);
+    if (status != VMM_OK || block.address != (uint64_t)(uintptr_t)ptr)
+        return misuse_report(status == VMM_OK ? device : vmm__torch_next(NULL), ptr);
+    if (block.is_imported) /* a second end would close what has its address by then */
+        return vmm__error(VMM_ERR_UNKNOWN_POINTER,
+                          "%p is memory of another process: it ends with its tensor", ptr);
+    status = vmm__torch_block_free(device, ptr, block.requested_bytes);
     if (status == VMM_OK)
-        *out = (vmm_torch_freed){ .device = note.device, .bytes = note.requested_bytes };
-    else if (status == VMM_ERR_HOST_OOM || status == VMM_ERR_DRIVER) /* the block stays live */
-        vmm__blocks_put(ptr, &note);
+        *out = (vmm_torch_freed){ .device = device->ordinal, .bytes = block.requested_bytes };
     return status;
 }
 
@@ -204,7 +182,7 @@ static const vmm_torch_functions functions = {
     .memory_get = memory_get,
     .largest_get = vmm__torch_largest_get,
     .peers_get = vmm__torch_peers,
-    .allocate = block_allocate,
+    .allocate = vmm__torch_take,
     .release = block_release,
     .find = vmm__torch_block_find,
     .stream_record = vmm__torch_stream_record,
@@ -222,7 +200,7 @@ static const vmm_torch_functions functions = {
     .pool_unroute = vmm__torch_pool_unroute,
     .pool_trim = vmm__torch_pool_trim,
     .pool_walk = vmm__torch_pool_walk,
-    .pool_place = pool_place,
+    .pool_place = vmm__torch_pool_place,
     .share = vmm__torch_share,
     .share_open = vmm__torch_share_open,
     .share_close = vmm__torch_share_close,

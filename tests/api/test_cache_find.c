@@ -1,8 +1,10 @@
 /* From an address to its block: vmm_find() against a model, and vmm_block_bytes(). */
 #define _GNU_SOURCE
+#include "support/find_support.h"
 #include "support/graph_support.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum { SLOTS = 400, ROUNDS = 3000 };
@@ -21,7 +23,7 @@ static void nothing_found(struct cache_test *test, const void *address)
     memset(&item, 0x5a, sizeof item);
     item.struct_size = sizeof item;
     before = item;
-    assert_status(vmm_find(test->cache, address, &item), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(both_find(test->cache, address, &item), VMM_ERR_UNKNOWN_POINTER);
     assert_memory_equal(&item, &before, sizeof item);
 }
 
@@ -29,12 +31,12 @@ static void nothing_found(struct cache_test *test, const void *address)
 static void known_found(struct cache_test *test, const struct known *known)
 {
     vmm_item item = VMM_ITEM_INIT;
-    assert_ok(vmm_find(test->cache, known->block, &item));
+    assert_ok(both_find(test->cache, known->block, &item));
     assert_int_equal(item.bytes, vmm_block_bytes(test->cache, known->bytes));
     uint64_t offsets[] = { 0, 1, known->bytes / 2, known->bytes - 1, item.bytes - 1 };
     for (int i = 0; i < 5; i++) {
         item = (vmm_item)VMM_ITEM_INIT;
-        assert_ok(vmm_find(test->cache, known->block + offsets[i], &item));
+        assert_ok(both_find(test->cache, known->block + offsets[i], &item));
         assert_int_equal(item.kind, VMM_ITEM_BLOCK);
         assert_int_equal(item.state, VMM_ITEM_LIVE);
         assert_int_equal(item.address, (uintptr_t)known->block);
@@ -44,7 +46,7 @@ static void known_found(struct cache_test *test, const struct known *known)
         assert_true(pool_id_is(item.pool_id, 0, 0));
     }
     vmm_item beyond = VMM_ITEM_INIT;
-    if (vmm_find(test->cache, known->block + item.bytes, &beyond) == VMM_OK)
+    if (both_find(test->cache, known->block + item.bytes, &beyond) == VMM_OK)
         assert_int_equal(beyond.address, (uintptr_t)known->block + item.bytes);
 }
 
@@ -57,7 +59,7 @@ static void all_compared(struct cache_test *test, const struct known *knowns)
             continue;
         if (knowns[i].is_live)
             known_found(test, &knowns[i]);
-        else if (vmm_find(test->cache, knowns[i].block, &item) == VMM_OK)
+        else if (both_find(test->cache, knowns[i].block, &item) == VMM_OK)
             assert_true(item.address <= (uintptr_t)knowns[i].block);
     }
 }
@@ -253,6 +255,7 @@ struct hand {
     struct cache_test *test;
     pthread_t thread;
     pthread_barrier_t *barrier;
+    unsigned number;
     void *held[HELD];  /* live in the end */
     void *given[HELD]; /* not any more, and perhaps kept by a magazine */
     bool is_troubled;
@@ -310,6 +313,72 @@ CACHE_TEST(cached_blocks_of_threads_are_not_live)
         (void)pthread_join(hands[i].thread, NULL);
         for (int j = 0; j < HELD; j++)
             block_free(test, hands[i].held[j]);
+    }
+    (void)pthread_barrier_destroy(&barrier);
+}
+
+/* ---- Questions beside frees -------------------------------------------------------------------- */
+
+enum { SIZE_LEAST = 20000, SIZE_STEP = 4096 };
+
+static _Atomic(char *) latest[THREADS]; /* the block that each thread has, or had */
+
+/* What a thread learns of a block that another one frees meanwhile belongs to some block there. */
+static bool other_is_sane(const struct hand *hand, const char *block)
+{
+    struct owned_block owned;
+    vmm_status status = vmm__find_owned(hand->test->cache, block, &owned);
+    if (status == VMM__NOT_FOUND)
+        return true;
+    return status == VMM_OK && owned.address <= (uintptr_t)block && !owned.is_imported &&
+           owned.requested_bytes >= SIZE_LEAST &&
+           owned.requested_bytes < SIZE_LEAST + SIZE_STEP * THREADS &&
+           (owned.requested_bytes - SIZE_LEAST) % SIZE_STEP == 0;
+}
+
+static bool own_is_found(const struct hand *hand, const char *block, size_t bytes)
+{
+    struct owned_block owned;
+    vmm_item item = VMM_ITEM_INIT;
+    return vmm__find_owned(hand->test->cache, block, &owned) == VMM_OK &&
+           owned.address == (uintptr_t)block && owned.requested_bytes == bytes &&
+           vmm_find(hand->test->cache, block + bytes - 1, &item) == VMM_OK &&
+           item.address == (uintptr_t)block && item.requested_bytes == bytes;
+}
+
+static void *asking_main(void *context)
+{
+    struct hand *hand = context;
+    uint64_t seed = hand->number + 1;
+    (void)pthread_barrier_wait(hand->barrier);
+    for (int round = 0; round < 2000 && !hand->is_troubled; round++) {
+        void *block = NULL;
+        size_t bytes = SIZE_LEAST + SIZE_STEP * (random_next(&seed) % THREADS);
+        if (vmm_alloc(hand->test->cache, bytes, hand->test->streams[1], &block) != VMM_OK) {
+            hand->is_troubled = true;
+            break;
+        }
+        atomic_store(&latest[hand->number], block);
+        const char *other = atomic_load(&latest[random_next(&seed) % THREADS]);
+        hand->is_troubled = !own_is_found(hand, block, bytes) || !other_is_sane(hand, other) ||
+                            vmm_free(hand->test->cache, block) != VMM_OK;
+    }
+    return NULL;
+}
+
+CACHE_TEST(blocks_are_found_while_others_are_freed)
+{
+    static pthread_barrier_t barrier;
+    static struct hand hands[THREADS];
+    assert_int_equal(pthread_barrier_init(&barrier, NULL, THREADS), 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        atomic_store(&latest[i], NULL);
+        hands[i] = (struct hand){ .test = test, .barrier = &barrier, .number = i };
+        assert_int_equal(pthread_create(&hands[i].thread, NULL, asking_main, &hands[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        (void)pthread_join(hands[i].thread, NULL);
+        assert_false(hands[i].is_troubled);
     }
     (void)pthread_barrier_destroy(&barrier);
 }

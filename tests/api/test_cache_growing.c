@@ -1,5 +1,6 @@
 /* Reserved blocks: addresses first, memory later. */
 #define _GNU_SOURCE
+#include "support/find_support.h"
 #include "support/growing_support.h"
 #include "support/pool_support.h"
 
@@ -36,14 +37,14 @@ CACHE_TEST(addresses_need_no_memory)
     assert_int_equal(stats.active_bytes.current, 0);
     assert_int_equal(stats.allocations.current, 1);
     vmm_item item = VMM_ITEM_INIT;
-    assert_ok(vmm_find(test->cache, at(block, 63 * GIB), &item));
+    assert_ok(both_find(test->cache, at(block, 63 * GIB), &item));
     assert_ptr_equal((void *)(uintptr_t)item.address, block);
     assert_int_equal(item.bytes, 64 * GIB);
     assert_true(item.is_reserved);
     cache_verify(test);
     block_free(test, block);
     assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
-    assert_status(vmm_find(test->cache, block, &item), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(both_find(test->cache, block, &item), VMM_ERR_UNKNOWN_POINTER);
     cache_verify_empty(test);
 }
 

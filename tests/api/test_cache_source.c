@@ -1,5 +1,6 @@
 /* Pools with a source: their memory is that of a pair of functions of the program. */
 #define _DEFAULT_SOURCE
+#include "support/find_support.h"
 #include "support/source_support.h"
 
 #include "cache/cache.h"
@@ -34,9 +35,9 @@ CACHE_TEST(blocks_lie_in_segments_of_the_source)
     char *more = pool_alloc(test, pool, 6 * MIB, 1); /* in the first segment */
     assert_int_equal(source->allocs, 2);
     vmm_item item = VMM_ITEM_INIT;
-    assert_ok(vmm_find(source->cache, large, &item)); /* the source knows the address */
-    assert_ok(vmm_find(source->cache, more + 1, &item));
-    assert_ok(vmm_find(source->cache, small + 99, &item));
+    assert_ok(both_find(source->cache, large, &item)); /* the source knows the address */
+    assert_ok(both_find(source->cache, more + 1, &item));
+    assert_ok(both_find(source->cache, small + 99, &item));
     assert_int_equal(pool_reserved(pool), SEGMENT + 2 * MIB);
     assert_int_equal(cache_stats(test).reserved_bytes.current, SEGMENT + 2 * MIB);
     block_fill(test, large, 5 * MIB, 1, 1);
@@ -94,7 +95,7 @@ CACHE_TEST(addresses_of_the_source_need_no_alignment_above_512)
     block_fill(test, block, 3 * MIB, 7, 1);
     block_check(test, block, 3 * MIB, 7, 1);
     vmm_item item = VMM_ITEM_INIT;
-    assert_ok(vmm_find(test->cache, block + 17, &item));
+    assert_ok(both_find(test->cache, block + 17, &item));
     assert_int_equal(item.address, (uintptr_t)block);
     sourced_verify(test);
     block_free(test, block);
@@ -180,7 +181,7 @@ CACHE_TEST(a_stale_pointer_frees_no_block_of_a_source)
     void *pointer = (void *)(uintptr_t)inner;
     assert_status(vmm_free(test->cache, pointer), VMM_ERR_UNKNOWN_POINTER);
     assert_status(vmm_pin(test->cache, pointer), VMM_ERR_UNKNOWN_POINTER);
-    assert_status(vmm_find(test->cache, pointer, &item), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(both_find(test->cache, pointer, &item), VMM_ERR_UNKNOWN_POINTER);
     assert_status(vmm_record_stream(test->cache, pointer, test->streams[2]),
                   VMM_ERR_UNKNOWN_POINTER);
     assert_refused(vmm_pool_place(pool, pointer, 1, test->streams[0]), "no free memory there");

@@ -2,14 +2,15 @@
  * The cost of PyTorch's hooks beside the calls that they make: the same pairs of an allocation and a free through both,
  * on the sim driver.
  *
- * usage: hooks BYTES|recorded COUNT   makes COUNT pairs through the hooks, for callgrind to count; recorded: pairs of
- *                                     512 bytes while a history is recorded
- *        hooks times                  prints the best round of each
+ * usage: hooks BYTES|recorded|class COUNT   makes COUNT pairs through the hooks, for callgrind to count; recorded:
+ *                                           pairs of 512 bytes while a history is recorded; class: of 512 bytes, as
+ *                                           PyTorch's allocator class makes them
+ *        hooks times                        prints the best round of each
  */
 #define _POSIX_C_SOURCE 200809L
 #include "cost.h"
 
-#include "vmmcache/torch.h"
+#include "vmmcache/torch_provider.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -41,6 +42,18 @@ static void calls_run(size_t bytes, unsigned long count)
         cost_free(cache, cost_alloc(cache, bytes));
 }
 
+/* A free passes the address alone. */
+static void class_run(size_t bytes, unsigned long count)
+{
+    const vmm_torch_functions *functions = vmm_torch_provider();
+    for (unsigned long i = 0; i < count; i++) {
+        void *block = NULL;
+        vmm_torch_freed freed;
+        cost_require(functions->allocate(bytes, 0, NULL, &block) == VMM_OK, "allocate");
+        cost_require(functions->release(block, &freed) == VMM_OK, "release");
+    }
+}
+
 static void recording_begin(void)
 {
     cost_require(vmm_torch_history_start(ENTRIES, NULL, 0) == VMM_OK, "vmm_torch_history_start");
@@ -57,11 +70,12 @@ static double round_ns(void (*pairs_run)(size_t bytes, unsigned long count), siz
            PAIRS;
 }
 
-static void times_report(const char *what, size_t bytes)
+static void times_report(const char *what, void (*pairs_run)(size_t bytes, unsigned long count),
+                         size_t bytes)
 {
-    double calls = round_ns(calls_run, bytes), hooks = round_ns(hooks_run, bytes);
+    double calls = round_ns(calls_run, bytes), hooks = round_ns(pairs_run, bytes);
     for (unsigned i = 0; i < ROUNDS; i++) {
-        double call = round_ns(calls_run, bytes), hook = round_ns(hooks_run, bytes);
+        double call = round_ns(calls_run, bytes), hook = round_ns(pairs_run, bytes);
         calls = call < calls ? call : calls;
         hooks = hook < hooks ? hook : hooks;
     }
@@ -74,19 +88,24 @@ int main(int argc, char **argv)
     hooks_open();
     hooks_run(512, 1);
     if (argc == 2 && strcmp(argv[1], "times") == 0) {
-        times_report("pair of 512 B", 512);
-        times_report("pair of 2.5 MiB", 2621440);
+        times_report("pair of 512 B", hooks_run, 512);
+        times_report("pair of 2.5 MiB", hooks_run, 2621440);
+        times_report("pair of 512 B, class", class_run, 512);
         recording_begin();
-        times_report("pair of 512 B, recorded", 512);
+        times_report("pair of 512 B, recorded", hooks_run, 512);
         return 0;
     }
     if (argc != 3) {
-        fprintf(stderr, "usage: hooks BYTES|recorded COUNT, or hooks times\n");
+        fprintf(stderr, "usage: hooks BYTES|recorded|class COUNT, or hooks times\n");
         return 2;
     }
+    unsigned long count = strtoul(argv[2], NULL, 10);
     bool is_recorded = strcmp(argv[1], "recorded") == 0;
     if (is_recorded)
         recording_begin();
-    hooks_run(is_recorded ? 512 : strtoul(argv[1], NULL, 10), strtoul(argv[2], NULL, 10));
+    if (strcmp(argv[1], "class") == 0)
+        class_run(512, count);
+    else
+        hooks_run(is_recorded ? 512 : strtoul(argv[1], NULL, 10), count);
     return 0;
 }

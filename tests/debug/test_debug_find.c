@@ -1,5 +1,6 @@
 /* Writes that VMM_DEBUG_ON detects: beyond blocks and after their free; and accesses that it must not report. */
 #include "debug_support.h"
+#include "support/find_support.h"
 #include "support/listener_support.h"
 #include "support/pool_calls.h"
 
@@ -213,7 +214,7 @@ CACHE_TEST(reports_show_blocks_as_requested)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             char *block = block_alloc(test, sizes[i], 1);
             vmm_item item = VMM_ITEM_INIT;
-            assert_ok(vmm_find(test->cache, block + sizes[i] - 1, &item));
+            assert_ok(both_find(test->cache, block + sizes[i] - 1, &item));
             assert_int_equal(item.address, (uintptr_t)block);
             assert_int_equal(item.requested_bytes, sizes[i]);
             assert_int_equal(item.bytes, vmm_block_bytes(test->cache, sizes[i]));
@@ -227,7 +228,7 @@ CACHE_TEST(reports_show_blocks_as_requested)
             assert_int_equal(wanted.found, 1);
             assert_int_equal(wanted.bytes, item.bytes);
             block_free(test, block);
-            assert_status(vmm_find(test->cache, block, &item), VMM_ERR_UNKNOWN_POINTER);
+            assert_status(both_find(test->cache, block, &item), VMM_ERR_UNKNOWN_POINTER);
         }
         assert_ok(vmm__cache_check(test->cache));
     }

@@ -1,5 +1,6 @@
 /* Debug mode and vmm_config.zero with blocks in memory of a source. */
 #include "debug_support.h"
+#include "support/find_support.h"
 #include "support/source_support.h"
 
 enum { SMALL = 4000, LARGE = 3 * MIB, SEGMENT = 20 * MIB };
@@ -12,7 +13,7 @@ CACHE_TEST(a_write_beyond_a_block_of_a_source_is_found)
     char *large = pool_alloc(test, pool, LARGE, 1);
     char *small = pool_alloc(test, pool, SMALL, 1);
     vmm_item item = VMM_ITEM_INIT;
-    assert_ok(vmm_find(source->cache, large, &item));
+    assert_ok(both_find(source->cache, large, &item));
     block_fill(test, large, LARGE, 5, 1);
     work_verify(test);
     assert_ok(vmm_debug_check(test->cache));

@@ -8,9 +8,10 @@ import sys
 import sources
 
 FLOORS = ("base", "trace", "monitor", "driver", "vm", "lane", "cache", "debug", "api")
-TORCH = len(FLOORS)  # sees of the library what its users see, base, and how to check settings
-PRELOAD = TORCH + 1  # the same, and trace
-TORCH_SEES = ("vmmcache/", "torch/", "base/", "api/create_trial.h")
+TORCH = len(FLOORS)  # sees of the library what its users see, base, whose a block is, and how to check settings
+PRELOAD = TORCH + 1  # the same, but for settings, and trace
+TORCH_SEES = ("vmmcache/", "torch/", "base/", "api/create_trial.h", "api/find.h")
+PRELOAD_SEES = ("vmmcache/", "preload/", "base/", "trace/", "api/find.h")
 HOST_MEMORY = r"\b(malloc|calloc|realloc|reallocarray|free|strdup|strndup|posix_memalign|" \
               r"aligned_alloc|asprintf|vasprintf|getline)\s*\("
 
@@ -43,11 +44,11 @@ def include_faults(path, code):
             continue
         if own == TORCH:
             if not name.startswith(TORCH_SEES):
-                yield number, "includes %s; torch sees public headers, base and api/create_trial.h only" % name
+                yield number, "includes %s; torch sees %s only" % (name, ", ".join(TORCH_SEES))
             continue
         if own == PRELOAD:
-            if not name.startswith(("vmmcache/", "preload/", "base/", "trace/")):
-                yield number, "includes %s; preload sees public headers, base and trace only" % name
+            if not name.startswith(PRELOAD_SEES):
+                yield number, "includes %s; preload sees %s only" % (name, ", ".join(PRELOAD_SEES))
             continue
         floor = floor_of(name)
         if floor is None:

@@ -332,6 +332,9 @@ static void captures_are_left_to_libcuda(void **state)
     fault_set("cuCtxSynchronize", 906); /* it would invalidate the capture */
     block_free(block);                  /* so this waits for the end */
     block_free(block_alloc(MIB));
+    assert_int_equal(cuda.cuMemFree_v2(block), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuda.cuMemFreeAsync(block, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuda.cuMemGetAddressRange_v2(NULL, NULL, block), CUDA_ERROR_INVALID_VALUE);
     fault_set("", 0);
     assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
     size_t before = free_bytes();

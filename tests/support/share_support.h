@@ -3,6 +3,7 @@
 #define VMM_SHARE_SUPPORT_H
 
 #include "support/cache_support.h"
+#include "support/find_support.h"
 
 #include "cache/share/share.h"
 
@@ -80,7 +81,7 @@ static inline vmm_stats stats_of(vmm_cache *cache)
 static inline vmm_item item_of(vmm_cache *cache, const void *address)
 {
     vmm_item item = VMM_ITEM_INIT;
-    assert_ok(vmm_find(cache, address, &item));
+    assert_ok(both_find(cache, address, &item));
     return item;
 }
 

@@ -67,26 +67,31 @@ static void pause_here(unsigned round)
 #define atomic_fetch_and_explicit(value, bits, order) (explorer_step(), (void)(*(value) &= (bits)))
 #define atomic_compare_exchange_strong_explicit(value, from, to, order, other)                     \
     compare_exchange(value, from, to)
-#define vmm__thread_slot_number     slot_number
-#define vmm__lane_give_kept_locked  kept_give
-#define vmm__barrier_pause          pause_here
-#define vmm__live_table_add         explored_table_add
-#define vmm__live_table_claim       explored_table_claim
-#define vmm__live_table_remove      explored_table_remove
-#define vmm__live_table_has         explored_table_has
-#define vmm__live_table_at          explored_table_at
-#define vmm__magazines_make_locked  explored_make
-#define vmm__magazines_fini         explored_fini
-#define vmm__magazine_take          explored_take
-#define vmm__magazine_give          explored_give
-#define vmm__magazines_drain_locked explored_drain
-#define vmm__magazines_close_locked explored_close
-#define vmm__magazines_open_locked  explored_open
+#define __atomic_load_n(value, order)      (explorer_step(), *(value))
+#define __atomic_store_n(value, to, order) (explorer_step(), (void)(*(value) = (to)))
+#define vmm__thread_slot_number            slot_number
+#define vmm__lane_give_kept_locked         kept_give
+#define vmm__barrier_pause                 pause_here
+#define vmm__live_table_add                explored_table_add
+#define vmm__live_table_claim              explored_table_claim
+#define vmm__live_table_remove             explored_table_remove
+#define vmm__live_table_read               explored_table_read
+#define vmm__live_table_has                explored_table_has
+#define vmm__live_table_at                 explored_table_at
+#define vmm__magazines_make_locked         explored_make
+#define vmm__magazines_fini                explored_fini
+#define vmm__magazine_take                 explored_take
+#define vmm__magazine_give                 explored_give
+#define vmm__magazines_drain_locked        explored_drain
+#define vmm__magazines_close_locked        explored_close
+#define vmm__magazines_open_locked         explored_open
 #undef VMM_ASSERT_HELD
 #define VMM_ASSERT_HELD(lock) ((void)(lock))
 bool explored_table_add(struct live_table *table, uint64_t address, uint64_t requested_bytes);
 struct live_entry *explored_table_claim(struct live_table *table, uint64_t address);
 bool explored_table_remove(struct live_table *table, uint64_t address);
+bool explored_table_read(const struct live_table *table, uint64_t address,
+                         uint64_t *requested_bytes);
 bool explored_table_has(const struct live_table *table, uint64_t address);
 uint64_t explored_table_at(const struct live_table *table, unsigned entry);
 void explored_make(struct lane *lane);
@@ -221,6 +226,24 @@ static void give_1(void)
     block_give(1);
 }
 
+/* Another block, of one byte, gets the entry. */
+static void give_0_and_reuse(void)
+{
+    uint64_t other = address_of(BLOCKS);
+    while (set_number(other) != set_number(address_of(0)))
+        other += BLOCK_BYTES;
+    block_give_locked(0);
+    world.was_disturbed |= !vmm__live_table_add(&live_table, other, 1);
+    (void)vmm__live_table_remove(&live_table, other);
+}
+
+static void read_0(void)
+{
+    uint64_t bytes = BLOCK_BYTES;
+    (void)vmm__live_table_read(&live_table, address_of(0), &bytes);
+    world.was_disturbed |= bytes != BLOCK_BYTES;
+}
+
 static void give_0_and_take(void)
 {
     block_give(0);
@@ -239,8 +262,8 @@ struct scenario {
     unsigned given_before; /* blocks that actor 0 has given */
 };
 
-/* Frees of one block by three threads; a drain, a close and a move beside frees; two threads with one magazine. The
- * lane has one lock, so one actor uses it. */
+/* Frees of one block by three threads; a drain, a close and a move beside frees; two threads with one magazine; a block
+ * that is read while its entry goes to another. The lane has one lock, so one actor uses it. */
 static const struct scenario scenarios[] = {
     { { give_0, give_0, give_0_locked }, false, 0 },
     { { give_0, give_0, NULL }, true, 0 },
@@ -249,6 +272,8 @@ static const struct scenario scenarios[] = {
     { { block_take, block_take, close_and_open }, false, 2 },
     { { block_take, block_take, drain_pending }, false, 3 },
     { { give_0_and_take, give_1, NULL }, true, 0 },
+    { { give_0_and_reuse, read_0, read_0 }, false, 0 },
+    { { give_0_and_take, read_0, NULL }, false, 0 },
 };
 
 static void world_begin(const struct scenario *scenario)

@@ -36,11 +36,16 @@ struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64
     return block != NULL && block->address == address && !block->is_freed ? block : NULL;
 }
 
+bool vmm__reserved_may_own(const struct vmm_cache *cache, uint64_t address)
+{
+    return atomic_load_explicit(&cache->reserves.has_been_used, memory_order_acquire) &&
+           vmm__arena_contains(&cache->vm.arena, address) &&
+           vmm__directory_heap(&cache->directory, address) == NULL;
+}
+
 bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address)
 {
-    const struct arena *arena = &cache->vm.arena;
-    if (!vmm__arena_contains(arena, address) ||
-        vmm__directory_heap(&cache->directory, address) != NULL)
+    if (!vmm__reserved_may_own(cache, address))
         return false;
     vmm__fair_lock(&cache->grow_lock);
     bool has = vmm__reserved_find_locked(cache, address) != NULL;
@@ -114,6 +119,7 @@ static void block_add(struct vmm_cache *cache, struct reserved *block)
 {
     struct lane *lane = block->lane;
     sorted_insert(&cache->reserves, block);
+    atomic_store_explicit(&cache->reserves.has_been_used, true, memory_order_release);
     lane->reserved_blocks++;
     vmm__lanes_touch(&cache->lanes, lane);
     vmm__cache_lane_lock_slow(cache, lane);

@@ -35,6 +35,7 @@ struct reserved {
 };
 
 struct reserves {
+    _Atomic bool has_been_used; /* from the first block on; read without a lock */
     struct reserved **sorted;
     uint64_t count;
     uint64_t capacity;
@@ -57,7 +58,11 @@ vmm_status vmm__reserved_pin(struct vmm_cache *cache, uint64_t address, bool is_
 /* user NULL: only checks that there is such a block. */
 vmm_status vmm__reserved_use(struct vmm_cache *cache, uint64_t address, const struct lane *user);
 
-/* Whether a reserved block starts at an address. Takes the grow lock only if no heap owns the address. */
+/* Whether an address may lie in a reserved block: it lies in the arena, no heap owns it, and blocks have
+ * been reserved. Needs no lock. */
+bool vmm__reserved_may_own(const struct vmm_cache *cache, uint64_t address);
+
+/* Whether a reserved block starts at an address. Takes the grow lock only if one may. */
 bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address);
 
 /* The block, freed or not, whose range contains an address; NULL: none. */
