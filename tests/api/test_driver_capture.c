@@ -179,7 +179,7 @@ CAPTURE_TEST(forbidden_operations_break_a_capture)
         capture.event = event_new(driver);
         assert_capture_breaks(&capture, breakers[i]);
         if (is_sim)
-            assert_int_equal(vmm__sim_violations(driver, NULL), i + 1);
+            assert_int_equal(vmm__soft_violations(driver, NULL), i + 1);
         assert_ok(vmm__driver_event_destroy(driver, capture.event));
         assert_ok(vmm__driver_stream_destroy(driver, capture.stream));
     }

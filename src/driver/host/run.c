@@ -67,7 +67,7 @@ static vmm_status submit(struct driver *driver, const struct host_piece *piece, 
 static vmm_status access_check(struct driver *driver, const char *call, uint64_t address,
                                uint64_t bytes)
 {
-    if (vmm__host_memory_is_accessible(&vmm__host_of(driver)->memory, address, bytes))
+    if (vmm__host_memory_is_accessible(vmm__host_of(driver), address, bytes))
         return VMM_OK;
     return vmm__error(VMM_ERR_DRIVER, "%s(0x%" PRIx64 ", %" PRIu64 "): not mapped with access",
                       call, address, bytes);
@@ -176,10 +176,10 @@ vmm_status vmm__host_read(struct driver *driver, const struct driver_piece *piec
 static vmm_status pieces_check(struct driver *driver, const char *call,
                                const struct driver_piece *pieces, unsigned count)
 {
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    vmm__mutex_lock(&memory->lock);
-    vmm_status status = vmm__pins_check(&memory->pins, call, pieces, count);
-    vmm__mutex_unlock(&memory->lock);
+    struct host_driver *host = vmm__host_of(driver);
+    vmm__mutex_lock(&host->memory_lock);
+    vmm_status status = vmm__soft_pins_check(&host->soft, call, pieces, count);
+    vmm__mutex_unlock(&host->memory_lock);
     for (unsigned i = 0; i < count && status == VMM_OK; i++)
         status = access_check(driver, call, pieces[i].address, pieces[i].bytes);
     return status;

@@ -56,8 +56,8 @@ vmm_status vmm__sim_capture_break(struct sim *sim, struct sim_stream *stream, co
     if (!stream->is_captured)
         return VMM_OK;
     stream->is_broken = true;
-    vmm__sim_report_add(&sim->violations, 1, "%s during the capture of stream %p", verb,
-                        stream->name);
+    vmm__soft_report_add(&sim->soft.violations, 1, "%s during the capture of stream %p", verb,
+                         stream->name);
     return vmm__error(VMM_ERR_DRIVER, "sim: %s: stream %p is being captured", verb, stream->name);
 }
 
@@ -68,8 +68,8 @@ vmm_status vmm__sim_capture_break_event(struct sim *sim, const struct sim_event 
     if (stream == NULL)
         return VMM_OK;
     stream->is_broken = stream->is_broken || stream->is_captured;
-    vmm__sim_report_add(&sim->violations, 1, "%s of an event captured on stream %p", verb,
-                        stream->name);
+    vmm__soft_report_add(&sim->soft.violations, 1, "%s of an event captured on stream %p", verb,
+                         stream->name);
     return vmm__error(VMM_ERR_DRIVER, "sim: %s: the event was captured on stream %p", verb,
                       stream->name);
 }

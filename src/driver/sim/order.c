@@ -2,7 +2,7 @@
  * Streams and events of the sim driver: the order between pieces of work, and what the host has observed.
  *
  * Owns: sim->order except its queue, and sim->events. Uses vector clocks, as race detectors do: see
- * I4 of internal.h. A slot is reused only after the host has observed the end of all its work, so
+ * I2 of internal.h. A slot is reused only after the host has observed the end of all its work, so
  * no old epoch is mistaken for one of the new stream. The number of streams is therefore unlimited,
  * but at most SIM_STREAMS can have work that the host has not observed as complete: an idle stream
  * gives up its slot and gets another with its next work.
@@ -243,9 +243,10 @@ vmm_status vmm__sim_event_create(struct sim *sim, void **event)
     struct sim_event *created = vmm__host_alloc(1, sizeof *created);
     if (created == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "sim: event create: out of host memory");
-    sim->census.events++;
     sim_charge(sim, SIM_COST_EVENT_CREATE, 0);
-    *event = (void *)(uintptr_t)sim_id_give(sim, &sim->events, &created->node);
+    created->node.key = ++sim->soft.last_id;
+    vmm__map_add(&sim->events, &created->node);
+    *event = (void *)(uintptr_t)created->node.key;
     return VMM_OK;
 }
 
@@ -254,8 +255,8 @@ static vmm_status event_find(struct sim *sim, const char *verb, void *event, str
     *out = (struct sim_event *)vmm__map_find(&sim->events, (uint64_t)(uintptr_t)event);
     if (*out != NULL)
         return VMM_OK;
-    vmm__sim_report_add(&sim->violations, 1, "%s of event %p, which was destroyed or never created",
-                        verb, event);
+    vmm__soft_report_add(&sim->soft.violations, 1,
+                         "%s of event %p, which was destroyed or never created", verb, event);
     return vmm__error(VMM_ERR_DRIVER, "sim: %s: %p is not an event", verb, event);
 }
 
@@ -282,7 +283,6 @@ vmm_status vmm__sim_event_destroy(struct sim *sim, void *event)
         return status;
     vmm__map_remove(&sim->events, &found->node);
     event_free(&found->node);
-    sim->census.events--;
     sim_charge(sim, SIM_COST_EVENT_DESTROY, 0);
     return VMM_OK;
 }

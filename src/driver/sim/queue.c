@@ -1,5 +1,5 @@
 /*
- * Submitted work that may not have finished, and the order in which it finishes: by lag or as a test chooses. See I5 of
+ * Submitted work that may not have finished, and the order in which it finishes: by lag or as a test chooses. See I3 of
  * internal.h.
  *
  * Owns: order->ring, and the sets of work that its pieces wait for.
