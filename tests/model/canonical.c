@@ -160,8 +160,8 @@ static void read_streams(struct reader *reader, const struct world *world, struc
 {
     const struct records *records = &world->records;
     for (unsigned stream = 0; stream < STREAMS; stream++) {
-        const struct sim_stream *found =
-            vmm__sim_stream_find(&reader->sim->order, world->streams[stream]);
+        const struct sim_stream *found = (const struct sim_stream *)soft_stream_find(
+            &reader->sim->soft.streams, world->streams[stream]);
         if (found != NULL)
             read_clock(reader, found->clock, SIM_STREAMS, &out->clocks[stream]);
         for (unsigned i = records->passed[stream] + 1U; i <= records->recorded[stream]; i++) {
@@ -176,8 +176,8 @@ static bool judgement_read(struct world *world, struct judgement *out)
 {
     struct reader reader = { .sim = (struct sim *)world->driver };
     for (unsigned stream = 0; stream < STREAMS; stream++) {
-        const struct sim_stream *found =
-            vmm__sim_stream_find(&reader.sim->order, world->streams[stream]);
+        const struct sim_stream *found = (const struct sim_stream *)soft_stream_find(
+            &reader.sim->soft.streams, world->streams[stream]);
         reader.slots[stream] = found != NULL ? found->index : SIM_STREAMS - 1;
     }
     read_memory(&reader, world, out);

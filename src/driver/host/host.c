@@ -106,6 +106,7 @@ vmm_status vmm__driver_host_open(const struct driver_options *options, struct dr
         goto fail_lock;
     }
     VMM_LOCK_SET_RANK(&host->memory_lock, LOCK_RANK_LEAF);
+    host->work.soft = &host->soft;
     status = vmm__host_work_open(&host->work);
     if (status != VMM_OK)
         goto fail_work;

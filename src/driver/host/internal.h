@@ -10,15 +10,14 @@
  *   event.c    events, and blocking waits of host threads
  *   pattern.c  the memory patterns of fill and check
  *
- * Owns: nothing. May be called by: driver/host. Locks: memory_lock guards `soft` and `file`; work.lock guards
- * everything in host_work, its streams and its events. No thread holds both.
+ * Owns: nothing. May be called by: driver/host. Locks: memory_lock guards `file` and, but for its streams, `soft`;
+ * work.lock guards these and everything in host_work, its streams and its events. No thread holds both.
  */
 #ifndef VMM_DRIVER_HOST_INTERNAL_H
 #define VMM_DRIVER_HOST_INTERNAL_H
 
 #include "base/mutex.h"
 #include "driver/soft/soft.h"
-#include "driver/stream_names.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -119,7 +118,7 @@ struct host_work {
     struct mutex lock;
     pthread_cond_t ready;        /* signals a new ready stream, or stopping */
     struct host_stream *streams; /* all that have a name or a reference */
-    struct stream_names names;
+    struct soft *soft;           /* whose `streams` have the names and captures */
     struct host_stream *ready_first;
     struct host_stream *ready_last;
     struct host_waiter *waiters; /* host threads that wait for a position */
@@ -133,14 +132,11 @@ struct host_work {
 /* A stream lives while it has references: from its name (until stream_destroy), its pending work, events recorded on
  * it, and waits for it. */
 struct host_stream {
+    struct soft_stream soft; /* first */
     struct host_stream *next;
     struct host_stream *next_ready;
     struct host_stream *blocked; /* streams whose next piece waits for a position in this one */
     struct host_stream *next_blocked;
-    vmm_stream name;
-    bool named; /* can be found by its name */
-    bool is_captured;
-    bool is_broken; /* an operation broke the capture */
     unsigned references;
     uint64_t submitted; /* pieces since the stream was created */
     uint64_t finished;
@@ -151,12 +147,11 @@ struct host_stream {
 vmm_status vmm__host_work_open(struct host_work *work);
 void vmm__host_work_close(struct host_work *work);
 
-/* Called by operations that make a stream wait, wait for it or submit work to it. Fails if the stream is being
- * captured, and marks the capture as broken. */
-vmm_status vmm__host_capture_break_locked(struct host_stream *stream, const char *verb);
-
 /* Returns NULL if the name was never used or the stream was destroyed. Adds no reference. */
-struct host_stream *vmm__host_stream_find_locked(struct host_work *work, vmm_stream name);
+static inline struct host_stream *host_stream_find(const struct host_work *work, vmm_stream name)
+{
+    return (struct host_stream *)soft_stream_find(&work->soft->streams, name);
+}
 void vmm__host_stream_release_locked(struct host_work *work, struct host_stream *stream);
 
 /* Queues one piece. Blocks while the stream's queue is full, and releases the lock meanwhile. */

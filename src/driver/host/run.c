@@ -112,7 +112,7 @@ vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uin
 static void stream_finish_locked(struct host_work *work, vmm_stream name)
 {
     VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *stream = vmm__host_stream_find_locked(work, name);
+    struct host_stream *stream = host_stream_find(work, name);
     if (stream != NULL)
         vmm__host_wait_locked(work, (struct host_position){ stream, stream->submitted });
 }
@@ -131,8 +131,8 @@ vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t byt
     if (status != VMM_OK)
         return status;
     vmm__mutex_lock(&work->lock);
-    const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
-    bool is_captured = found != NULL && found->is_captured;
+    const struct host_stream *found = host_stream_find(work, stream);
+    bool is_captured = found != NULL && found->soft.is_captured;
     if (is_captured) {
         vmm__host_all_wait_locked(work);
     } else {
@@ -151,9 +151,9 @@ static vmm_status read_begin(struct host_work *work, vmm_stream name)
 {
     vmm_status status = VMM_OK;
     vmm__mutex_lock(&work->lock);
-    struct host_stream *stream = vmm__host_stream_find_locked(work, name);
+    struct host_stream *stream = host_stream_find(work, name);
     if (stream != NULL)
-        status = vmm__host_capture_break_locked(stream, "read");
+        status = vmm__soft_capture_break(work->soft, &stream->soft, "read");
     if (status == VMM_OK)
         stream_finish_locked(work, name);
     vmm__mutex_unlock(&work->lock);

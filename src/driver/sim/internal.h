@@ -6,7 +6,6 @@
  *   share.c    memory that drivers of this process share
  *   order.c    streams, events, and the order between pieces of work
  *   queue.c    work that may not have finished, and the order in which it finishes
- *   capture.c  stream captures
  *   users.c    small sets of pieces of work
  *   shadow.c   the contents that a handle's memory would have
  *   work.c     fill, check, copy, save, load, delay
@@ -35,7 +34,6 @@
 #include "driver/sim/cost.h"
 #include "driver/sim/sim.h"
 #include "driver/soft/soft.h"
-#include "driver/stream_names.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -190,15 +188,11 @@ vmm_status vmm__sim_fabric_import(struct soft *soft, const struct driver_fabric 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
 struct sim_stream {
-    struct map_node node; /* its key is the name */
-    vmm_stream name;
+    struct soft_stream soft; /* first; its name goes at destroy, or with its slot when idle */
     unsigned index;
-    bool is_named;        /* in order.named: neither destroyed nor idle with its slot reassigned */
-    uint64_t submitted;   /* sequence of its last work; never reset */
-    uint64_t observation; /* order.observations at the last merge into its clock */
-    uint64_t busy_until;  /* end of its last delay on sim->clock_ns */
-    bool is_captured;     /* is under capture */
-    bool is_broken;       /* an operation broke the capture */
+    uint64_t submitted;     /* sequence of its last work; never reset */
+    uint64_t observation;   /* order.observations at the last merge into its clock */
+    uint64_t busy_until;    /* end of its last delay on sim->clock_ns */
     uint64_t first_pending; /* number of its oldest work that may not have finished; 0: none */
     uint64_t last_pending;
     struct sim_users after; /* work it waits for since its last submission */
@@ -210,7 +204,7 @@ struct sim_event {
     uint32_t count;       /* streams in clock; 0: never recorded */
     uint32_t capacity;
     uint64_t *clock;
-    struct sim_stream *captured; /* the stream under capture at the record; NULL: none */
+    struct soft_stream *captured; /* the stream under capture at the record; NULL: none */
 };
 
 /* Submitted work that may not have finished. */
@@ -223,10 +217,8 @@ struct sim_pending {
 
 struct sim_order {
     struct sim_stream *streams[SIM_STREAMS];
-    struct map named; /* streams by name */
-    uint32_t hand;    /* last slot checked for reuse */
-    uint32_t count;   /* slots ever used */
-    struct stream_names names;
+    uint32_t hand;      /* last slot checked for reuse */
+    uint32_t count;     /* slots ever used */
     bool has_forgotten; /* a stream that was not destroyed has lost its slot */
 
     uint64_t finished[SIM_STREAMS];
@@ -264,19 +256,10 @@ bool vmm__sim_queue_room(struct sim_order *order);
 void vmm__sim_queue_add(struct sim_order *order, struct sim_stream *stream, uint64_t due);
 void vmm__sim_queue_free(struct sim_order *order);
 
-/* Returns NULL if no stream has that name. */
-struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name);
 /* Finds or creates the stream. ERR_INVALID_ARGUMENT if it was destroyed. */
 vmm_status vmm__sim_stream_get(struct sim *sim, const char *verb, vmm_stream name,
                                struct sim_stream **out);
 
-/* Called by operations that wait for a stream or combine it with others. CUDA refuses them if the stream is being
- * captured, and invalidates the capture. */
-vmm_status vmm__sim_capture_break(struct sim *sim, struct sim_stream *stream, const char *verb);
-/* Called before a query of an event or a wait for it. Refuses an event that was captured, and marks the capture as
- * broken. */
-vmm_status vmm__sim_capture_break_event(struct sim *sim, const struct sim_event *event,
-                                        const char *verb);
 void vmm__sim_order_free(struct sim *sim);
 
 /* ---- Work ------------------------------------------------------------------------------------ */

@@ -109,7 +109,8 @@ static uint32_t choices_list(struct sim *sim, struct sim_choice *choices, uint32
         if (number == 0)
             continue;
         streams[count] = index;
-        choices[count++] = (struct sim_choice){ .stream = stream->name, .number = number };
+        choices[count++] =
+            (struct sim_choice){ .stream = soft_stream_name(&stream->soft), .number = number };
     }
     return count;
 }

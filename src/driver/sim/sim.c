@@ -26,7 +26,8 @@ void vmm__sim_report_work(struct sim *sim, const char *call, uint64_t epoch, uin
     vmm__soft_report_add(&sim->soft.violations, 1,
                          "%s of %" PRIu64 " bytes at %#" PRIx64 " during work %" PRIu64
                          " of stream %p, whose end the host has not observed",
-                         call, bytes, address, sim_epoch_sequence(epoch), stream->name);
+                         call, bytes, address, sim_epoch_sequence(epoch),
+                         soft_stream_name(&stream->soft));
 }
 
 /* ---- Entry and exit -------------------------------------------------------------------------- */

@@ -29,10 +29,11 @@ static void work_report_place(struct sim *sim, struct sim_work *work, uint64_t p
     if (work->is_reported)
         return;
     work->is_reported = true;
-    vmm__soft_report_add(
-        &sim->soft.violations, 1,
-        "%s of %" PRIu64 " bytes at %#" PRIx64 " on stream %p accesses %#" PRIx64 ", which %s",
-        work->verb, work->bytes, work->address, work->stream->name, work->address + place, what);
+    vmm__soft_report_add(&sim->soft.violations, 1,
+                         "%s of %" PRIu64 " bytes at %#" PRIx64 " on stream %p accesses %#" PRIx64
+                         ", which %s",
+                         work->verb, work->bytes, work->address,
+                         soft_stream_name(&work->stream->soft), work->address + place, what);
 }
 
 static void work_report_race(struct sim *sim, struct sim_work *work, uint64_t place,
@@ -49,8 +50,9 @@ static void work_report_race(struct sim *sim, struct sim_work *work, uint64_t pl
     vmm__soft_report_add(&sim->soft.violations, 1,
                          "%s of %" PRIu64 " bytes at %#" PRIx64 " on stream %p races at %#" PRIx64
                          " with work %" PRIu64 " of stream %p, which it is not ordered after",
-                         work->verb, work->bytes, work->address, work->stream->name,
-                         work->address + place, sim_epoch_sequence(conflict), other->name);
+                         work->verb, work->bytes, work->address,
+                         soft_stream_name(&work->stream->soft), work->address + place,
+                         sim_epoch_sequence(conflict), soft_stream_name(&other->soft));
 }
 
 /* For calls whose callers see the failure and treat the target as undefined: not a violation. */
@@ -187,7 +189,7 @@ vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uin
                           vmm_stream stream)
 {
     struct sim_work work;
-    const struct sim_stream *known = vmm__sim_stream_find(&sim->order, stream);
+    const struct soft_stream *known = soft_stream_find(&sim->soft.streams, stream);
     sim_charge(sim, SIM_COST_CLEAR, bytes);
     if (known != NULL && known->is_captured)
         return VMM_OK;

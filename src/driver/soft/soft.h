@@ -1,16 +1,22 @@
 /*
- * Memory of the two drivers without a GPU, sim and host: addresses, handles, mappings, sharing and pinned memory.
+ * Memory of the two drivers without a GPU, sim and host: addresses, handles, mappings, sharing and pinned memory; and
+ * the names and captures of their streams.
  *
- *   space.c   addresses: reservations and their granules
- *   handle.c  handles: created or imported, exported, released
- *   memory.c  mappings, access
- *   pins.c    pinned memory
- *   report.c  violations, and the lines of refused calls
+ *   space.c    addresses: reservations and their granules
+ *   handle.c   handles: created or imported, exported, released
+ *   memory.c   mappings, access
+ *   pins.c     pinned memory
+ *   streams.c  names and captures of streams
+ *   report.c   violations, and the lines of refused calls
  *
  * Both keep the same records and check the same rules, P2 to P8, so each operation on memory is here once. What stands
  * behind the addresses is the backing: a memory file (host), or nothing but costs and CUDA's rules (sim). Each
  * operation checks everything before it changes anything. The use of an invalid handle is refused and also recorded as
  * a violation, because it is undefined behaviour in CUDA.
+ *
+ * As with CUDA's handles, a new stream gets the name of a destroyed one, the most recent first; until then the name is
+ * invalid. No graph is built: a stream under capture accepts no work. Operations that would invalidate a capture in
+ * CUDA are refused and recorded as violations, and the capture then ends with an error.
  *
  * Invariants:
  *  S1. Reservations are sorted by address and never overlap.
@@ -19,7 +25,7 @@
  *      until then. Its id becomes invalid at release.
  *  S4. Pinned ranges are not empty and do not overlap.
  * Owns: the records above. May be called by: sim, host. Locks: every function runs with the lock held that guards the
- * driver's memory.
+ * driver's memory or, on streams, its streams.
  */
 #ifndef VMM_DRIVER_SOFT_SOFT_H
 #define VMM_DRIVER_SOFT_SOFT_H
@@ -70,6 +76,20 @@ struct soft_pin {
     struct soft_pin *next;
     uint64_t address;
     uint64_t bytes;
+};
+
+struct soft_stream {
+    struct map_node node; /* its key is the name */
+    bool is_named;        /* is found by its name */
+    bool is_captured;     /* is under capture */
+    bool is_broken;       /* an operation broke the capture */
+};
+
+struct soft_streams {
+    struct map named; /* streams by name */
+    uint64_t generated;
+    struct map names;          /* of streams that were destroyed, also those in use again */
+    struct stream_name *stale; /* destroyed ones, the most recent first */
 };
 
 /* A number of events, and one line about the first, which no longer changes. Any thread may add. */
@@ -123,6 +143,7 @@ struct soft {
     uint64_t last_id;   /* no id is used twice; 0 is none */
     uint64_t physical_bytes;
     struct soft_pin *pins;
+    struct soft_streams streams; /* guarded by the lock of the driver's streams */
 };
 
 /* The operations of the table. */
@@ -131,7 +152,7 @@ VMM_DRIVER_MEMORY_MAP(SOFT_OP_DECLARE, struct soft *soft, )
 VMM_DRIVER_SHARE_MAP(SOFT_OP_DECLARE, struct soft *soft, )
 #undef SOFT_OP_DECLARE
 
-/* Frees everything that is left. */
+/* Frees all memory that is left, and its records. */
 void vmm__soft_close(struct soft *soft);
 
 /* ---- For the backings and the files of soft -------------------------------------------------- */
@@ -193,5 +214,50 @@ static inline void soft_charge(struct soft *soft, enum driver_call call, uint64_
     if (soft->backing->charge != NULL)
         soft->backing->charge(soft, call, bytes, handle);
 }
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+static inline vmm_stream soft_stream_name(const struct soft_stream *stream)
+{
+    return (vmm_stream)(uintptr_t)stream->node.key;
+}
+
+/* Returns NULL if no stream has that name. */
+static inline struct soft_stream *soft_stream_find(const struct soft_streams *streams,
+                                                   vmm_stream name)
+{
+    return (struct soft_stream *)vmm__map_find(&streams->named, (uint64_t)(uintptr_t)name);
+}
+
+/* Sets *out to the stream, or to NULL if it is not known yet. Fails if it was destroyed. */
+vmm_status vmm__soft_stream_get(const struct soft *soft, const char *verb, vmm_stream name,
+                                struct soft_stream **out);
+
+/* Returns a name for a new stream. */
+vmm_stream vmm__soft_stream_name_take(struct soft_streams *streams);
+/* Records that the name's stream was destroyed, whether the name was generated or the caller's. False: out of host
+ * memory, nothing changed. */
+bool vmm__soft_stream_name_drop(struct soft_streams *streams, vmm_stream name);
+
+void vmm__soft_stream_add(struct soft_streams *streams, struct soft_stream *stream,
+                          vmm_stream name);
+/* Its name no longer finds the stream. */
+void vmm__soft_stream_unname(struct soft_streams *streams, struct soft_stream *stream);
+/* Forgets all streams, which still exist, and their names. */
+void vmm__soft_streams_close(struct soft_streams *streams);
+
+/* Two operations of the table, and one on a stream that is known. */
+vmm_status vmm__soft_capturing(const struct soft *soft, const vmm_stream *streams, unsigned count,
+                               bool *is_capturing);
+vmm_status vmm__soft_capture_end(struct soft *soft, vmm_stream stream);
+vmm_status vmm__soft_capture_begin(struct soft *soft, struct soft_stream *stream);
+
+/* Called by operations that wait for a stream, make it wait or submit work to it: refuses them if it is being
+ * captured, and breaks the capture. */
+vmm_status vmm__soft_capture_break(struct soft *soft, struct soft_stream *stream, const char *verb);
+/* Called before a query of an event or a wait for it. Refuses one that was captured, on this stream, and breaks the
+ * capture; NULL: it was not. */
+vmm_status vmm__soft_captured_refuse(struct soft *soft, struct soft_stream *captured,
+                                     const char *verb);
 
 #endif

@@ -8,9 +8,9 @@
 
 #include "driver/driver.h"
 
-/* Violations: misuse that is undefined or fails later in CUDA. Both drivers report the use of an invalid handle; sim.h
- * names what sim reports, too. Returns the number of violations; text (may be NULL) receives one line about the first,
- * or "". */
+/* Violations: misuse that is undefined or fails later in CUDA. Both drivers report the use of an invalid handle and
+ * what would break a capture; sim.h names what sim reports, too. Returns the number of violations; text (may be NULL)
+ * receives one line about the first, or "". */
 uint64_t vmm__soft_violations(struct driver *driver, const char **text);
 
 #endif
