@@ -162,7 +162,7 @@ static enum sim_cost access_cost(const struct soft_mapping *mapping)
 static vmm_status backing_access(struct soft *soft, const struct soft_reservation *reservation,
                                  uint64_t address, uint64_t bytes)
 {
-    const struct soft_mapping *mapping;
+    struct soft_mapping *mapping;
     for (uint64_t at = address; at < address + bytes; at += mapping->bytes) {
         mapping = *soft_granule(reservation, at);
         sim_charge((struct sim *)soft, access_cost(mapping), mapping->bytes);
