@@ -19,8 +19,8 @@
  *  P8. pin names memory of the program that is not pinned. unpin names exactly one pinned range,
  *      which no unfinished work uses. save and load get at least one piece; each lies in one
  *      pinned range, and the program leaves its bytes alone until the work has ended.
- * The sim driver refuses and records every breach; the others may simply fail. With cuda, unmap also succeeds where
- * nothing is mapped.
+ * host and sim refuse each breach, but an unpin during work, and record the use of an invalid handle; sim records that
+ * unpin, too. cuda may simply fail; its unmap also succeeds where nothing is mapped.
  *
  * Every driver guarantees:
  *  D1. an operation that fails changes nothing. Exception: a failed clear, read, save or load may

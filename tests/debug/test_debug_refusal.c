@@ -58,7 +58,7 @@ static void fixture_verify(const struct fixture *fixture)
 {
     const char *violation;
     assert_int_equal(fixture->found, 0);
-    if (vmm__sim_violations(fixture->test->driver, &violation) != 0)
+    if (vmm__soft_violations(fixture->test->driver, &violation) != 0)
         fail_msg("%s", violation);
     assert_ok(vmm__cache_check(fixture->test->cache));
 }

@@ -117,7 +117,7 @@ static void reader_number_levels(struct reader *reader)
 static void read_shadow(struct reader *reader, const struct sim_shadow *shadow, unsigned chunk,
                         struct judgement *out)
 {
-    uint64_t granule_bytes = reader->sim->driver.granule_bytes;
+    uint64_t granule_bytes = reader->sim->soft.driver.granule_bytes;
     for (uint32_t i = 0; i < shadow->count; i++) {
         const struct sim_interval *item = &shadow->items[i];
         for (uint64_t at = item->offset; at < item->offset + item->bytes; at += granule_bytes) {
@@ -129,18 +129,19 @@ static void read_shadow(struct reader *reader, const struct sim_shadow *shadow, 
 
 static void read_mapping(struct reader *reader, uint64_t address, struct levels *levels)
 {
-    const struct sim_reservation *reservation = vmm__sim_reservation_at(reader->sim, address);
-    const struct sim_mapping *mapping = *sim_granule(reader->sim, reservation, address);
+    const struct soft_reservation *reservation =
+        vmm__soft_reservation_at(&reader->sim->soft.space, address);
+    const struct soft_mapping *mapping = *soft_granule(reservation, address);
     if (mapping != NULL)
-        read_users(reader, &mapping->users, levels);
+        read_users(reader, &((const struct sim_mapping *)mapping)->users, levels);
 }
 
 static void read_memory(struct reader *reader, const struct world *world, struct judgement *out)
 {
-    uint64_t chunk_bytes = GRANULES * reader->sim->driver.granule_bytes;
+    uint64_t chunk_bytes = GRANULES * reader->sim->soft.driver.granule_bytes;
     for (unsigned i = 0; i < CHUNKS; i++) {
         const struct sim_handle *handle =
-            (const struct sim_handle *)vmm__map_find(&reader->sim->handles, world->handles[i]);
+            (const struct sim_handle *)soft_handle_find(&reader->sim->soft, world->handles[i]);
         if (!world->records.chunks[i].exists || handle == NULL)
             continue;
         read_shadow(reader, &handle->shadow, i, out);
@@ -159,8 +160,8 @@ static void read_streams(struct reader *reader, const struct world *world, struc
 {
     const struct records *records = &world->records;
     for (unsigned stream = 0; stream < STREAMS; stream++) {
-        const struct sim_stream *found =
-            vmm__sim_stream_find(&reader->sim->order, world->streams[stream]);
+        const struct sim_stream *found = (const struct sim_stream *)soft_stream_find(
+            &reader->sim->soft.streams, world->streams[stream]);
         if (found != NULL)
             read_clock(reader, found->clock, SIM_STREAMS, &out->clocks[stream]);
         for (unsigned i = records->passed[stream] + 1U; i <= records->recorded[stream]; i++) {
@@ -175,8 +176,8 @@ static bool judgement_read(struct world *world, struct judgement *out)
 {
     struct reader reader = { .sim = (struct sim *)world->driver };
     for (unsigned stream = 0; stream < STREAMS; stream++) {
-        const struct sim_stream *found =
-            vmm__sim_stream_find(&reader.sim->order, world->streams[stream]);
+        const struct sim_stream *found = (const struct sim_stream *)soft_stream_find(
+            &reader.sim->soft.streams, world->streams[stream]);
         reader.slots[stream] = found != NULL ? found->index : SIM_STREAMS - 1;
     }
     read_memory(&reader, world, out);

@@ -114,7 +114,7 @@ void stage_close(struct stage *stage)
     for (int i = 1; i < STAGE_STREAMS; i++)
         must_ok(vmm__driver_stream_destroy(stage->driver, stage->streams[i]));
     if (driver_choice_kind() == VMM_DRIVER_SIM &&
-        vmm__sim_violations(stage->driver, &violation) != 0)
+        vmm__soft_violations(stage->driver, &violation) != 0)
         stage_fail(__FILE__, __LINE__, violation);
     vmm__driver_close(stage->driver);
     must(vmm__host_outstanding() == 0);

@@ -391,8 +391,8 @@ static void driver_close(struct stress *stress, bool is_refused, bool may_race)
     }
     if (!is_refused && !driver_is_empty(stress))
         stress_trouble(stress, "end: the device has something left");
-    if (!may_race && stress_is_sim(stress) &&
-        vmm__sim_violations(stress->driver, &report_text) != 0)
+    if (!may_race && stress->kind != VMM_DRIVER_CUDA &&
+        vmm__soft_violations(stress->driver, &report_text) != 0)
         stress_trouble(stress, "violation: %s", report_text);
     vmm__driver_close(stress->driver);
     stress->driver = NULL;

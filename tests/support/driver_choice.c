@@ -79,9 +79,6 @@ static void sim_census_is_zero(struct driver *driver)
     assert_int_equal(census.physical_bytes, 0);
     assert_int_equal(census.events, 0);
     assert_int_equal(census.pinned_bytes, 0);
-    const char *report_text;
-    if (vmm__sim_violations(driver, &report_text) != 0)
-        fail_msg("the sim driver saw a violation: %s", report_text);
 }
 
 void driver_choice_census_is_zero(struct driver *driver)
@@ -96,6 +93,9 @@ void driver_choice_census_is_zero(struct driver *driver)
     assert_int_equal(driver->events, 0);
     if (chosen_kind == VMM_DRIVER_SIM)
         sim_census_is_zero(driver);
+    const char *report_text;
+    if (chosen_kind != VMM_DRIVER_CUDA && vmm__soft_violations(driver, &report_text) != 0)
+        fail_msg("the driver saw a violation: %s", report_text);
 }
 
 int driver_choice_setup(void **state)

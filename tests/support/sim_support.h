@@ -48,7 +48,7 @@ static inline void *sim_record(struct driver *driver, vmm_stream stream)
 static inline void sim_assert_violations(struct driver *driver, uint64_t count, const char *part)
 {
     const char *text;
-    uint64_t found = vmm__sim_violations(driver, &text);
+    uint64_t found = vmm__soft_violations(driver, &text);
     if (found != count || strstr(text, part) == NULL)
         print_error("%llu violations, first: %s\n", (unsigned long long)found, text);
     assert_true(found == count);

@@ -35,6 +35,10 @@ HOST_TEST(unknown_handles_are_refused)
         assert_status(vmm__driver_map(driver, other, GRANULE, unknown[i]), VMM_ERR_DRIVER);
     assert_status(vmm__driver_map(driver, other, GRANULE, released), VMM_ERR_DRIVER);
     assert_status(vmm__driver_map(driver, other, GRANULE, handle), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_release(driver, handle, GRANULE), VMM_ERR_DRIVER);
+    const char *text;
+    assert_int_equal(vmm__soft_violations(driver, &text), 7);
+    assert_string_equal(text, "map of handle 0x1, which was released or never created");
 }
 
 HOST_TEST(reservations_are_freed_whole)

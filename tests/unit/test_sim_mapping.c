@@ -226,5 +226,5 @@ SIM_TEST(the_first_violation_line_is_kept)
     assert_status(vmm__driver_release(driver, 99, GRANULE), VMM_ERR_DRIVER);
     assert_ok(vmm__driver_fill(driver, GRANULE, 512, 1, NULL));
     sim_assert_violations(driver, 2, "release of handle 0x63");
-    assert_int_equal(vmm__sim_violations(driver, NULL), 2);
+    assert_int_equal(vmm__soft_violations(driver, NULL), 2);
 }

@@ -294,7 +294,7 @@ static uint64_t count_violations(seeded_bug bug, enum order_kind kind, uint64_t 
     assert_int_equal(sim_setup(&driver), 0);
     order_begin(driver, &order);
     bug(driver, is_legal);
-    uint64_t violations = vmm__sim_violations(driver, NULL);
+    uint64_t violations = vmm__soft_violations(driver, NULL);
     assert_int_equal(mismatches(driver), 0);
     assert_int_equal(sim_teardown(&driver), 0);
     return violations;

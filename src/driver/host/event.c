@@ -16,7 +16,7 @@ struct host_event {
     struct host_position *positions; /* none: never recorded, or recorded without any work */
     uint64_t count;
     uint64_t capacity;
-    struct host_stream *captured; /* under capture when it was recorded: never query or wait */
+    struct soft_stream *captured; /* under capture when it was recorded: never query or wait */
 };
 
 struct host_waiter {
@@ -74,8 +74,8 @@ vmm_status vmm__host_device_wait_locked(struct host_work *work)
     VMM_ASSERT_HELD(&work->lock);
     vmm_status status = VMM_OK;
     for (struct host_stream *stream = work->streams; stream != NULL; stream = stream->next) {
-        if (stream->named && status == VMM_OK)
-            status = vmm__host_capture_break_locked(stream, "device_wait");
+        if (stream->soft.is_named && status == VMM_OK)
+            status = vmm__soft_capture_break(work->soft, &stream->soft, "device_wait");
     }
     if (status == VMM_OK)
         vmm__host_all_wait_locked(work);
@@ -155,17 +155,15 @@ vmm_status vmm__host_event_record_locked(struct host_work *work, void *event, vm
 {
     VMM_ASSERT_HELD(&work->lock);
     struct host_event *recorded = event;
-    struct host_stream *found = vmm__host_stream_find_locked(work, stream);
-    vmm_status status = VMM_OK;
-    if (found == NULL)
-        status = vmm__stream_names_check(&work->names, "event_record", stream);
+    struct soft_stream *found;
+    vmm_status status = vmm__soft_stream_get(work->soft, "event_record", stream, &found);
     if (status == VMM_OK && !event_room(recorded, 1))
         status = vmm__error(VMM_ERR_HOST_OOM, "event_record: out of host memory for its position");
     if (status != VMM_OK)
         return status;
     event_clear_locked(work, recorded);
     if (found != NULL)
-        event_add(recorded, found);
+        event_add(recorded, (struct host_stream *)found);
     recorded->captured = found != NULL && found->is_captured ? found : NULL;
     return VMM_OK;
 }
@@ -177,7 +175,7 @@ static vmm_status captures_break_locked(struct host_work *work, uint64_t *count)
     vmm_status status = VMM_OK;
     *count = 0;
     for (struct host_stream *stream = work->streams; stream != NULL; stream = stream->next) {
-        if (vmm__host_capture_break_locked(stream, "clock_record") != VMM_OK)
+        if (vmm__soft_capture_break(work->soft, &stream->soft, "clock_record") != VMM_OK)
             status = VMM__PENDING;
         ++*count;
     }
@@ -212,22 +210,11 @@ static const struct host_position *event_unreached(const struct host_event *even
     return NULL;
 }
 
-/* Called before a query of an event or a wait for it. Refuses an event that was captured; that breaks the capture. */
-static vmm_status captured_refuse_locked(const struct host_event *event, const char *verb)
-{
-    if (event->captured == NULL)
-        return VMM_OK;
-    (void)vmm__host_capture_break_locked(event->captured, verb);
-    return vmm__error(VMM_ERR_DRIVER, "%s: the event was captured on stream %p", verb,
-                      event->captured->name);
-}
-
 vmm_status vmm__host_event_query_locked(struct host_work *work, void *event)
 {
     VMM_ASSERT_HELD(&work->lock);
     const struct host_event *queried = event;
-    (void)work;
-    vmm_status status = captured_refuse_locked(queried, "event_query");
+    vmm_status status = vmm__soft_captured_refuse(work->soft, queried->captured, "event_query");
     if (status == VMM_OK && event_unreached(queried) != NULL)
         status = VMM__PENDING;
     return status;
@@ -238,7 +225,7 @@ vmm_status vmm__host_event_wait_locked(struct host_work *work, void *event)
     VMM_ASSERT_HELD(&work->lock);
     const struct host_event *awaited = event;
     const struct host_position *position;
-    vmm_status status = captured_refuse_locked(awaited, "event_wait");
+    vmm_status status = vmm__soft_captured_refuse(work->soft, awaited->captured, "event_wait");
     while (status == VMM_OK && (position = event_unreached(awaited)) != NULL)
         vmm__host_wait_locked(work, *position);
     return status;
@@ -250,17 +237,15 @@ vmm_status vmm__host_stream_wait_locked(struct host_work *work, vmm_stream strea
     VMM_ASSERT_HELD(&work->lock);
     const struct host_event *awaited = event;
     struct host_piece piece = { .kind = HOST_PIECE_WAIT };
-    struct host_stream *waiting = vmm__host_stream_find_locked(work, stream);
-    vmm_status status = VMM_OK;
-    if (waiting != NULL)
-        status = vmm__host_capture_break_locked(waiting, "stream_wait");
-    else
-        status = vmm__stream_names_check(&work->names, "stream_wait", stream);
+    struct soft_stream *waiting;
+    vmm_status status = vmm__soft_stream_get(work->soft, "stream_wait", stream, &waiting);
+    if (status == VMM_OK && waiting != NULL)
+        status = vmm__soft_capture_break(work->soft, waiting, "stream_wait");
     if (status == VMM_OK)
-        status = captured_refuse_locked(awaited, "stream_wait");
+        status = vmm__soft_captured_refuse(work->soft, awaited->captured, "stream_wait");
     for (uint64_t i = 0; i < awaited->count && status == VMM_OK; i++) {
         piece.position = awaited->positions[i];
-        if (!vmm__host_is_reached(piece.position) && piece.position.stream != waiting)
+        if (!vmm__host_is_reached(piece.position) && &piece.position.stream->soft != waiting)
             status = vmm__host_submit_locked(work, &piece, stream);
     }
     return status;

@@ -6,10 +6,9 @@
  * Owns: the descriptor and the list of free extents.
  * Invariants:
  *  1. free extents are sorted, do not overlap and are never adjacent (adjacent ones are merged);
- *  2. the sum of their counts is free_granules;
- *  3. free granules have no memory behind them: it was returned to the system.
+ *  2. free granules have no memory behind them: it was returned to the system.
  * A handle can consist of any free extents, so this memory never fragments.
- * Called by: handle.c only, with memory.lock held.
+ * Called by: soft, host.c, with memory_lock held.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
@@ -77,7 +76,7 @@ vmm_status vmm__host_file_open(struct host_file *file, uint64_t bytes)
     vmm_status status = descriptor_open(bytes, MFD_CLOEXEC, &file->descriptor);
     if (status != VMM_OK)
         return status;
-    file->granules = bytes / HOST_GRANULE_BYTES;
+    file->granules = bytes / SOFT_GRANULE_BYTES;
     file->free = vmm__host_table_alloc(free_table_bytes(file));
     if (file->free == NULL) {
         (void)close(file->descriptor);
@@ -86,7 +85,6 @@ vmm_status vmm__host_file_open(struct host_file *file, uint64_t bytes)
     }
     file->free[0] = (struct host_extent){ .first = 0, .count = file->granules };
     file->free_count = 1;
-    file->free_granules = file->granules;
     return VMM_OK;
 }
 
@@ -102,8 +100,8 @@ static int extent_fallocate(int descriptor, struct host_extent extent, int mode)
 {
     int result;
     do {
-        result = fallocate(descriptor, mode, (off_t)(extent.first * HOST_GRANULE_BYTES),
-                           (off_t)(extent.count * HOST_GRANULE_BYTES));
+        result = fallocate(descriptor, mode, (off_t)(extent.first * SOFT_GRANULE_BYTES),
+                           (off_t)(extent.count * SOFT_GRANULE_BYTES));
     } while (result != 0 && errno == EINTR);
     return result;
 }
@@ -160,7 +158,6 @@ static void free_take(struct host_file *file, size_t start, uint64_t granules,
                       struct host_extents *extents)
 {
     size_t emptied = 0;
-    file->free_granules -= granules;
     for (size_t i = 0; i < extents->count; i++) {
         struct host_extent *from = &file->free[start + i];
         uint64_t taken = vmm__min(from->count, granules);
@@ -196,7 +193,6 @@ static void free_insert(struct host_file *file, struct host_extent extent)
     size_t at = free_after(file, extent.first);
     bool touches_before = at > 0 && free[at - 1].first + free[at - 1].count == extent.first;
     bool touches_after = at < file->free_count && extent.first + extent.count == free[at].first;
-    file->free_granules += extent.count;
     if (touches_before && touches_after) {
         free[at - 1].count += extent.count + free[at].count;
         file->free_count--;
@@ -213,25 +209,15 @@ static void free_insert(struct host_file *file, struct host_extent extent)
     }
 }
 
-void vmm__host_extents_free(struct host_extents *extents)
-{
-    vmm__host_free(extents->items, extents->count * sizeof *extents->items);
-}
-
-void vmm__host_file_give(struct host_file *file, struct host_extents *extents)
+static void file_give(struct host_file *file, struct host_extents *extents)
 {
     for (size_t i = 0; i < extents->count; i++)
         free_insert(file, extents->items[i]);
-    vmm__host_extents_free(extents);
+    vmm__host_free(extents->items, extents->count * sizeof *extents->items);
 }
 
-vmm_status vmm__host_file_take(struct host_file *file, uint64_t granules, struct host_extents *out)
+static vmm_status file_take(struct host_file *file, uint64_t granules, struct host_extents *out)
 {
-    if (granules > file->free_granules)
-        return vmm__error(VMM_ERR_DEVICE_OOM,
-                          "host driver: create needs %" PRIu64 " granules; %" PRIu64 " of %" PRIu64
-                          " are free",
-                          granules, file->free_granules, file->granules);
     size_t start = free_start(file, granules);
     struct host_extents extents = { .items = NULL, .count = free_spread(file, start, granules) };
     extents.items = vmm__host_alloc(extents.count, sizeof *extents.items);
@@ -243,30 +229,12 @@ vmm_status vmm__host_file_take(struct host_file *file, uint64_t granules, struct
     return VMM_OK;
 }
 
-vmm_status vmm__host_file_allocate(struct host_file *file, uint64_t granules,
-                                   struct host_extents *out)
-{
-    struct host_extents extents;
-    vmm_status status = vmm__host_file_take(file, granules, &extents);
-    if (status != VMM_OK)
-        return status;
-    status = extents_commit(file->descriptor, &extents);
-    if (status == VMM_OK)
-        *out = extents;
-    else
-        vmm__host_file_give(file, &extents);
-    return status;
-}
+/* ---- Handles --------------------------------------------------------------------------------- */
 
-void vmm__host_file_release(struct host_file *file, struct host_extents *extents)
+/* Creates the file of an exportable handle, with its memory. */
+static vmm_status shared_create(uint64_t bytes, int *descriptor)
 {
-    extents_punch(file->descriptor, extents->items, extents->count);
-    vmm__host_file_give(file, extents);
-}
-
-vmm_status vmm__host_file_create_shared(uint64_t bytes, int *descriptor)
-{
-    struct host_extent whole = { .first = 0, .count = bytes / HOST_GRANULE_BYTES };
+    struct host_extent whole = { .first = 0, .count = bytes / SOFT_GRANULE_BYTES };
     const struct host_extents extents = { .items = &whole, .count = 1 };
     int created = -1;
     vmm_status status = descriptor_open(bytes, MFD_CLOEXEC | MFD_ALLOW_SEALING, &created);
@@ -281,4 +249,33 @@ vmm_status vmm__host_file_create_shared(uint64_t bytes, int *descriptor)
     else
         (void)close(created);
     return status;
+}
+
+vmm_status vmm__host_handle_create(struct soft *soft, struct soft_handle *handle)
+{
+    struct host_file *file = &vmm__host_of(&soft->driver)->file;
+    struct host_handle *created = (struct host_handle *)handle;
+    vmm_status status = file_take(file, handle->bytes / SOFT_GRANULE_BYTES, &created->extents);
+    if (status != VMM_OK)
+        return status;
+    created->descriptor = -1;
+    if (handle->reach == VMM_SHARE_NONE)
+        status = extents_commit(file->descriptor, &created->extents);
+    else
+        status = shared_create(handle->bytes, &created->descriptor);
+    if (status != VMM_OK)
+        file_give(file, &created->extents);
+    return status;
+}
+
+/* The memory of an exportable or imported handle goes when the last process closes its file. */
+void vmm__host_handle_end(struct soft *soft, struct soft_handle *handle)
+{
+    struct host_file *file = &vmm__host_of(&soft->driver)->file;
+    struct host_handle *ended = (struct host_handle *)handle;
+    if (ended->descriptor >= 0)
+        (void)close(ended->descriptor);
+    else
+        extents_punch(file->descriptor, ended->extents.items, ended->extents.count);
+    file_give(file, &ended->extents);
 }

@@ -19,7 +19,11 @@ static void host_close(struct driver *driver)
 {
     struct host_driver *host = vmm__host_of(driver);
     vmm__host_work_close(&host->work);
-    vmm__host_memory_close(&host->memory);
+    vmm__mutex_lock(&host->memory_lock);
+    vmm__soft_close(&host->soft);
+    vmm__mutex_unlock(&host->memory_lock);
+    vmm__host_file_close(&host->file);
+    vmm__mutex_fini(&host->memory_lock);
     vmm__driver_fini(driver);
     vmm__host_free(host, sizeof *host);
 }
@@ -27,14 +31,14 @@ static void host_close(struct driver *driver)
 #define HOST_MEMORY_CALL(name, parameters, arguments)                                              \
     static vmm_status host_##name parameters                                                       \
     {                                                                                              \
-        struct host_memory *memory = &vmm__host_of(driver)->memory;                                \
-        vmm__mutex_lock(&memory->lock);                                                            \
-        vmm_status status = vmm__host_##name##_locked arguments;                                   \
-        vmm__mutex_unlock(&memory->lock);                                                          \
+        struct host_driver *self = vmm__host_of(driver);                                           \
+        vmm__mutex_lock(&self->memory_lock);                                                       \
+        vmm_status status = vmm__soft_##name arguments;                                            \
+        vmm__mutex_unlock(&self->memory_lock);                                                     \
         return status;                                                                             \
     }
-VMM_DRIVER_MEMORY_MAP(HOST_MEMORY_CALL, struct driver *driver, memory)
-VMM_DRIVER_SHARE_MAP(HOST_MEMORY_CALL, struct driver *driver, memory)
+VMM_DRIVER_MEMORY_MAP(HOST_MEMORY_CALL, struct driver *driver, &self->soft)
+VMM_DRIVER_SHARE_MAP(HOST_MEMORY_CALL, struct driver *driver, &self->soft)
 
 #define HOST_WORK_CALL(name, parameters, arguments)                                                \
     static vmm_status host_##name parameters                                                       \
@@ -75,7 +79,7 @@ static uint64_t half_of_ram(void)
 static vmm_status capacity_choose(const struct driver_options *options, uint64_t *bytes)
 {
     uint64_t wanted = options->device_bytes != 0 ? options->device_bytes : half_of_ram();
-    uint64_t whole = vmm__align_down(wanted, HOST_GRANULE_BYTES);
+    uint64_t whole = vmm__align_down(wanted, SOFT_GRANULE_BYTES);
     if (whole == 0 || whole > INT64_MAX / 2)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "host driver: device_bytes %" PRIu64
@@ -94,24 +98,34 @@ vmm_status vmm__driver_host_open(const struct driver_options *options, struct dr
     struct host_driver *host = vmm__host_alloc(1, sizeof *host);
     if (host == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for the driver");
-    status = vmm__host_memory_open(&host->memory, bytes);
+    status = vmm__host_file_open(&host->file, bytes);
     if (status != VMM_OK)
-        goto fail_memory;
+        goto fail_file;
+    if (pthread_mutex_init(&host->memory_lock.mutex, NULL) != 0) {
+        status = vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for a lock");
+        goto fail_lock;
+    }
+    VMM_LOCK_SET_RANK(&host->memory_lock, LOCK_RANK_LEAF);
+    host->work.soft = &host->soft;
     status = vmm__host_work_open(&host->work);
     if (status != VMM_OK)
         goto fail_work;
-    vmm__driver_init(&host->base, &host_ops);
-    host->base.granule_bytes = HOST_GRANULE_BYTES;
-    host->base.total_bytes = bytes;
-    vmm__driver_peers_set(&host->base,
+    host->soft.backing = &vmm__host_backing;
+    vmm__driver_init(&host->soft.driver, &host_ops);
+    host->soft.driver.granule_bytes = SOFT_GRANULE_BYTES;
+    host->soft.driver.total_bytes = bytes;
+    vmm__driver_peers_set(&host->soft.driver,
                           options->peer_devices & ~vmm__driver_device_bit(options->device));
-    (void)snprintf(host->base.device_name, sizeof host->base.device_name, "host memory");
-    *out = &host->base;
+    (void)snprintf(host->soft.driver.device_name, sizeof host->soft.driver.device_name,
+                   "host memory");
+    *out = &host->soft.driver;
     return VMM_OK;
 
 fail_work:
-    vmm__host_memory_close(&host->memory);
-fail_memory:
+    vmm__mutex_fini(&host->memory_lock);
+fail_lock:
+    vmm__host_file_close(&host->file);
+fail_file:
     vmm__host_free(host, sizeof *host);
     return status;
 }

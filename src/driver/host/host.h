@@ -7,6 +7,7 @@
 #define VMM_DRIVER_HOST_HOST_H
 
 #include "driver/driver.h"
+#include "driver/soft/violations.h"
 
 /* Queues a host function as a kernel. It runs once, on a worker thread, in stream order. It may access accessible
  * memory and may block, but must not submit work to this driver. ERR_HOST_OOM, or ERR_DRIVER if the system cannot

@@ -2,33 +2,27 @@
  * Shared by the files of the host driver only: ordinary memory behind the driver table.
  *
  *   host.c     opens and closes the driver; the table
+ *   memory.c   the backing of soft.h: reserved addresses, mappings
  *   file.c     physical memory: one memfd, and its free extents; the files of exportable handles
- *   address.c  reservations
- *   handle.c   handles; opens and closes the memory
- *   share.c    exported and imported handles, pinned memory
- *   mapping.c  mappings
+ *   share.c    exported and imported handles
  *   work.c     streams, their queues and the worker threads
  *   run.c      kinds of work: fill, check, copy, kernels, delay
  *   event.c    events, and blocking waits of host threads
  *   pattern.c  the memory patterns of fill and check
  *
- * Owns: nothing. May be called by: driver/host. Locks: memory.lock guards everything in host_memory (and its file);
- * work.lock guards everything in host_work, its streams and its events. No thread holds both.
+ * Owns: nothing. May be called by: driver/host. Locks: memory_lock guards `file` and, but for its streams, `soft`;
+ * work.lock guards these and everything in host_work, its streams and its events. No thread holds both.
  */
 #ifndef VMM_DRIVER_HOST_INTERNAL_H
 #define VMM_DRIVER_HOST_INTERNAL_H
 
-#include "base/map.h"
 #include "base/mutex.h"
-#include "driver/driver.h"
-#include "driver/pins.h"
-#include "driver/stream_names.h"
+#include "driver/soft/soft.h"
 
 #include <pthread.h>
 #include <stddef.h>
 
 enum {
-    HOST_GRANULE_BYTES = 2 << 20,
     HOST_QUEUE_LIMIT = 4096, /* pending pieces on one stream; a further submission blocks */
     HOST_WORKER_LIMIT = 8
 };
@@ -44,7 +38,6 @@ struct host_extent {
 struct host_file {
     int descriptor;
     uint64_t granules;
-    uint64_t free_granules;
     struct host_extent *free; /* sorted, never adjacent; capacity for the worst case */
     size_t free_count;
 };
@@ -55,106 +48,39 @@ struct host_extents {
     size_t count;
 };
 
-vmm_status vmm__host_file_open(struct host_file *file, uint64_t bytes);
-void vmm__host_file_close(struct host_file *file);
-
-/* Takes free granules and allocates their memory from the system immediately. */
-vmm_status vmm__host_file_allocate(struct host_file *file, uint64_t granules,
-                                   struct host_extents *out);
-
-/* Returns the memory to the system and adds the granules to the free list. */
-void vmm__host_file_release(struct host_file *file, struct host_extents *extents);
-
-/* The same granules without memory in the file: an exportable handle has a file of its own. */
-vmm_status vmm__host_file_take(struct host_file *file, uint64_t granules, struct host_extents *out);
-void vmm__host_file_give(struct host_file *file, struct host_extents *extents);
+/* Of an imported handle only the descriptor is set. */
+struct host_handle {
+    struct soft_handle soft; /* first */
+    struct host_extents extents;
+    int descriptor; /* of its own file, if it is exportable or imported; else -1 */
+};
 
 /* The seals of such a file: its size never changes, so no access to its mappings can fail. */
 #define HOST_SHARED_SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW)
 
-/* Creates the file of an exportable handle, with its memory. */
-vmm_status vmm__host_file_create_shared(uint64_t bytes, int *descriptor);
+vmm_status vmm__host_file_open(struct host_file *file, uint64_t bytes);
+void vmm__host_file_close(struct host_file *file);
 
-/* Frees only the list. */
-void vmm__host_extents_free(struct host_extents *extents);
+/* Parts of the backing: see soft.h. */
+vmm_status vmm__host_handle_create(struct soft *soft, struct soft_handle *handle);
+void vmm__host_handle_end(struct soft *soft, struct soft_handle *handle);
 
-/* ---- address.c: reservations ----------------------------------------------------------------- */
+/* ---- share.c: exported and imported handles: parts of the backing ---------------------------- */
 
-struct host_reservation {
-    struct host_reservation *next;
-    uint64_t address;
-    uint64_t bytes;
-    uint64_t mappings;
-    struct host_mapping **table; /* one entry for each granule */
-};
+vmm_status vmm__host_share_export(const struct soft_handle *handle, int *descriptor);
+vmm_status vmm__host_share_import(struct soft *soft, int descriptor, struct soft_handle *handle);
+vmm_status vmm__host_fabric_export(const struct soft_handle *handle, struct driver_fabric *fabric);
+vmm_status vmm__host_fabric_import(struct soft *soft, const struct driver_fabric *fabric,
+                                   struct soft_handle *handle);
 
-struct host_memory;
+/* ---- memory.c: addresses and mappings -------------------------------------------------------- */
 
-/* Returns NULL unless the whole range lies in one reservation. */
-struct host_reservation *vmm__host_reservation_find_locked(const struct host_memory *memory,
-                                                           uint64_t address, uint64_t bytes);
-struct host_mapping **vmm__host_table_slot(const struct host_reservation *reservation,
-                                           uint64_t address);
+extern const struct soft_backing vmm__host_backing;
 
-/* Call after vmm__host_mappings_close(). */
-void vmm__host_reservations_close(struct host_memory *memory);
-
-/* Makes addresses of a reservation inaccessible; they stay reserved throughout. */
-bool vmm__host_range_cover(uint64_t address, uint64_t bytes);
-
-/* Sets the error line of a failed system call on a range, and returns its status. */
-vmm_status vmm__host_system_error(const char *call, uint64_t address, uint64_t bytes, int code);
-
-/* ---- handle.c: handles; the memory of the driver --------------------------------------------- */
-
-struct host_handle {
-    struct map_node node; /* its key is the id */
-    uint64_t bytes;
-    uint64_t mappings;
-    struct host_extents extents; /* an imported handle has none */
-    int descriptor;              /* of its own file, if it is exportable or imported; else -1 */
-    vmm_share_reach reach;       /* as created */
-    bool imported;
-    bool released;
-};
-
-struct host_memory {
-    struct mutex lock;
-    struct host_file file;
-    struct map handles;   /* not released, or mapped */
-    uint64_t last_handle; /* no id is used twice */
-    struct host_reservation *reservations;
-    struct pins pins;
-};
-
-vmm_status vmm__host_memory_open(struct host_memory *memory, uint64_t bytes);
-void vmm__host_memory_close(struct host_memory *memory);
-
-/* Gives the handle an id and lists it. */
-uint64_t vmm__host_handle_add_locked(struct host_memory *memory, struct host_handle *handle);
-
-/* Releases the handle. Fails, with a line that names the call, unless there is one of this size that was
- * imported, or created. */
-vmm_status vmm__host_handle_drop_locked(struct host_memory *memory, const char *call, uint64_t id,
-                                        uint64_t bytes, bool imported);
-
-/* Returns NULL unless the handle was created or imported, and not released. */
-struct host_handle *vmm__host_handle_find_locked(const struct host_memory *memory, uint64_t id);
-
-/* Frees the handle's memory if it is released and has no mappings. */
-void vmm__host_handle_end_locked(struct host_memory *memory, struct host_handle *handle);
-
-/* ---- share.c: exported and imported handles, pinned memory ----------------------------------- */
-
-void vmm__host_pins_close(struct host_memory *memory);
-
-/* ---- mapping.c: mappings --------------------------------------------------------------------- */
+struct host_driver;
 
 /* True if work can access the whole range now. */
-bool vmm__host_memory_is_accessible(struct host_memory *memory, uint64_t address, uint64_t bytes);
-
-/* Deletes all remaining mappings; vmm__host_reservations_close() unmaps their addresses. */
-void vmm__host_mappings_close(struct host_memory *memory);
+bool vmm__host_memory_is_accessible(struct host_driver *host, uint64_t address, uint64_t bytes);
 
 /* ---- work.c: streams, queues, workers -------------------------------------------------------- */
 
@@ -192,7 +118,7 @@ struct host_work {
     struct mutex lock;
     pthread_cond_t ready;        /* signals a new ready stream, or stopping */
     struct host_stream *streams; /* all that have a name or a reference */
-    struct stream_names names;
+    struct soft *soft;           /* whose `streams` have the names and captures */
     struct host_stream *ready_first;
     struct host_stream *ready_last;
     struct host_waiter *waiters; /* host threads that wait for a position */
@@ -206,14 +132,11 @@ struct host_work {
 /* A stream lives while it has references: from its name (until stream_destroy), its pending work, events recorded on
  * it, and waits for it. */
 struct host_stream {
+    struct soft_stream soft; /* first */
     struct host_stream *next;
     struct host_stream *next_ready;
     struct host_stream *blocked; /* streams whose next piece waits for a position in this one */
     struct host_stream *next_blocked;
-    vmm_stream name;
-    bool named; /* can be found by its name */
-    bool is_captured;
-    bool is_broken; /* an operation broke the capture */
     unsigned references;
     uint64_t submitted; /* pieces since the stream was created */
     uint64_t finished;
@@ -224,12 +147,11 @@ struct host_stream {
 vmm_status vmm__host_work_open(struct host_work *work);
 void vmm__host_work_close(struct host_work *work);
 
-/* Called by operations that make a stream wait, wait for it or submit work to it. Fails if the stream is being
- * captured, and marks the capture as broken. */
-vmm_status vmm__host_capture_break_locked(struct host_stream *stream, const char *verb);
-
 /* Returns NULL if the name was never used or the stream was destroyed. Adds no reference. */
-struct host_stream *vmm__host_stream_find_locked(struct host_work *work, vmm_stream name);
+static inline struct host_stream *host_stream_find(const struct host_work *work, vmm_stream name)
+{
+    return (struct host_stream *)soft_stream_find(&work->soft->streams, name);
+}
 void vmm__host_stream_release_locked(struct host_work *work, struct host_stream *stream);
 
 /* Queues one piece. Blocks while the stream's queue is full, and releases the lock meanwhile. */
@@ -264,18 +186,17 @@ uint64_t vmm__host_pattern_check(uint64_t address, uint64_t bytes, uint32_t word
 /* ---- host.c ---------------------------------------------------------------------------------- */
 
 struct host_driver {
-    struct driver base;
-    struct host_memory memory;
+    struct soft soft; /* first, so a struct driver * is also a struct host_driver * */
+    struct mutex memory_lock;
+    struct host_file file;
     struct host_work work;
 };
 
-/* The operations of the table: those on memory run with memory.lock held, those on events and streams with work.lock,
- * and the others with neither. */
+/* The operations of the table, except those on memory: those on events and streams run with work.lock held, the others
+ * without a lock. */
 #define HOST_OP_DECLARE(name, parameters, arguments) vmm_status vmm__host_##name parameters;
 #define HOST_OP_DECLARE_LOCKED(name, parameters, arguments)                                        \
     vmm_status vmm__host_##name##_locked parameters;
-VMM_DRIVER_MEMORY_MAP(HOST_OP_DECLARE_LOCKED, struct host_memory *memory, )
-VMM_DRIVER_SHARE_MAP(HOST_OP_DECLARE_LOCKED, struct host_memory *memory, )
 VMM_DRIVER_EVENT_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
 VMM_DRIVER_CONTENTS_MAP(HOST_OP_DECLARE, struct driver *driver, )
 VMM_DRIVER_WORK_MAP(HOST_OP_DECLARE, struct driver *driver, )

@@ -67,7 +67,7 @@ static vmm_status submit(struct driver *driver, const struct host_piece *piece, 
 static vmm_status access_check(struct driver *driver, const char *call, uint64_t address,
                                uint64_t bytes)
 {
-    if (vmm__host_memory_is_accessible(&vmm__host_of(driver)->memory, address, bytes))
+    if (vmm__host_memory_is_accessible(vmm__host_of(driver), address, bytes))
         return VMM_OK;
     return vmm__error(VMM_ERR_DRIVER, "%s(0x%" PRIx64 ", %" PRIu64 "): not mapped with access",
                       call, address, bytes);
@@ -112,7 +112,7 @@ vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uin
 static void stream_finish_locked(struct host_work *work, vmm_stream name)
 {
     VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *stream = vmm__host_stream_find_locked(work, name);
+    struct host_stream *stream = host_stream_find(work, name);
     if (stream != NULL)
         vmm__host_wait_locked(work, (struct host_position){ stream, stream->submitted });
 }
@@ -131,8 +131,8 @@ vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t byt
     if (status != VMM_OK)
         return status;
     vmm__mutex_lock(&work->lock);
-    const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
-    bool is_captured = found != NULL && found->is_captured;
+    const struct host_stream *found = host_stream_find(work, stream);
+    bool is_captured = found != NULL && found->soft.is_captured;
     if (is_captured) {
         vmm__host_all_wait_locked(work);
     } else {
@@ -151,9 +151,9 @@ static vmm_status read_begin(struct host_work *work, vmm_stream name)
 {
     vmm_status status = VMM_OK;
     vmm__mutex_lock(&work->lock);
-    struct host_stream *stream = vmm__host_stream_find_locked(work, name);
+    struct host_stream *stream = host_stream_find(work, name);
     if (stream != NULL)
-        status = vmm__host_capture_break_locked(stream, "read");
+        status = vmm__soft_capture_break(work->soft, &stream->soft, "read");
     if (status == VMM_OK)
         stream_finish_locked(work, name);
     vmm__mutex_unlock(&work->lock);
@@ -176,10 +176,10 @@ vmm_status vmm__host_read(struct driver *driver, const struct driver_piece *piec
 static vmm_status pieces_check(struct driver *driver, const char *call,
                                const struct driver_piece *pieces, unsigned count)
 {
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    vmm__mutex_lock(&memory->lock);
-    vmm_status status = vmm__pins_check(&memory->pins, call, pieces, count);
-    vmm__mutex_unlock(&memory->lock);
+    struct host_driver *host = vmm__host_of(driver);
+    vmm__mutex_lock(&host->memory_lock);
+    vmm_status status = vmm__soft_pins_check(&host->soft, call, pieces, count);
+    vmm__mutex_unlock(&host->memory_lock);
     for (unsigned i = 0; i < count && status == VMM_OK; i++)
         status = access_check(driver, call, pieces[i].address, pieces[i].bytes);
     return status;

@@ -22,15 +22,6 @@
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
-struct host_stream *vmm__host_stream_find_locked(struct host_work *work, vmm_stream name)
-{
-    VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *stream = work->streams;
-    while (stream != NULL && (!stream->named || stream->name != name))
-        stream = stream->next;
-    return stream;
-}
-
 static vmm_status stream_new_locked(struct host_work *work, vmm_stream name,
                                     struct host_stream **out)
 {
@@ -38,8 +29,7 @@ static vmm_status stream_new_locked(struct host_work *work, vmm_stream name,
     struct host_stream *stream = vmm__host_alloc(1, sizeof *stream);
     if (stream == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "stream: out of host memory for the record");
-    stream->name = name;
-    stream->named = true;
+    vmm__soft_stream_add(&work->soft->streams, &stream->soft, name);
     stream->references = 1;
     stream->next = work->streams;
     work->streams = stream;
@@ -64,12 +54,12 @@ vmm_status vmm__host_stream_create_locked(struct host_work *work, vmm_stream *st
 {
     VMM_ASSERT_HELD(&work->lock);
     struct host_stream *created;
-    vmm_stream name = vmm__stream_names_take(&work->names);
+    vmm_stream name = vmm__soft_stream_name_take(&work->soft->streams);
     vmm_status status = stream_new_locked(work, name, &created);
     if (status == VMM_OK)
         *stream = name;
     else
-        (void)vmm__stream_names_drop(&work->names, name);
+        (void)vmm__soft_stream_name_drop(&work->soft->streams, name);
     return status;
 }
 
@@ -77,13 +67,13 @@ vmm_status vmm__host_stream_create_locked(struct host_work *work, vmm_stream *st
 vmm_status vmm__host_stream_destroy_locked(struct host_work *work, vmm_stream stream)
 {
     VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *found = vmm__host_stream_find_locked(work, stream);
+    struct host_stream *found = host_stream_find(work, stream);
     if (found == NULL)
         return vmm__error(VMM_ERR_DRIVER, "stream_destroy(%p): no such stream", stream);
-    if (!vmm__stream_names_drop(&work->names, stream))
+    if (!vmm__soft_stream_name_drop(&work->soft->streams, stream))
         return vmm__error(VMM_ERR_HOST_OOM, "stream_destroy(%p): out of host memory for its name",
                           stream);
-    found->named = false;
+    vmm__soft_stream_unname(&work->soft->streams, &found->soft);
     vmm__host_stream_release_locked(work, found);
     return VMM_OK;
 }
@@ -93,68 +83,31 @@ static vmm_status stream_get_locked(struct host_work *work, const char *call, vm
                                     struct host_stream **out)
 {
     VMM_ASSERT_HELD(&work->lock);
-    *out = vmm__host_stream_find_locked(work, name);
-    if (*out != NULL)
-        return VMM_OK;
-    vmm_status status = vmm__stream_names_check(&work->names, call, name);
-    return status == VMM_OK ? stream_new_locked(work, name, out) : status;
+    struct soft_stream *found;
+    vmm_status status = vmm__soft_stream_get(work->soft, call, name, &found);
+    *out = (struct host_stream *)found;
+    return status == VMM_OK && *out == NULL ? stream_new_locked(work, name, out) : status;
 }
 
 vmm_status vmm__host_capturing_locked(struct host_work *work, const vmm_stream *streams,
                                       unsigned count, bool *is_capturing)
 {
     VMM_ASSERT_HELD(&work->lock);
-    vmm_status status = VMM_OK;
-    bool is_any = false;
-    for (unsigned i = 0; i < count && !is_any; i++) {
-        const struct host_stream *found = vmm__host_stream_find_locked(work, streams[i]);
-        is_any = found != NULL && found->is_captured;
-        if (found == NULL && status == VMM_OK)
-            status = vmm__stream_names_check(&work->names, "capturing", streams[i]);
-    }
-    if (status == VMM_OK || is_any)
-        *is_capturing = is_any;
-    return is_any ? VMM_OK : status;
-}
-
-vmm_status vmm__host_capture_break_locked(struct host_stream *stream, const char *verb)
-{
-    if (!stream->is_captured)
-        return VMM_OK;
-    stream->is_broken = true;
-    return vmm__error(VMM_ERR_DRIVER, "%s: stream %p is being captured", verb, stream->name);
-}
-
-/* Begins or ends a capture. A stream under capture accepts no work. */
-static vmm_status capture_set_locked(struct host_work *work, vmm_stream stream, bool is_captured)
-{
-    VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *found;
-    vmm_status status = stream_get_locked(work, "capture", stream, &found);
-    if (status != VMM_OK)
-        return status;
-    if (found->is_captured == is_captured)
-        return vmm__error(VMM_ERR_DRIVER, "capture: stream %p is%s being captured", stream,
-                          is_captured ? "" : " not");
-    bool was_broken = found->is_broken;
-    found->is_captured = is_captured;
-    found->is_broken = false;
-    if (was_broken)
-        return vmm__error(VMM_ERR_DRIVER, "capture: an operation broke the capture of stream %p",
-                          stream);
-    return VMM_OK;
+    return vmm__soft_capturing(work->soft, streams, count, is_capturing);
 }
 
 vmm_status vmm__host_capture_begin_locked(struct host_work *work, vmm_stream stream)
 {
     VMM_ASSERT_HELD(&work->lock);
-    return capture_set_locked(work, stream, true);
+    struct host_stream *found;
+    vmm_status status = stream_get_locked(work, "capture", stream, &found);
+    return status == VMM_OK ? vmm__soft_capture_begin(work->soft, &found->soft) : status;
 }
 
 vmm_status vmm__host_capture_end_locked(struct host_work *work, vmm_stream stream)
 {
     VMM_ASSERT_HELD(&work->lock);
-    return capture_set_locked(work, stream, false);
+    return vmm__soft_capture_end(work->soft, stream);
 }
 
 /* ---- Workers --------------------------------------------------------------------------------- */
@@ -341,7 +294,7 @@ vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_pie
         status = stream_get_locked(work, "work", name, &stream);
     if (status != VMM_OK)
         return status;
-    status = vmm__host_capture_break_locked(stream, "work");
+    status = vmm__soft_capture_break(work->soft, &stream->soft, "work");
     if (status != VMM_OK)
         return status;
     stream->references++;
@@ -380,9 +333,9 @@ void vmm__host_work_close(struct host_work *work)
         (void)pthread_join(work->workers[i], NULL);
     vmm__mutex_lock(&work->lock);
     vmm__host_events_close(work);
+    vmm__soft_streams_close(&work->soft->streams);
     while (work->streams != NULL)
         vmm__host_stream_release_locked(work, work->streams);
-    vmm__stream_names_fini(&work->names);
     vmm__mutex_unlock(&work->lock);
     (void)pthread_cond_destroy(&work->ready);
     vmm__mutex_fini(&work->lock);

@@ -1,13 +1,11 @@
 /*
  * Shared by the files of the sim driver only.
  *
- *   sim.c      the table, fault injection, violations, census
- *   space.c    addresses: reservations and their granules
- *   memory.c   physical memory: handles, mappings, access
- *   share.c    memory that drivers of this process share; pinned memory
+ *   sim.c      the table, fault injection, reports, census
+ *   memory.c   the backing of soft.h: the range of addresses, mappings, costs
+ *   share.c    memory that drivers of this process share
  *   order.c    streams, events, and the order between pieces of work
  *   queue.c    work that may not have finished, and the order in which it finishes
- *   capture.c  stream captures
  *   users.c    small sets of pieces of work
  *   shadow.c   the contents that a handle's memory would have
  *   work.c     fill, check, copy, save, load, delay
@@ -17,17 +15,14 @@
  *  I1. sim->mutex guards everything except the clock, which is atomic. Every function declared here
  *      runs with the mutex held; only sim.c locks and unlocks it. A driver that has created or
  *      imported exportable memory also holds the lock of share.c meanwhile.
- *  I2. A granule's entry points to the mapping that covers it, or is NULL. Mappings never overlap.
- *  I3. A handle lives until it is released and its last mapping is unmapped, and counts in
- *      physical_bytes until then. Its id becomes invalid at release.
- *  I4. A piece of work is an epoch: (stream, sequence on that stream). clock[T] of a stream is the
+ *  I2. A piece of work is an epoch: (stream, sequence on that stream). clock[T] of a stream is the
  *      sequence of the last work of T that precedes the stream's next work; observed[T] is the same
  *      for the host, shared by all threads; finished[T] <= submitted of T.
- *  I5. With a lag, work finishes in submission order, except work that the host waited for; a delay
+ *  I3. With a lag, work finishes in submission order, except work that the host waited for; a delay
  *      in progress holds back everything submitted after it. Work only waits for work submitted
  *      earlier, so it never finishes before what it waits for. With a test's order, each stream's
  *      work finishes in its own order, and after the work that the stream waits for.
- *  I6. The host's observations decide whether work may still access memory. Work whose completion
+ *  I4. The host's observations decide whether work may still access memory. Work whose completion
  *      the host has not observed could still be running, in another order that the host cannot
  *      distinguish yet.
  * Owns: nothing. May be called by: driver/sim. Locks: see I1.
@@ -36,11 +31,9 @@
 #define VMM_DRIVER_SIM_INTERNAL_H
 
 #include "base/map.h"
-#include "driver/driver.h"
-#include "driver/pins.h"
 #include "driver/sim/cost.h"
 #include "driver/sim/sim.h"
-#include "driver/stream_names.h"
+#include "driver/soft/soft.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -48,8 +41,7 @@
 enum {
     SIM_STREAM_BITS = 10, /* the stream's part of an epoch */
     /* Limit on streams with work that the host has not observed to end. */
-    SIM_STREAMS = 1 << SIM_STREAM_BITS,
-    SIM_TEXT_BYTES = 320
+    SIM_STREAMS = 1 << SIM_STREAM_BITS
 };
 
 struct sim;
@@ -140,62 +132,38 @@ void vmm__sim_shadow_free(struct sim_shadow *shadow);
 /* ---- Memory and addresses -------------------------------------------------------------------- */
 
 struct sim_handle {
-    struct map_node node; /* its key is the id */
-    uint64_t bytes;
-    struct sim_share *share; /* NULL: not exportable */
-    vmm_share_reach reach;   /* as created */
-    bool imported;
-    uint64_t mappings;
+    struct soft_handle soft;      /* first */
+    struct sim_share *share;      /* NULL: not exportable */
     struct sim_mapping *youngest; /* head of the list of its mappings, linked by `older` */
-    bool released;
-    bool lost_oldest; /* its oldest mapping was unmapped while no other had access */
+    bool lost_oldest;             /* its oldest mapping was unmapped while no other had access */
     bool blocks_maps; /* another mapping then got access: refuses maps until that one is unmapped */
     struct sim_shadow shadow; /* of memory that is not exportable */
 };
 
 struct sim_mapping {
-    uint64_t address;
-    uint64_t bytes;
-    struct sim_handle *handle;
+    struct soft_mapping soft;  /* first */
     struct sim_mapping *older; /* the next older mapping of the same handle */
-    bool accessible;
-    uint64_t peers;         /* that have access, too */
-    struct sim_users users; /* work that accessed the memory through this mapping */
+    uint64_t peers;            /* that have access, too */
+    struct sim_users users;    /* work that accessed the memory through this mapping */
 };
 
-struct sim_reservation {
-    uint64_t address;
-    uint64_t bytes;
-    uint64_t mappings;
-    struct sim_mapping **granules;
+/* Pinned memory, with the contents that save put there. */
+struct sim_pin {
+    struct soft_pin soft; /* first */
+    struct sim_shadow shadow;
 };
 
-struct sim_space {
-    struct sim_reservation *items; /* sorted by address */
-    uint32_t count;
-    uint64_t capacity;
-    uint32_t last_found;
-};
+extern const struct soft_backing vmm__sim_backing;
 
-/* Returns the reservation that contains the address, or NULL; valid until the next reserve or free. */
-struct sim_reservation *vmm__sim_reservation_at(struct sim *sim, uint64_t address);
-void vmm__sim_space_free(struct sim *sim);
-
-void vmm__sim_memory_free(struct sim *sim);
+static inline struct sim_handle *sim_handle_of(const struct soft_mapping *mapping)
+{
+    return (struct sim_handle *)mapping->handle;
+}
 
 /* See vmm__sim_peerless(). */
 uint64_t vmm__sim_peerless_count(const struct sim *sim);
 
-/* Gives the handle an id and lists it. */
-uint64_t vmm__sim_handle_add(struct sim *sim, struct sim_handle *handle);
-/* Releases the handle. Fails, with a line that names the call, unless there is one of this size that was imported, or
- * created. */
-vmm_status vmm__sim_handle_drop(struct sim *sim, const char *verb, uint64_t id, uint64_t bytes,
-                                bool imported);
-/* Records the use of an invalid handle as a violation, and refuses it. */
-vmm_status vmm__sim_handle_refuse(struct sim *sim, const char *verb, uint64_t id);
-
-/* ---- Shared and pinned memory ---------------------------------------------------------------- */
+/* ---- Shared memory --------------------------------------------------------------------------- */
 
 /* Creates the memory of an exportable handle; NULL, with a line: out of host memory. */
 struct sim_share *vmm__sim_share_new(struct sim *sim, uint64_t bytes);
@@ -210,29 +178,21 @@ void vmm__sim_shares_leave(struct sim *sim);
 void vmm__sim_share_lock(void);
 void vmm__sim_share_unlock(void);
 
-/* Pinned memory, with the contents that save put there. */
-struct sim_pin {
-    struct pin pin; /* first, so a struct pin * is also a struct sim_pin * */
-    struct sim_shadow shadow;
-};
-
-void vmm__sim_pins_free(struct sim *sim);
-
-static inline struct sim_mapping **
-sim_granule(const struct sim *sim, const struct sim_reservation *reservation, uint64_t address);
+/* The parts of the backing that export and import. */
+vmm_status vmm__sim_share_export(const struct soft_handle *handle, int *descriptor);
+vmm_status vmm__sim_share_import(struct soft *soft, int descriptor, struct soft_handle *handle);
+vmm_status vmm__sim_fabric_export(const struct soft_handle *handle, struct driver_fabric *fabric);
+vmm_status vmm__sim_fabric_import(struct soft *soft, const struct driver_fabric *fabric,
+                                  struct soft_handle *handle);
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
 struct sim_stream {
-    struct map_node node; /* its key is the name */
-    vmm_stream name;
+    struct soft_stream soft; /* first; its name goes at destroy, or with its slot when idle */
     unsigned index;
-    bool is_named;        /* in order.named: neither destroyed nor idle with its slot reassigned */
-    uint64_t submitted;   /* sequence of its last work; never reset */
-    uint64_t observation; /* order.observations at the last merge into its clock */
-    uint64_t busy_until;  /* end of its last delay on sim->clock_ns */
-    bool is_captured;     /* is under capture */
-    bool is_broken;       /* an operation broke the capture */
+    uint64_t submitted;     /* sequence of its last work; never reset */
+    uint64_t observation;   /* order.observations at the last merge into its clock */
+    uint64_t busy_until;    /* end of its last delay on sim->clock_ns */
     uint64_t first_pending; /* number of its oldest work that may not have finished; 0: none */
     uint64_t last_pending;
     struct sim_users after; /* work it waits for since its last submission */
@@ -244,7 +204,7 @@ struct sim_event {
     uint32_t count;       /* streams in clock; 0: never recorded */
     uint32_t capacity;
     uint64_t *clock;
-    struct sim_stream *captured; /* the stream under capture at the record; NULL: none */
+    struct soft_stream *captured; /* the stream under capture at the record; NULL: none */
 };
 
 /* Submitted work that may not have finished. */
@@ -257,10 +217,8 @@ struct sim_pending {
 
 struct sim_order {
     struct sim_stream *streams[SIM_STREAMS];
-    struct map named; /* streams by name */
-    uint32_t hand;    /* last slot checked for reuse */
-    uint32_t count;   /* slots ever used */
-    struct stream_names names;
+    uint32_t hand;      /* last slot checked for reuse */
+    uint32_t count;     /* slots ever used */
     bool has_forgotten; /* a stream that was not destroyed has lost its slot */
 
     uint64_t finished[SIM_STREAMS];
@@ -298,19 +256,10 @@ bool vmm__sim_queue_room(struct sim_order *order);
 void vmm__sim_queue_add(struct sim_order *order, struct sim_stream *stream, uint64_t due);
 void vmm__sim_queue_free(struct sim_order *order);
 
-/* Returns NULL if no stream has that name. */
-struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name);
 /* Finds or creates the stream. ERR_INVALID_ARGUMENT if it was destroyed. */
 vmm_status vmm__sim_stream_get(struct sim *sim, const char *verb, vmm_stream name,
                                struct sim_stream **out);
 
-/* Called by operations that wait for a stream or combine it with others. CUDA refuses them if the stream is being
- * captured, and invalidates the capture. */
-vmm_status vmm__sim_capture_break(struct sim *sim, struct sim_stream *stream, const char *verb);
-/* Called before a query of an event or a wait for it. Refuses an event that was captured, and marks the capture as
- * broken. */
-vmm_status vmm__sim_capture_break_event(struct sim *sim, const struct sim_event *event,
-                                        const char *verb);
 void vmm__sim_order_free(struct sim *sim);
 
 /* ---- Work ------------------------------------------------------------------------------------ */
@@ -340,59 +289,32 @@ struct sim_faults {
     uint64_t fired;
 };
 
-struct sim_report {
-    uint64_t count;
-    char first[SIM_TEXT_BYTES];
-};
-
 struct sim {
-    struct driver driver; /* first, so a struct driver * is also a struct sim * */
+    struct soft soft; /* first, so a struct driver * is also a struct sim * */
     pthread_mutex_t mutex;
     _Atomic uint64_t clock_ns;
     struct sim_faults faults;
-    struct sim_report violations;
-    struct sim_report mismatches;
-    struct sim_space space;
-    struct pins pins;
-    bool is_sharing;    /* has had exportable memory */
-    uint64_t last_id;   /* no id of a handle or an event is used twice; 0 is none */
-    struct map handles; /* not released, by id */
-    struct map events;
-    struct sim_census census;
+    struct soft_report mismatches;
+    bool is_sharing;   /* has had exportable memory */
+    struct map events; /* by an id, which no handle has either */
     struct sim_order order;
     struct sim_runs runs; /* scratch memory of copy, save and load */
 };
 
-/* The operations of the table. */
+/* The operations of the table, except those on memory. */
 #define SIM_OP_DECLARE(name, parameters, arguments) vmm_status vmm__sim_##name parameters;
-VMM_DRIVER_MAP(SIM_OP_DECLARE, struct sim *sim, )
+VMM_DRIVER_EVENT_MAP(SIM_OP_DECLARE, struct sim *sim, )
+VMM_DRIVER_CONTENTS_MAP(SIM_OP_DECLARE, struct sim *sim, )
+VMM_DRIVER_TEST_MAP(SIM_OP_DECLARE, struct sim *sim, )
 #undef SIM_OP_DECLARE
-
-/* Adds to a report; keeps the first line. */
-void vmm__sim_report_add(struct sim_report *report, uint64_t count, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 /* Reports a call that takes memory away during work, whose epoch is given; 0: there is none. */
 void vmm__sim_report_work(struct sim *sim, const char *call, uint64_t epoch, uint64_t address,
                           uint64_t bytes);
 
-/* Gives a handle or an event an id, by which the map finds it. */
-static inline uint64_t sim_id_give(struct sim *sim, struct map *map, struct map_node *node)
-{
-    node->key = ++sim->last_id;
-    vmm__map_add(map, node);
-    return node->key;
-}
-
 static inline void sim_charge(struct sim *sim, enum sim_cost cost, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&sim->clock_ns, sim_cost_ns(cost, bytes), memory_order_relaxed);
-}
-
-static inline struct sim_mapping **
-sim_granule(const struct sim *sim, const struct sim_reservation *reservation, uint64_t address)
-{
-    return &reservation->granules[(address - reservation->address) / sim->driver.granule_bytes];
 }
 
 #endif

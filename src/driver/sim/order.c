@@ -2,7 +2,7 @@
  * Streams and events of the sim driver: the order between pieces of work, and what the host has observed.
  *
  * Owns: sim->order except its queue, and sim->events. Uses vector clocks, as race detectors do: see
- * I4 of internal.h. A slot is reused only after the host has observed the end of all its work, so
+ * I2 of internal.h. A slot is reused only after the host has observed the end of all its work, so
  * no old epoch is mistaken for one of the new stream. The number of streams is therefore unlimited,
  * but at most SIM_STREAMS can have work that the host has not observed as complete: an idle stream
  * gives up its slot and gets another with its next work.
@@ -23,11 +23,6 @@ static void clock_merge(uint64_t *clock, const uint64_t *other, uint32_t count)
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
-struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name)
-{
-    return (struct sim_stream *)vmm__map_find(&order->named, (uint64_t)(uintptr_t)name);
-}
-
 enum { SLOT_PROBES = 4 };
 
 /* True if the host has observed the end of all work of the slot and, if a stream still uses it, of all work that
@@ -37,67 +32,56 @@ static bool slot_is_idle(const struct sim_order *order, uint32_t index)
     const struct sim_stream *stream = order->streams[index];
     if (stream->submitted > order->observed[index])
         return false;
-    if (!stream->is_named)
+    if (!stream->soft.is_named)
         return true;
     for (uint32_t other = 0; other < order->count; other++) {
         if (stream->clock[other] > order->observed[other])
             return false;
     }
-    return !stream->is_captured;
-}
-
-/* Its name no longer finds the stream. */
-static void stream_unname(struct sim_order *order, struct sim_stream *stream)
-{
-    vmm__map_remove(&order->named, &stream->node);
-    stream->is_named = false;
+    return !stream->soft.is_captured;
 }
 
 /* Reuses the slot of an idle stream, after at most `probes` checks. False if it finds none. */
-static bool slot_take(struct sim_order *order, uint32_t probes, uint32_t *index)
+static bool slot_take(struct sim *sim, uint32_t probes, uint32_t *index)
 {
+    struct sim_order *order = &sim->order;
     for (uint32_t probe = 0; probe < probes && order->count > 0; probe++) {
         order->hand = (order->hand + 1) % order->count;
         if (!slot_is_idle(order, order->hand))
             continue;
         *index = order->hand;
         struct sim_stream *idle = order->streams[*index];
-        order->has_forgotten = order->has_forgotten || idle->is_named;
-        if (idle->is_named)
-            stream_unname(order, idle);
+        order->has_forgotten = order->has_forgotten || idle->soft.is_named;
+        if (idle->soft.is_named)
+            vmm__soft_stream_unname(&sim->soft.streams, &idle->soft);
         return true;
     }
     return false;
 }
 
 /* Returns a slot for a new stream, or SIM_STREAMS if all have work in progress. */
-static uint32_t stream_slot(struct sim_order *order)
+static uint32_t stream_slot(struct sim *sim)
 {
     uint32_t index;
-    if (slot_take(order, SLOT_PROBES, &index))
+    uint32_t count = sim->order.count;
+    if (slot_take(sim, SLOT_PROBES, &index))
         return index;
-    if (order->count < SIM_STREAMS || !slot_take(order, order->count, &index))
-        return order->count;
-    return index;
+    return count < SIM_STREAMS || !slot_take(sim, count, &index) ? count : index;
 }
 
-static void stream_begin(struct sim_order *order, struct sim_stream *stream, vmm_stream name)
+static void stream_begin(struct sim *sim, struct sim_stream *stream, vmm_stream name)
 {
-    stream->name = name;
     stream->observation = 0;
-    stream->is_captured = false;
     vmm__sim_users_clear(&stream->after);
     memset(stream->clock, 0, sizeof stream->clock);
     stream->clock[stream->index] = stream->submitted;
-    stream->is_named = true;
-    stream->node.key = (uint64_t)(uintptr_t)name;
-    vmm__map_add(&order->named, &stream->node);
+    vmm__soft_stream_add(&sim->soft.streams, &stream->soft, name);
 }
 
 static vmm_status stream_new(struct sim *sim, vmm_stream name, struct sim_stream **out)
 {
     struct sim_order *order = &sim->order;
-    uint32_t index = stream_slot(order);
+    uint32_t index = stream_slot(sim);
     if (index == SIM_STREAMS)
         return vmm__error(VMM_ERR_DRIVER, "sim: stream %p: %d other streams have work in progress",
                           name, (int)SIM_STREAMS);
@@ -108,7 +92,7 @@ static vmm_status stream_new(struct sim *sim, vmm_stream name, struct sim_stream
         order->streams[index]->index = index;
         order->count++;
     }
-    stream_begin(order, order->streams[index], name);
+    stream_begin(sim, order->streams[index], name);
     *out = order->streams[index];
     return VMM_OK;
 }
@@ -116,20 +100,19 @@ static vmm_status stream_new(struct sim *sim, vmm_stream name, struct sim_stream
 vmm_status vmm__sim_stream_get(struct sim *sim, const char *verb, vmm_stream name,
                                struct sim_stream **out)
 {
-    *out = vmm__sim_stream_find(&sim->order, name);
-    if (*out != NULL)
-        return VMM_OK;
-    vmm_status status = vmm__stream_names_check(&sim->order.names, verb, name);
-    return status == VMM_OK ? stream_new(sim, name, out) : status;
+    struct soft_stream *found;
+    vmm_status status = vmm__soft_stream_get(&sim->soft, verb, name, &found);
+    *out = (struct sim_stream *)found;
+    return status == VMM_OK && *out == NULL ? stream_new(sim, name, out) : status;
 }
 
 vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream)
 {
     struct sim_stream *created;
-    vmm_stream name = vmm__stream_names_take(&sim->order.names);
+    vmm_stream name = vmm__soft_stream_name_take(&sim->soft.streams);
     vmm_status status = stream_new(sim, name, &created);
     if (status != VMM_OK) {
-        (void)vmm__stream_names_drop(&sim->order.names, name);
+        (void)vmm__soft_stream_name_drop(&sim->soft.streams, name);
         return status;
     }
     sim_charge(sim, SIM_COST_STREAM_CREATE, 0);
@@ -140,18 +123,16 @@ vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream)
 /* Once the driver has forgotten idle streams, any name that was not destroyed may be that of one. */
 vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
 {
-    struct sim_stream *found = vmm__sim_stream_find(&sim->order, stream);
-    vmm_status status = VMM_OK;
-    if (found == NULL)
-        status = vmm__stream_names_check(&sim->order.names, "sim: stream destroy", stream);
+    struct soft_stream *found;
+    vmm_status status = vmm__soft_stream_get(&sim->soft, "stream destroy", stream, &found);
     if (status != VMM_OK)
         return status;
     if (found == NULL && !sim->order.has_forgotten)
         return vmm__error(VMM_ERR_DRIVER, "sim: stream destroy: no stream %p", stream);
-    if (!vmm__stream_names_drop(&sim->order.names, stream))
+    if (!vmm__soft_stream_name_drop(&sim->soft.streams, stream))
         return vmm__error(VMM_ERR_HOST_OOM, "sim: stream destroy: out of host memory for its name");
     if (found != NULL)
-        stream_unname(&sim->order, found);
+        vmm__soft_stream_unname(&sim->soft.streams, found);
     sim_charge(sim, SIM_COST_STREAM_DESTROY, 0);
     return VMM_OK;
 }
@@ -194,7 +175,7 @@ vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_wor
     struct sim_stream *stream;
     vmm_status status = vmm__sim_stream_get(sim, work->verb, name, &stream);
     if (status == VMM_OK)
-        status = vmm__sim_capture_break(sim, stream, work->verb);
+        status = vmm__soft_capture_break(&sim->soft, &stream->soft, work->verb);
     if (status != VMM_OK)
         return status;
     if (!vmm__sim_queue_room(order))
@@ -226,8 +207,9 @@ vmm_status vmm__sim_device_wait(struct sim *sim)
 {
     vmm_status status = VMM_OK;
     for (uint32_t index = 0; index < sim->order.count && status == VMM_OK; index++) {
-        if (sim->order.streams[index]->is_named)
-            status = vmm__sim_capture_break(sim, sim->order.streams[index], "device wait");
+        struct soft_stream *stream = &sim->order.streams[index]->soft;
+        if (stream->is_named)
+            status = vmm__soft_capture_break(&sim->soft, stream, "device wait");
     }
     if (status != VMM_OK)
         return status;
@@ -243,9 +225,10 @@ vmm_status vmm__sim_event_create(struct sim *sim, void **event)
     struct sim_event *created = vmm__host_alloc(1, sizeof *created);
     if (created == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "sim: event create: out of host memory");
-    sim->census.events++;
     sim_charge(sim, SIM_COST_EVENT_CREATE, 0);
-    *event = (void *)(uintptr_t)sim_id_give(sim, &sim->events, &created->node);
+    created->node.key = ++sim->soft.last_id;
+    vmm__map_add(&sim->events, &created->node);
+    *event = (void *)(uintptr_t)created->node.key;
     return VMM_OK;
 }
 
@@ -254,8 +237,8 @@ static vmm_status event_find(struct sim *sim, const char *verb, void *event, str
     *out = (struct sim_event *)vmm__map_find(&sim->events, (uint64_t)(uintptr_t)event);
     if (*out != NULL)
         return VMM_OK;
-    vmm__sim_report_add(&sim->violations, 1, "%s of event %p, which was destroyed or never created",
-                        verb, event);
+    vmm__soft_report_add(&sim->soft.violations, 1,
+                         "%s of event %p, which was destroyed or never created", verb, event);
     return vmm__error(VMM_ERR_DRIVER, "sim: %s: %p is not an event", verb, event);
 }
 
@@ -264,7 +247,8 @@ static vmm_status event_find_usable(struct sim *sim, const char *verb, void *eve
                                     struct sim_event **out)
 {
     vmm_status status = event_find(sim, verb, event, out);
-    return status == VMM_OK ? vmm__sim_capture_break_event(sim, *out, verb) : status;
+    return status == VMM_OK ? vmm__soft_captured_refuse(&sim->soft, (*out)->captured, verb)
+                            : status;
 }
 
 static void event_free(struct map_node *node)
@@ -282,7 +266,6 @@ vmm_status vmm__sim_event_destroy(struct sim *sim, void *event)
         return status;
     vmm__map_remove(&sim->events, &found->node);
     event_free(&found->node);
-    sim->census.events--;
     sim_charge(sim, SIM_COST_EVENT_DESTROY, 0);
     return VMM_OK;
 }
@@ -309,7 +292,7 @@ vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream
         status = vmm__sim_stream_get(sim, "event record", stream, &recorded);
     if (status != VMM_OK)
         return status;
-    found->captured = recorded->is_captured ? recorded : NULL;
+    found->captured = recorded->soft.is_captured ? &recorded->soft : NULL;
     if (!event_room(found, sim->order.count))
         return vmm__error(VMM_ERR_HOST_OOM, "sim: event record: out of host memory for its clock");
     stream_catch_up(&sim->order, recorded);
@@ -328,7 +311,8 @@ vmm_status vmm__sim_clock_record(struct sim *sim, void *event)
     if (status != VMM_OK)
         return status;
     for (uint32_t index = 0; index < order->count; index++) {
-        if (vmm__sim_capture_break(sim, order->streams[index], "clock record") != VMM_OK)
+        struct soft_stream *stream = &order->streams[index]->soft;
+        if (vmm__soft_capture_break(&sim->soft, stream, "clock record") != VMM_OK)
             status = VMM__PENDING;
     }
     if (status != VMM_OK)
@@ -399,9 +383,9 @@ vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event)
     if (status == VMM_OK)
         status = vmm__sim_stream_get(sim, "stream wait", stream, &waiting);
     if (status == VMM_OK)
-        status = vmm__sim_capture_break(sim, waiting, "stream wait");
+        status = vmm__soft_capture_break(&sim->soft, &waiting->soft, "stream wait");
     if (status == VMM_OK)
-        status = vmm__sim_capture_break_event(sim, found, "stream wait");
+        status = vmm__soft_captured_refuse(&sim->soft, found->captured, "stream wait");
     if (status != VMM_OK)
         return status;
     if (!stream_await(&sim->order, waiting, found))
@@ -411,13 +395,32 @@ vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event)
     return VMM_OK;
 }
 
+/* ---- Captures: a clear on a stream under capture has no effect ------------------------------- */
+
+vmm_status vmm__sim_capturing(struct sim *sim, const vmm_stream *streams, unsigned count,
+                              bool *is_capturing)
+{
+    return vmm__soft_capturing(&sim->soft, streams, count, is_capturing);
+}
+
+vmm_status vmm__sim_capture_begin(struct sim *sim, vmm_stream stream)
+{
+    struct sim_stream *found;
+    vmm_status status = vmm__sim_stream_get(sim, "capture begin", stream, &found);
+    return status == VMM_OK ? vmm__soft_capture_begin(&sim->soft, &found->soft) : status;
+}
+
+vmm_status vmm__sim_capture_end(struct sim *sim, vmm_stream stream)
+{
+    return vmm__soft_capture_end(&sim->soft, stream);
+}
+
 void vmm__sim_order_free(struct sim *sim)
 {
     struct sim_order *order = &sim->order;
     vmm__map_clear(&sim->events, event_free);
     vmm__sim_queue_free(order);
-    vmm__stream_names_fini(&order->names);
-    vmm__map_clear(&order->named, NULL);
+    vmm__soft_streams_close(&sim->soft.streams);
     for (uint32_t index = 0; index < order->count; index++)
         vmm__host_free(order->streams[index], sizeof *order->streams[index]);
 }

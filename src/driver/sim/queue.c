@@ -1,5 +1,5 @@
 /*
- * Submitted work that may not have finished, and the order in which it finishes: by lag or as a test chooses. See I5 of
+ * Submitted work that may not have finished, and the order in which it finishes: by lag or as a test chooses. See I3 of
  * internal.h.
  *
  * Owns: order->ring, and the sets of work that its pieces wait for.
@@ -109,7 +109,8 @@ static uint32_t choices_list(struct sim *sim, struct sim_choice *choices, uint32
         if (number == 0)
             continue;
         streams[count] = index;
-        choices[count++] = (struct sim_choice){ .stream = stream->name, .number = number };
+        choices[count++] =
+            (struct sim_choice){ .stream = soft_stream_name(&stream->soft), .number = number };
     }
     return count;
 }

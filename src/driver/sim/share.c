@@ -1,18 +1,18 @@
 /*
- * Memory that the sim drivers of one process share, and pinned memory.
+ * Memory that the sim drivers of one process share.
  *
  * The descriptor of an exported handle is a file with a record that names the memory; a fabric handle is that record.
  * Nothing else crosses it, as the memory is only a shadow in this process: another process is refused. A driver that
  * uses memory after another one forgets who used it before, because the epochs of drivers cannot be compared: their
  * users order their work.
  *
- * Owns: the process-wide list of shared memory, and the shadows of pinned memory. Called by: sim.c, memory.c, work.c;
- * any thread. share_lock guards the list and all shared memory; it is taken after sim->mutex (I1). A child of fork()
- * begins with an empty list and a lock of its own.
+ * Owns: the process-wide list of shared memory. Called by: sim.c, memory.c, work.c; any thread. share_lock guards the
+ * list and all shared memory; it is taken after sim->mutex (I1). A child of fork() begins with an empty list and a lock
+ * of its own.
  */
 #define _GNU_SOURCE
-#include "driver/seals.h"
 #include "driver/sim/internal.h"
+#include "driver/soft/seals.h"
 
 #include "base/error.h"
 #include "base/fork.h"
@@ -144,9 +144,14 @@ static struct share_record record_make(const struct sim_share *share)
     return record;
 }
 
-static vmm_status record_export(const struct sim_share *share, int *descriptor)
+static const struct sim_share *share_of(const struct soft_handle *handle)
 {
-    struct share_record record = record_make(share);
+    return ((const struct sim_handle *)(const void *)handle)->share;
+}
+
+vmm_status vmm__sim_share_export(const struct soft_handle *handle, int *descriptor)
+{
+    struct share_record record = record_make(share_of(handle));
     int created = memfd_create("vmmcache sim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (created >= 0 && record_write(created, &record)) {
         *descriptor = created;
@@ -159,47 +164,10 @@ static vmm_status record_export(const struct sim_share *share, int *descriptor)
                       strerror(code), code);
 }
 
-/* The memory of a handle that was created with at least this reach. */
-static vmm_status share_of(struct sim *sim, const char *verb, uint64_t id, vmm_share_reach reach,
-                           const struct sim_share **out)
+vmm_status vmm__sim_fabric_export(const struct soft_handle *handle, struct driver_fabric *fabric)
 {
-    const struct sim_handle *handle = (struct sim_handle *)vmm__map_find(&sim->handles, id);
-    if (handle == NULL)
-        return vmm__sim_handle_refuse(sim, verb, id);
-    if (handle->reach < reach)
-        return vmm__error(VMM_ERR_DRIVER,
-                          "sim: %s: handle %#" PRIx64 " was not created as exportable", verb, id);
-    *out = handle->share;
-    return VMM_OK;
-}
-
-vmm_status vmm__sim_share_export(struct sim *sim, uint64_t id, int *descriptor)
-{
-    const struct sim_share *share = NULL;
-    vmm_status status = share_of(sim, "share export", id, VMM_SHARE_MACHINE, &share);
-    if (status == VMM_OK)
-        status = record_export(share, descriptor);
-    if (status == VMM_OK)
-        sim_charge(sim, SIM_COST_SHARE_EXPORT, share->bytes);
-    return status;
-}
-
-vmm_status vmm__sim_fabric_check(struct sim *sim)
-{
-    (void)sim;
-    return VMM_OK;
-}
-
-vmm_status vmm__sim_fabric_export(struct sim *sim, uint64_t id, struct driver_fabric *fabric)
-{
-    const struct sim_share *share = NULL;
-    vmm_status status = share_of(sim, "fabric export", id, VMM_SHARE_FABRIC, &share);
-    if (status != VMM_OK)
-        return status;
-    struct share_record record = record_make(share);
-    *fabric = (struct driver_fabric){ { 0 } };
+    struct share_record record = record_make(share_of(handle));
     memcpy(fabric->bytes, &record, sizeof record);
-    sim_charge(sim, SIM_COST_SHARE_EXPORT, share->bytes);
     return VMM_OK;
 }
 
@@ -238,89 +206,30 @@ static vmm_status share_find(const struct share_record *record, uint64_t bytes,
     return VMM_OK;
 }
 
-static vmm_status record_import(struct sim *sim, const struct share_record *record, uint64_t bytes,
-                                uint64_t *id)
+static vmm_status record_import(struct soft *soft, const struct share_record *record,
+                                struct soft_handle *handle)
 {
-    struct sim_share *share = NULL;
-    vmm_status status = sharing_begin(sim);
+    struct sim_handle *imported = (struct sim_handle *)handle;
+    vmm_status status = sharing_begin((struct sim *)soft);
     if (status == VMM_OK)
-        status = share_find(record, bytes, &share);
-    if (status != VMM_OK)
-        return status;
-    struct sim_handle *handle = vmm__host_alloc(1, sizeof *handle);
-    if (handle == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "sim: share import: out of host memory for its record");
-    handle->bytes = bytes;
-    handle->imported = true;
-    handle->share = share;
-    share->handles++;
-    sim_charge(sim, SIM_COST_SHARE_IMPORT, bytes);
-    *id = vmm__sim_handle_add(sim, handle);
-    return VMM_OK;
+        status = share_find(record, handle->bytes, &imported->share);
+    if (status == VMM_OK)
+        imported->share->handles++;
+    return status;
 }
 
-vmm_status vmm__sim_share_import(struct sim *sim, int descriptor, uint64_t bytes, uint64_t *id)
+vmm_status vmm__sim_share_import(struct soft *soft, int descriptor, struct soft_handle *handle)
 {
     struct share_record record;
     if (!record_read(descriptor, &record))
         return import_refuse("is not one that a sim driver exports");
-    return record_import(sim, &record, bytes, id);
+    return record_import(soft, &record, handle);
 }
 
-vmm_status vmm__sim_fabric_import(struct sim *sim, const struct driver_fabric *fabric,
-                                  uint64_t bytes, uint64_t *id)
+vmm_status vmm__sim_fabric_import(struct soft *soft, const struct driver_fabric *fabric,
+                                  struct soft_handle *handle)
 {
     struct share_record record;
     memcpy(&record, fabric->bytes, sizeof record);
-    return record_import(sim, &record, bytes, id);
-}
-
-vmm_status vmm__sim_share_release(struct sim *sim, uint64_t id, uint64_t bytes)
-{
-    return vmm__sim_handle_drop(sim, "share release", id, bytes, true);
-}
-
-/* ---- Pinned memory --------------------------------------------------------------------------- */
-
-vmm_status vmm__sim_pin(struct sim *sim, void *host, uint64_t bytes)
-{
-    struct sim_pin *pinned = vmm__host_alloc(1, sizeof *pinned);
-    if (pinned == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "sim: pin: out of host memory for its record");
-    vmm_status status = vmm__pins_add(&sim->pins, &pinned->pin, host, bytes);
-    if (status != VMM_OK) {
-        vmm__host_free(pinned, sizeof *pinned);
-        return status;
-    }
-    sim->census.pinned_bytes += bytes;
-    sim_charge(sim, SIM_COST_PIN, bytes);
-    return VMM_OK;
-}
-
-static void pin_free(struct sim_pin *pinned)
-{
-    vmm__sim_shadow_free(&pinned->shadow);
-    vmm__host_free(pinned, sizeof *pinned);
-}
-
-/* CUDA lets the pages go although a copy may still write to them. */
-vmm_status vmm__sim_unpin(struct sim *sim, void *host, uint64_t bytes)
-{
-    struct sim_pin *pinned = (struct sim_pin *)vmm__pins_take(&sim->pins, host, bytes);
-    if (pinned == NULL)
-        return VMM_ERR_DRIVER;
-    vmm__sim_report_work(sim, "unpin",
-                         vmm__sim_shadow_uncovered(&pinned->shadow, sim->order.observed),
-                         pinned->pin.address, pinned->pin.bytes);
-    pin_free(pinned);
-    sim->census.pinned_bytes -= bytes;
-    sim_charge(sim, SIM_COST_UNPIN, bytes);
-    return VMM_OK;
-}
-
-void vmm__sim_pins_free(struct sim *sim)
-{
-    struct pin *pin;
-    while ((pin = vmm__pins_take_any(&sim->pins)) != NULL)
-        pin_free((struct sim_pin *)pin);
+    return record_import(soft, &record, handle);
 }

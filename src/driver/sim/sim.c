@@ -11,24 +11,11 @@
 #include "base/hostmem.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 
-#define SIM_GRANULE_BYTES (UINT64_C(2) << 20)
-#define SIM_TOTAL_BYTES   (UINT64_C(139) << 30)
+#define SIM_TOTAL_BYTES (UINT64_C(139) << 30)
 
 /* ---- Shared by the parts --------------------------------------------------------------------- */
-
-void vmm__sim_report_add(struct sim_report *report, uint64_t count, const char *format, ...)
-{
-    if (report->count == 0) {
-        va_list arguments;
-        va_start(arguments, format);
-        (void)vsnprintf(report->first, sizeof report->first, format, arguments);
-        va_end(arguments);
-    }
-    report->count += count;
-}
 
 void vmm__sim_report_work(struct sim *sim, const char *call, uint64_t epoch, uint64_t address,
                           uint64_t bytes)
@@ -36,10 +23,11 @@ void vmm__sim_report_work(struct sim *sim, const char *call, uint64_t epoch, uin
     if (epoch == 0)
         return;
     const struct sim_stream *stream = sim->order.streams[sim_epoch_stream(epoch)];
-    vmm__sim_report_add(&sim->violations, 1,
-                        "%s of %" PRIu64 " bytes at %#" PRIx64 " during work %" PRIu64
-                        " of stream %p, whose end the host has not observed",
-                        call, bytes, address, sim_epoch_sequence(epoch), stream->name);
+    vmm__soft_report_add(&sim->soft.violations, 1,
+                         "%s of %" PRIu64 " bytes at %#" PRIx64 " during work %" PRIu64
+                         " of stream %p, whose end the host has not observed",
+                         call, bytes, address, sim_epoch_sequence(epoch),
+                         soft_stream_name(&stream->soft));
 }
 
 /* ---- Entry and exit -------------------------------------------------------------------------- */
@@ -80,11 +68,9 @@ static vmm_status fault_due(struct sim_faults *faults, const char *call)
 static void sim_close(struct driver *driver)
 {
     struct sim *sim = sim_lock(driver);
-    vmm__sim_memory_free(sim);
-    vmm__sim_pins_free(sim);
+    vmm__soft_close(&sim->soft);
     vmm__sim_shares_leave(sim);
     sim_unlock(sim);
-    vmm__sim_space_free(sim);
     vmm__sim_order_free(sim);
     vmm__host_free(sim->runs.items, sim->runs.capacity * sizeof *sim->runs.items);
     (void)pthread_mutex_destroy(&sim->mutex);
@@ -98,18 +84,22 @@ static uint64_t sim_clock(struct driver *driver)
 }
 
 /* A numbered call: passes the call on with the mutex held, or injects a fault. */
-#define SIM_CALL(name, parameters, arguments)                                                      \
+#define SIM_CALL_OF(name, parameters, call)                                                        \
     static vmm_status sim_##name parameters                                                        \
     {                                                                                              \
         struct sim *sim = sim_lock(driver);                                                        \
         vmm_status status = fault_due(&sim->faults, #name);                                        \
         if (status == VMM_OK)                                                                      \
-            status = vmm__sim_##name arguments;                                                    \
+            status = call;                                                                         \
         sim_unlock(sim);                                                                           \
         return status;                                                                             \
     }
-VMM_DRIVER_MEMORY_MAP(SIM_CALL, struct driver *driver, sim)
-VMM_DRIVER_SHARE_MAP(SIM_CALL, struct driver *driver, sim)
+#define SIM_MEMORY_CALL(name, parameters, arguments)                                               \
+    SIM_CALL_OF(name, parameters, vmm__soft_##name arguments)
+#define SIM_CALL(name, parameters, arguments)                                                      \
+    SIM_CALL_OF(name, parameters, vmm__sim_##name arguments)
+VMM_DRIVER_MEMORY_MAP(SIM_MEMORY_CALL, struct driver *driver, &sim->soft)
+VMM_DRIVER_SHARE_MAP(SIM_MEMORY_CALL, struct driver *driver, &sim->soft)
 VMM_DRIVER_EVENT_MAP(SIM_CALL, struct driver *driver, sim)
 SIM_CALL(copy,
          (struct driver * driver, uint64_t to, uint64_t from, uint64_t bytes, vmm_stream stream),
@@ -174,7 +164,7 @@ static const struct driver_ops sim_ops = {
 vmm_status vmm__driver_sim_open(const struct driver_options *options, struct driver **out)
 {
     uint64_t total = options->device_bytes != 0 ? options->device_bytes : SIM_TOTAL_BYTES;
-    if (total < SIM_GRANULE_BYTES || total > INT64_MAX / 2)
+    if (total < SOFT_GRANULE_BYTES || total > INT64_MAX / 2)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "sim: device_bytes %" PRIu64
                           " is less than one granule or more than any device has",
@@ -186,13 +176,15 @@ vmm_status vmm__driver_sim_open(const struct driver_options *options, struct dri
         vmm__host_free(sim, sizeof *sim);
         return vmm__error(VMM_ERR_HOST_OOM, "sim: open: cannot create a mutex");
     }
-    vmm__driver_init(&sim->driver, &sim_ops);
-    sim->driver.granule_bytes = SIM_GRANULE_BYTES;
-    sim->driver.total_bytes = total;
-    vmm__driver_peers_set(&sim->driver,
+    sim->soft.backing = &vmm__sim_backing;
+    vmm__driver_init(&sim->soft.driver, &sim_ops);
+    sim->soft.driver.granule_bytes = SOFT_GRANULE_BYTES;
+    sim->soft.driver.total_bytes = total;
+    vmm__driver_peers_set(&sim->soft.driver,
                           options->peer_devices & ~vmm__driver_device_bit(options->device));
-    (void)snprintf(sim->driver.device_name, sizeof sim->driver.device_name, "simulated H200");
-    *out = &sim->driver;
+    (void)snprintf(sim->soft.driver.device_name, sizeof sim->soft.driver.device_name,
+                   "simulated H200");
+    *out = &sim->soft.driver;
     return VMM_OK;
 }
 
@@ -222,16 +214,6 @@ void vmm__sim_fail_at(struct driver *driver, uint64_t number, vmm_status status,
     sim_unlock(sim);
 }
 
-uint64_t vmm__sim_violations(struct driver *driver, const char **text)
-{
-    struct sim *sim = sim_lock(driver);
-    uint64_t count = sim->violations.count;
-    if (text != NULL)
-        *text = sim->violations.first;
-    sim_unlock(sim);
-    return count;
-}
-
 #define SIM_READ(type, name, member)                                                               \
     type vmm__sim_##name(struct driver *driver)                                                    \
     {                                                                                              \
@@ -243,7 +225,22 @@ uint64_t vmm__sim_violations(struct driver *driver, const char **text)
 SIM_READ(uint64_t, calls, faults.calls)
 SIM_READ(uint64_t, faults_fired, faults.fired)
 SIM_READ(const char *, mismatch, mismatches.first)
-SIM_READ(struct sim_census, census, census)
+
+struct sim_census vmm__sim_census(struct driver *driver)
+{
+    struct sim *sim = sim_lock(driver);
+    const struct soft *soft = &sim->soft;
+    struct sim_census census = { .reservations = soft->space.count,
+                                 .handles = soft->handles.count,
+                                 .physical_bytes = soft->physical_bytes,
+                                 .events = sim->events.count };
+    for (uint32_t index = 0; index < soft->space.count; index++)
+        census.mappings += soft->space.items[index].mappings;
+    for (const struct soft_pin *pin = soft->pins; pin != NULL; pin = pin->next)
+        census.pinned_bytes += pin->bytes;
+    sim_unlock(sim);
+    return census;
+}
 
 uint64_t vmm__sim_peerless(struct driver *driver)
 {

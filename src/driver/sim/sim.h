@@ -7,6 +7,7 @@
 #define VMM_DRIVER_SIM_SIM_H
 
 #include "driver/driver.h"
+#include "driver/soft/violations.h"
 
 /* Sets the lag. A piece of work (fill, check, copy, save, load) finishes only after `operations` more pieces are
  * submitted on any stream and everything before it on its stream has finished. 0: it finishes at submission. A delay,
@@ -37,11 +38,9 @@ void vmm__sim_fail_at(struct driver *driver, uint64_t number, vmm_status status,
 uint64_t vmm__sim_calls(struct driver *driver);        /* numbered calls since then */
 uint64_t vmm__sim_faults_fired(struct driver *driver); /* injected faults among them */
 
-/* Violations: misuse that CUDA accepts but that fails later. The driver records it and does not refuse it. An unmap is
- * a violation if the host has not observed the end of the work on that memory, by a wait or a completed event, even if
- * the work has in fact finished. Returns the number of violations; text (may be NULL) receives one line about the
- * first, or "". */
-uint64_t vmm__sim_violations(struct driver *driver, const char **text);
+/* Violations, which vmm__soft_violations() counts: misuse that CUDA accepts but that fails later. The driver records it
+ * and does not refuse it. An unmap is a violation if the host has not observed the end of the work on that memory, by a
+ * wait or a completed event, even if the work has in fact finished. */
 
 /* Returns one line about the first mismatch that mismatches() counts, or "". */
 const char *vmm__sim_mismatch(struct driver *driver);

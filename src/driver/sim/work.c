@@ -29,10 +29,11 @@ static void work_report_place(struct sim *sim, struct sim_work *work, uint64_t p
     if (work->is_reported)
         return;
     work->is_reported = true;
-    vmm__sim_report_add(
-        &sim->violations, 1,
-        "%s of %" PRIu64 " bytes at %#" PRIx64 " on stream %p accesses %#" PRIx64 ", which %s",
-        work->verb, work->bytes, work->address, work->stream->name, work->address + place, what);
+    vmm__soft_report_add(&sim->soft.violations, 1,
+                         "%s of %" PRIu64 " bytes at %#" PRIx64 " on stream %p accesses %#" PRIx64
+                         ", which %s",
+                         work->verb, work->bytes, work->address,
+                         soft_stream_name(&work->stream->soft), work->address + place, what);
 }
 
 static void work_report_race(struct sim *sim, struct sim_work *work, uint64_t place,
@@ -46,11 +47,12 @@ static void work_report_race(struct sim *sim, struct sim_work *work, uint64_t pl
     }
     const struct sim_stream *other = sim->order.streams[sim_epoch_stream(conflict)];
     work->is_reported = true;
-    vmm__sim_report_add(&sim->violations, 1,
-                        "%s of %" PRIu64 " bytes at %#" PRIx64 " on stream %p races at %#" PRIx64
-                        " with work %" PRIu64 " of stream %p, which it is not ordered after",
-                        work->verb, work->bytes, work->address, work->stream->name,
-                        work->address + place, sim_epoch_sequence(conflict), other->name);
+    vmm__soft_report_add(&sim->soft.violations, 1,
+                         "%s of %" PRIu64 " bytes at %#" PRIx64 " on stream %p races at %#" PRIx64
+                         " with work %" PRIu64 " of stream %p, which it is not ordered after",
+                         work->verb, work->bytes, work->address,
+                         soft_stream_name(&work->stream->soft), work->address + place,
+                         sim_epoch_sequence(conflict), soft_stream_name(&other->soft));
 }
 
 /* For calls whose callers see the failure and treat the target as undefined: not a violation. */
@@ -65,19 +67,17 @@ static vmm_status work_refuse_no_memory(const struct sim_work *work)
 /* For fill and check: the shadow is incomplete from here on, so record it as a violation. */
 static vmm_status work_report_no_memory(struct sim *sim, const struct sim_work *work)
 {
-    vmm__sim_report_add(&sim->violations, 1,
-                        "out of host memory to track a %s: contents are unknown", work->verb);
+    vmm__soft_report_add(&sim->soft.violations, 1,
+                         "out of host memory to track a %s: contents are unknown", work->verb);
     return work_refuse_no_memory(work);
 }
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
 /* Bytes to the end of the granule or, outside all reservations, without limit. */
-static uint64_t gap_bytes(const struct sim *sim, const struct sim_reservation *reservation,
-                          uint64_t address)
+static uint64_t gap_bytes(const struct soft_reservation *reservation, uint64_t address)
 {
-    uint64_t granule = sim->driver.granule_bytes;
-    return reservation != NULL ? granule - (address & (granule - 1)) : UINT64_MAX;
+    return reservation != NULL ? SOFT_GRANULE_BYTES - address % SOFT_GRANULE_BYTES : UINT64_MAX;
 }
 
 /* Sets *piece to the piece of [address, address + bytes) that begins at `place`; false at the end. */
@@ -88,11 +88,11 @@ static bool piece_at(struct sim *sim, uint64_t address, uint64_t bytes, uint64_t
         return false;
     uint64_t at = address + place;
     uint64_t left = bytes - place;
-    struct sim_reservation *reservation = vmm__sim_reservation_at(sim, at);
-    struct sim_mapping *mapping = reservation != NULL ? *sim_granule(sim, reservation, at) : NULL;
-    *piece = (struct sim_piece){ .mapping = mapping, .place = place };
+    struct soft_reservation *reservation = vmm__soft_reservation_at(&sim->soft.space, at);
+    struct soft_mapping *mapping = reservation != NULL ? *soft_granule(reservation, at) : NULL;
+    *piece = (struct sim_piece){ .mapping = (struct sim_mapping *)mapping, .place = place };
     if (mapping == NULL) {
-        piece->bytes = vmm__min(left, gap_bytes(sim, reservation, at));
+        piece->bytes = vmm__min(left, gap_bytes(reservation, at));
         return true;
     }
     piece->offset = at - mapping->address;
@@ -102,7 +102,7 @@ static bool piece_at(struct sim *sim, uint64_t address, uint64_t bytes, uint64_t
 
 static struct sim_shadow *piece_shadow(const struct sim *sim, const struct sim_piece *piece)
 {
-    struct sim_handle *handle = piece->mapping->handle;
+    struct sim_handle *handle = sim_handle_of(&piece->mapping->soft);
     return handle->share != NULL ? vmm__sim_share_shadow(sim, handle->share) : &handle->shadow;
 }
 
@@ -113,7 +113,7 @@ static bool piece_touch(struct sim *sim, struct sim_work *work, const struct sim
         work_report_place(sim, work, piece->place, "is not mapped");
         return true;
     }
-    if (!piece->mapping->accessible)
+    if (!piece->mapping->soft.accessible)
         work_report_place(sim, work, piece->place, "is mapped without access");
     return vmm__sim_users_add(&piece->mapping->users, sim->order.observed, work->epoch);
 }
@@ -189,7 +189,7 @@ vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uin
                           vmm_stream stream)
 {
     struct sim_work work;
-    const struct sim_stream *known = vmm__sim_stream_find(&sim->order, stream);
+    const struct soft_stream *known = soft_stream_find(&sim->soft.streams, stream);
     sim_charge(sim, SIM_COST_CLEAR, bytes);
     if (known != NULL && known->is_captured)
         return VMM_OK;
@@ -288,19 +288,19 @@ static bool run_check(void *context, uint64_t place, uint64_t bytes,
                       const struct sim_content *content)
 {
     struct check *check = context;
-    struct sim_report *mismatches = &check->sim->mismatches;
+    struct soft_report *mismatches = &check->sim->mismatches;
     uint64_t places = (bytes + SIM_PLACE_BYTES - 1) / SIM_PLACE_BYTES;
     uint64_t at = check->work.address + place;
     if (content == NULL || !content->known)
-        vmm__sim_report_add(mismatches, places,
-                            "%#" PRIx64 " should hold place %" PRIu64 " of word %#" PRIx32
-                            " but is undefined",
-                            at, place, check->word);
+        vmm__soft_report_add(mismatches, places,
+                             "%#" PRIx64 " should hold place %" PRIu64 " of word %#" PRIx32
+                             " but is undefined",
+                             at, place, check->word);
     else if (content->word != check->word || content->place != place)
-        vmm__sim_report_add(mismatches, places,
-                            "%#" PRIx64 " should hold place %" PRIu64 " of word %#" PRIx32
-                            " but holds place %" PRIu64 " of word %#" PRIx32,
-                            at, place, check->word, content->place, content->word);
+        vmm__soft_report_add(mismatches, places,
+                             "%#" PRIx64 " should hold place %" PRIu64 " of word %#" PRIx32
+                             " but holds place %" PRIu64 " of word %#" PRIx32,
+                             at, place, check->word, content->place, content->word);
     return true;
 }
 
@@ -416,14 +416,14 @@ static vmm_status transfer_begin(struct sim *sim, struct sim_work *work, const c
 
 static struct sim_pin *pin_of(const struct sim *sim, const struct driver_piece *piece)
 {
-    return (struct sim_pin *)vmm__pins_find(&sim->pins, piece->host, piece->bytes);
+    return (struct sim_pin *)vmm__soft_pin_find(&sim->soft, piece->host, piece->bytes);
 }
 
 /* Writes the runs to pinned memory. */
 static bool pin_write(struct sim *sim, struct sim_work *work, const struct driver_piece *piece)
 {
     struct sim_pin *pin = pin_of(sim, piece);
-    uint64_t offset = (uint64_t)(uintptr_t)piece->host - pin->pin.address;
+    uint64_t offset = (uint64_t)(uintptr_t)piece->host - pin->soft.address;
     uint64_t place = 0;
     for (uint32_t index = 0; index < sim->runs.count; index++) {
         const struct sim_run *run = &sim->runs.items[index];
@@ -441,7 +441,7 @@ static bool pin_write(struct sim *sim, struct sim_work *work, const struct drive
 static bool pin_read(struct sim *sim, struct sim_work *work, const struct driver_piece *piece)
 {
     struct sim_pin *pin = pin_of(sim, piece);
-    uint64_t offset = (uint64_t)(uintptr_t)piece->host - pin->pin.address;
+    uint64_t offset = (uint64_t)(uintptr_t)piece->host - pin->soft.address;
     uint32_t first;
     uint32_t last;
     uint64_t conflict = 0;
@@ -483,7 +483,7 @@ static vmm_status piece_load(struct sim *sim, const struct driver_piece *piece, 
 vmm_status vmm__sim_save(struct sim *sim, const struct driver_piece *pieces, unsigned count,
                          vmm_stream stream)
 {
-    vmm_status status = vmm__pins_check(&sim->pins, "sim: save", pieces, count);
+    vmm_status status = vmm__soft_pins_check(&sim->soft, "save", pieces, count);
     for (unsigned i = 0; i < count && status == VMM_OK; i++)
         status = piece_save(sim, &pieces[i], stream);
     return status;
@@ -492,7 +492,7 @@ vmm_status vmm__sim_save(struct sim *sim, const struct driver_piece *pieces, uns
 vmm_status vmm__sim_load(struct sim *sim, const struct driver_piece *pieces, unsigned count,
                          vmm_stream stream)
 {
-    vmm_status status = vmm__pins_check(&sim->pins, "sim: load", pieces, count);
+    vmm_status status = vmm__soft_pins_check(&sim->soft, "load", pieces, count);
     for (unsigned i = 0; i < count && status == VMM_OK; i++)
         status = piece_load(sim, &pieces[i], stream);
     return status;

@@ -360,7 +360,7 @@ static void work_verify(struct workers *workers)
     if (places != 0)
         workers_trouble(workers, "%llu places held something else than was written %s",
                         (unsigned long long)places, is_sim ? vmm__sim_mismatch(driver) : "");
-    uint64_t violations = is_sim ? vmm__sim_violations(driver, &text) : 0;
+    uint64_t violations = is_sim ? vmm__soft_violations(driver, &text) : 0;
     if (violations != 0)
         workers_trouble(workers, "%llu violations, first: %s", (unsigned long long)violations,
                         text);

@@ -59,7 +59,7 @@ static vmm_status faults_count(struct scene *scene, uint64_t *faults)
 {
     vmm_status status = vmm__driver_mismatches(scene->driver, faults);
     if (status == VMM_OK && replay_is_sim(scene->driver))
-        *faults += vmm__sim_violations(scene->driver, NULL);
+        *faults += vmm__soft_violations(scene->driver, NULL);
     return status;
 }
 

@@ -11,7 +11,7 @@
 
 static uint64_t violations_now(struct driver *driver, const char **text)
 {
-    return replay_is_sim(driver) ? vmm__sim_violations(driver, text) : 0;
+    return replay_is_sim(driver) ? vmm__soft_violations(driver, text) : 0;
 }
 
 vmm_status verify_init(struct verify *verify, struct driver *driver, const uint64_t *bytes,

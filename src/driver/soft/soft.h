@@ -1,0 +1,263 @@
+/*
+ * Memory of the two drivers without a GPU, sim and host: addresses, handles, mappings, sharing and pinned memory; and
+ * the names and captures of their streams.
+ *
+ *   space.c    addresses: reservations and their granules
+ *   handle.c   handles: created or imported, exported, released
+ *   memory.c   mappings, access
+ *   pins.c     pinned memory
+ *   streams.c  names and captures of streams
+ *   report.c   violations, and the lines of refused calls
+ *
+ * Both keep the same records and check the same rules, P2 to P8, so each operation on memory is here once. What stands
+ * behind the addresses is the backing: a memory file (host), or nothing but costs and CUDA's rules (sim). Each
+ * operation checks everything before it changes anything. The use of an invalid handle is refused and also recorded as
+ * a violation, because it is undefined behaviour in CUDA.
+ *
+ * As with CUDA's handles, a new stream gets the name of a destroyed one, the most recent first; until then the name is
+ * invalid. No graph is built: a stream under capture accepts no work. Operations that would invalidate a capture in
+ * CUDA are refused and recorded as violations, and the capture then ends with an error.
+ *
+ * Invariants:
+ *  S1. Reservations are sorted by address and never overlap.
+ *  S2. A granule's entry points to the mapping that covers it, or is NULL. Mappings never overlap.
+ *  S3. A handle lives until it is released and its last mapping is unmapped; a created one counts in physical_bytes
+ *      until then. Its id becomes invalid at release.
+ *  S4. Pinned ranges are not empty and do not overlap.
+ * Owns: the records above. May be called by: sim, host. Locks: every function runs with the lock held that guards the
+ * driver's memory or, on streams, its streams.
+ */
+#ifndef VMM_DRIVER_SOFT_SOFT_H
+#define VMM_DRIVER_SOFT_SOFT_H
+
+#include "base/map.h"
+#include "driver/driver.h"
+#include "driver/soft/violations.h"
+
+#include <stddef.h>
+
+enum { SOFT_GRANULE_BYTES = 2 << 20, SOFT_TEXT_BYTES = 320 };
+
+struct soft;
+
+/* ---- Records: those of a driver begin with these --------------------------------------------- */
+
+struct soft_handle {
+    struct map_node node; /* its key is the id */
+    uint64_t bytes;
+    vmm_share_reach reach; /* as created */
+    bool imported;
+    bool released;
+    uint64_t mappings;
+};
+
+struct soft_mapping {
+    uint64_t address;
+    uint64_t bytes;
+    struct soft_handle *handle;
+    bool accessible;
+};
+
+struct soft_reservation {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t mappings;
+    struct soft_mapping **granules;
+};
+
+struct soft_space {
+    struct soft_reservation *items;
+    uint32_t count;
+    uint64_t capacity;
+    uint32_t last_found;
+};
+
+struct soft_pin {
+    struct soft_pin *next;
+    uint64_t address;
+    uint64_t bytes;
+};
+
+struct soft_stream {
+    struct map_node node; /* its key is the name */
+    bool is_named;        /* is found by its name */
+    bool is_captured;     /* is under capture */
+    bool is_broken;       /* an operation broke the capture */
+};
+
+struct soft_streams {
+    struct map named; /* streams by name */
+    uint64_t generated;
+    struct map names;          /* of streams that were destroyed, also those in use again */
+    struct stream_name *stale; /* destroyed ones, the most recent first */
+};
+
+/* A number of events, and one line about the first, which no longer changes. Any thread may add. */
+struct soft_report {
+    _Atomic uint64_t count;
+    char first[SOFT_TEXT_BYTES];
+};
+
+/* ---- The backing ----------------------------------------------------------------------------- */
+
+/* If a function fails, with a line, its operation fails and changes nothing. `range` lies in the reservation and
+ * consists of whole mappings. */
+struct soft_backing {
+    size_t handle_bytes; /* of the driver's records */
+    size_t mapping_bytes;
+    size_t pin_bytes;
+
+    vmm_status (*reserve)(struct soft *soft, uint64_t bytes, uint64_t hint, uint64_t *address);
+    vmm_status (*address_free)(struct soft *soft, uint64_t address, uint64_t bytes);
+    /* Gives the handle memory, of which enough is free. */
+    vmm_status (*create)(struct soft *soft, struct soft_handle *handle);
+    /* The memory of the handle, created or imported, goes. */
+    void (*handle_end)(struct soft *soft, struct soft_handle *handle);
+    vmm_status (*map)(struct soft *soft, struct soft_mapping *mapping);
+    vmm_status (*unmap)(struct soft *soft, const struct soft_reservation *reservation,
+                        uint64_t address, uint64_t bytes);
+    /* The mapping is no longer in the granules, and its handle no longer counts it. */
+    void (*mapping_end)(struct soft *soft, struct soft_mapping *mapping);
+    vmm_status (*access)(struct soft *soft, const struct soft_reservation *reservation,
+                         uint64_t address, uint64_t bytes);
+
+    vmm_status (*share_export)(const struct soft_handle *handle, int *descriptor);
+    vmm_status (*share_import)(struct soft *soft, int descriptor, struct soft_handle *handle);
+    vmm_status (*fabric_export)(const struct soft_handle *handle, struct driver_fabric *fabric);
+    vmm_status (*fabric_import)(struct soft *soft, const struct driver_fabric *fabric,
+                                struct soft_handle *handle);
+    void (*pin_end)(struct soft *soft, struct soft_pin *pin);
+
+    /* The call has succeeded, on the handle or, if NULL, without one. Unmap and access charge for themselves. */
+    void (*charge)(struct soft *soft, enum driver_call call, uint64_t bytes,
+                   const struct soft_handle *handle);
+};
+
+/* The beginning of struct sim and of struct host_driver. */
+struct soft {
+    struct driver driver; /* first, so a struct driver * is also a struct soft * */
+    const struct soft_backing *backing;
+    struct soft_report violations;
+    struct soft_space space;
+    struct map handles; /* not released, by id */
+    uint64_t last_id;   /* no id is used twice; 0 is none */
+    uint64_t physical_bytes;
+    struct soft_pin *pins;
+    struct soft_streams streams; /* guarded by the lock of the driver's streams */
+};
+
+/* The operations of the table. */
+#define SOFT_OP_DECLARE(name, parameters, arguments) vmm_status vmm__soft_##name parameters;
+VMM_DRIVER_MEMORY_MAP(SOFT_OP_DECLARE, struct soft *soft, )
+VMM_DRIVER_SHARE_MAP(SOFT_OP_DECLARE, struct soft *soft, )
+#undef SOFT_OP_DECLARE
+
+/* Frees all memory that is left, and its records. */
+void vmm__soft_close(struct soft *soft);
+
+/* ---- For the backings and the files of soft -------------------------------------------------- */
+
+/* Adds to a report; keeps the first line. */
+void vmm__soft_report_add(struct soft_report *report, uint64_t count, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Return the status with a line that names the call. */
+vmm_status vmm__soft_refuse(const struct soft *soft, vmm_status status, const char *verb,
+                            uint64_t bytes, const char *why);
+vmm_status vmm__soft_range_refuse(const struct soft *soft, const char *verb, uint64_t address,
+                                  uint64_t bytes, const char *why);
+
+static inline bool soft_is_granules(uint64_t bytes)
+{
+    return bytes != 0 && bytes % SOFT_GRANULE_BYTES == 0;
+}
+
+/* Returns the index of the first reservation that ends above the address. */
+uint32_t vmm__soft_space_search(const struct soft_space *space, uint64_t address);
+/* Returns the reservation that contains the address, or NULL; valid until the next reserve or free. */
+struct soft_reservation *vmm__soft_reservation_at(struct soft_space *space, uint64_t address);
+/* Finds the reservation around a range of whole granules. */
+vmm_status vmm__soft_range_find(struct soft *soft, const char *verb, uint64_t address,
+                                uint64_t bytes, struct soft_reservation **out);
+/* Without its mappings. */
+void vmm__soft_space_close(struct soft *soft);
+
+static inline struct soft_mapping **soft_granule(const struct soft_reservation *reservation,
+                                                 uint64_t address)
+{
+    return &reservation->granules[(address - reservation->address) / SOFT_GRANULE_BYTES];
+}
+
+/* Returns NULL unless the handle was created or imported, and not released. */
+static inline struct soft_handle *soft_handle_find(const struct soft *soft, uint64_t id)
+{
+    return (struct soft_handle *)vmm__map_find(&soft->handles, id);
+}
+
+/* Frees the handle and its memory once it is released and has no mappings. */
+void vmm__soft_handle_settle(struct soft *soft, struct soft_handle *handle);
+/* Without their mappings. */
+void vmm__soft_handles_close(struct soft *soft);
+/* Records the use of an invalid handle as a violation, and refuses it. */
+vmm_status vmm__soft_handle_refuse(struct soft *soft, const char *verb, uint64_t id);
+
+/* Returns the record of the pinned range that contains this one, or NULL. */
+struct soft_pin *vmm__soft_pin_find(const struct soft *soft, const void *host, uint64_t bytes);
+/* Fails, with a line that names the call, unless every piece lies in one pinned range. */
+vmm_status vmm__soft_pins_check(const struct soft *soft, const char *verb,
+                                const struct driver_piece *pieces, unsigned count);
+void vmm__soft_pins_close(struct soft *soft);
+
+static inline void soft_charge(struct soft *soft, enum driver_call call, uint64_t bytes,
+                               const struct soft_handle *handle)
+{
+    if (soft->backing->charge != NULL)
+        soft->backing->charge(soft, call, bytes, handle);
+}
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+static inline vmm_stream soft_stream_name(const struct soft_stream *stream)
+{
+    return (vmm_stream)(uintptr_t)stream->node.key;
+}
+
+/* Returns NULL if no stream has that name. */
+static inline struct soft_stream *soft_stream_find(const struct soft_streams *streams,
+                                                   vmm_stream name)
+{
+    return (struct soft_stream *)vmm__map_find(&streams->named, (uint64_t)(uintptr_t)name);
+}
+
+/* Sets *out to the stream, or to NULL if it is not known yet. Fails if it was destroyed. */
+vmm_status vmm__soft_stream_get(const struct soft *soft, const char *verb, vmm_stream name,
+                                struct soft_stream **out);
+
+/* Returns a name for a new stream. */
+vmm_stream vmm__soft_stream_name_take(struct soft_streams *streams);
+/* Records that the name's stream was destroyed, whether the name was generated or the caller's. False: out of host
+ * memory, nothing changed. */
+bool vmm__soft_stream_name_drop(struct soft_streams *streams, vmm_stream name);
+
+void vmm__soft_stream_add(struct soft_streams *streams, struct soft_stream *stream,
+                          vmm_stream name);
+/* Its name no longer finds the stream. */
+void vmm__soft_stream_unname(struct soft_streams *streams, struct soft_stream *stream);
+/* Forgets all streams, which still exist, and their names. */
+void vmm__soft_streams_close(struct soft_streams *streams);
+
+/* Two operations of the table, and one on a stream that is known. */
+vmm_status vmm__soft_capturing(const struct soft *soft, const vmm_stream *streams, unsigned count,
+                               bool *is_capturing);
+vmm_status vmm__soft_capture_end(struct soft *soft, vmm_stream stream);
+vmm_status vmm__soft_capture_begin(struct soft *soft, struct soft_stream *stream);
+
+/* Called by operations that wait for a stream, make it wait or submit work to it: refuses them if it is being
+ * captured, and breaks the capture. */
+vmm_status vmm__soft_capture_break(struct soft *soft, struct soft_stream *stream, const char *verb);
+/* Called before a query of an event or a wait for it. Refuses one that was captured, on this stream, and breaks the
+ * capture; NULL: it was not. */
+vmm_status vmm__soft_captured_refuse(struct soft *soft, struct soft_stream *captured,
+                                     const char *verb);
+
+#endif
