@@ -101,12 +101,6 @@ struct search {
     struct choice least; /* the one with the least new memory, but more */
 };
 
-static struct heap *heap_of(const struct search *search, const struct chunk *chunk)
-{
-    uint64_t address = vmm__chunk_address(&search->cache->vm, chunk);
-    return vmm__directory_heap(&search->cache->directory, address);
-}
-
 /* ---- Candidates ------------------------------------------------------------------------------ */
 
 /* Whether a chunk that has as many places as are allowed gives one up: its own heap's at once, another one's once all
@@ -123,10 +117,9 @@ static bool chunk_gives_place(const struct search *search, struct heap *heap,
 }
 
 /* Adds a chunk that may have one place more; the remap of one that is not mapped is pending. */
-static void chunk_add(const struct search *search, struct chunk *chunk, uint64_t bytes,
-                      struct list *list)
+static void chunk_add(const struct search *search, struct heap *heap, struct chunk *chunk,
+                      uint64_t bytes, struct list *list)
 {
-    struct heap *heap = heap_of(search, chunk);
     bool gives_place = chunk_gives_place(search, heap, chunk);
     if (!chunk->is_mapped || (chunk->places >= PLACES_MOST && !gives_place))
         return;
@@ -135,15 +128,15 @@ static void chunk_add(const struct search *search, struct chunk *chunk, uint64_t
     };
 }
 
-/* Adds the idle chunks from one granule on that end at or before another. Returns where the last of them ends. */
-static uint64_t chunks_add(struct search *search, uint64_t granule, uint64_t end)
+/* Adds the idle chunks of a heap from one granule on that end at or before another. Returns where the last ends. */
+static uint64_t chunks_add(struct search *search, struct heap *heap, uint64_t granule, uint64_t end)
 {
     const struct vm *vm = &search->cache->vm;
     while (granule < end) {
         struct chunk *chunk = vmm__vm_chunk(vm, granule);
         if (granule + chunk->granules > end)
             break;
-        chunk_add(search, chunk, vmm__chunk_bytes(vm, chunk), &search->idle);
+        chunk_add(search, heap, chunk, vmm__chunk_bytes(vm, chunk), &search->idle);
         granule += chunk->granules;
     }
     return granule;
@@ -164,12 +157,13 @@ static void block_add(struct search *search, const struct block *block)
             search->pinned_bytes += block->node.size;
             return;
         }
-        chunk_add(search, chunk, vmm__arena_address(arena, first) - block->address, &search->tails);
+        chunk_add(search, search->heap, chunk, vmm__arena_address(arena, first) - block->address,
+                  &search->tails);
     }
-    uint64_t last = chunks_add(search, first, vmm__arena_granule(arena, end));
+    uint64_t last = chunks_add(search, search->heap, first, vmm__arena_granule(arena, end));
     uint64_t head_bytes = end - vmm__arena_address(arena, last);
     if (head_bytes > 0)
-        chunk_add(search, vmm__vm_chunk(vm, last), head_bytes, &search->heads);
+        chunk_add(search, search->heap, vmm__vm_chunk(vm, last), head_bytes, &search->heads);
     search->pinned_bytes += block->node.size - ((last - first) << arena->granule_shift);
 }
 
@@ -186,7 +180,7 @@ static bool run_add(void *context, const struct idle_run *found)
         search->room_bytes -= run.bytes;
     }
     uint64_t granule = vmm__arena_granule(&vm->arena, run.address);
-    (void)chunks_add(search, granule, granule + (run.bytes >> vm->arena.granule_shift));
+    (void)chunks_add(search, run.heap, granule, granule + (run.bytes >> vm->arena.granule_shift));
     return true;
 }
 

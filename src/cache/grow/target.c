@@ -27,18 +27,16 @@ enum { FLOOR_BYTES = 16 << 20, FLOOR_SHARE = 50 };
  * run in 1.007 to 1.011 of their peak of live memory. */
 #define LIMIT_FULL_BYTES (UINT64_C(8) << 30)
 
+/* By Newton's method, from above. */
 static uint64_t square_root(uint64_t value)
 {
-    uint64_t low = 0;
-    uint64_t high = UINT64_C(1) << 32;
-    while (high - low > 1) {
-        uint64_t middle = low + (high - low) / 2;
-        if (middle * middle <= value)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    uint64_t root = UINT64_C(1) << (vmm__log2(value | 1) / 2 + 1);
+    uint64_t next = root;
+    do {
+        root = next;
+        next = (root + value / vmm__max(root, 1)) / 2;
+    } while (next < root);
+    return root;
 }
 
 /* The peak of active bytes since the last trim, a block of `bytes` counted in. */
