@@ -9,7 +9,6 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <sys/resource.h>
 
 /* ---- The same memory ----------------------------------------------------------------------- */
 
@@ -575,30 +574,6 @@ CACHE_TEST(sockets_that_may_lose_a_part_are_refused)
     (void)close(sockets[0]);
     (void)close(sockets[1]);
     assert_ok(vmm_share_close(share, 0));
-    block_free(test, block);
-}
-
-/* The receiver has no descriptor left: the message was right. */
-CACHE_TEST(a_receiver_without_descriptors_says_so)
-{
-    int sockets[2];
-    struct rlimit usual;
-    vmm_share *share;
-    vmm_share *received = NULL;
-    void *block = block_shared(test, 1, &share);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
-    assert_ok(vmm_share_send(share, sockets[0]));
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
-    struct rlimit few = { .rlim_cur = 0, .rlim_max = usual.rlim_max };
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    vmm_status status = vmm_share_receive(sockets[1], &received);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
-    assert_status(status, VMM_ERR_DRIVER);
-    assert_non_null(strstr(vmm_last_error(), "no file descriptors left"));
-    assert_null(received);
-    (void)close(sockets[0]);
-    (void)close(sockets[1]);
-    assert_ok(vmm_share_close(share, 1));
     block_free(test, block);
 }
 

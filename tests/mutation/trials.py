@@ -123,6 +123,11 @@ class Trials:
     def copy(self, root):
         """Leaves unchanged files alone, so that little is built again."""
         for folder in FOLDERS:
+            for where, _, names in os.walk(os.path.join(self.tree, folder)):
+                origin = os.path.join(root, os.path.relpath(where, self.tree))
+                for name in names:
+                    if not os.path.exists(os.path.join(origin, name)):
+                        os.remove(os.path.join(where, name))
             for where, _, names in os.walk(os.path.join(root, folder)):
                 to = os.path.join(self.tree, os.path.relpath(where, root))
                 os.makedirs(to, exist_ok=True)

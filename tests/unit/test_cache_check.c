@@ -45,11 +45,15 @@ static struct chunk *chunk_of(const vmm_cache *cache, const void *block)
 }
 
 /* Two chunks of one size change accounts, so that all sums are right. */
-static void accounts_swap(struct chunk *a, struct chunk *b)
+static void accounts_swap(vmm_cache *cache, void *const blocks[2])
 {
+    struct chunk *a = chunk_of(cache, blocks[0]);
+    struct chunk *b = chunk_of(cache, blocks[1]);
     struct account *account = a->account;
-    a->account = b->account;
-    b->account = account;
+    vmm__account_leave(&cache->vm, a);
+    vmm__account_enter(&cache->vm, a, b->account);
+    vmm__account_leave(&cache->vm, b);
+    vmm__account_enter(&cache->vm, b, account);
 }
 
 SIM_TEST(a_chunk_of_another_pool_is_found)
@@ -62,10 +66,10 @@ SIM_TEST(a_chunk_of_another_pool_is_found)
     assert_ok(vmm_alloc(cache, 2 * MIB, NULL, &blocks[0]));
     assert_ok(vmm_alloc_from(pool, 2 * MIB, NULL, &blocks[1]));
     assert_ok(vmm__cache_check(cache));
-    accounts_swap(chunk_of(cache, blocks[0]), chunk_of(cache, blocks[1]));
+    accounts_swap(cache, blocks);
     assert_status(vmm__cache_check(cache), VMM_ERR_INTERNAL);
     assert_non_null(strstr(vmm_last_error(), "is of another pool"));
-    accounts_swap(chunk_of(cache, blocks[0]), chunk_of(cache, blocks[1]));
+    accounts_swap(cache, blocks);
     assert_ok(vmm_destroy(cache));
 }
 
@@ -75,6 +79,11 @@ SIM_TEST(finds_pools_and_lanes_that_do_not_match)
     vmm_cache *cache = scene.cache;
     assert_found(vmm__cache_check(cache), scene.pool->handle, NULL, "pools: invariant 1");
     assert_found(vmm__cache_check(cache), scene.lane->is_pooled, false, "pools: invariant 2");
+    assert_found(vmm__cache_check(cache), scene.lane->pool_link, &scene.lane->next_of_pool,
+                 "pools: invariant 2");
+    assert_found(vmm__cache_check(cache), cache->pools.leaving, 1, "pools: invariant 3");
+    assert_found(vmm__cache_check(cache), cache->pools.keeping, 1, "pools: invariant 4");
+    assert_found(vmm__cache_check(cache), scene.pool->is_keeping, true, "pools: invariant 4");
     assert_found(vmm__cache_check(cache), scene.lane->is_imported, true, "import: invariant 1");
     void *other;
     assert_ok(vmm_alloc(cache, 4 * MIB, NULL, &other));
