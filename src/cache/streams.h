@@ -31,8 +31,8 @@ vmm_status vmm__stream_end(struct vmm_cache *cache, vmm_stream stream);
 /* Gives a stream that has no lane that of one that ended. False if there is none without memory. */
 bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
-/* Whether a lane of lanes.pooled may serve requests of a stream. If its own stream has ended, the lane goes to the
- * other one, once it has no blocks and all that was freed in it has passed. */
+/* Whether a lane of another pool than the default one may serve requests of a stream. If its own stream has ended, the
+ * lane goes to the other one, once it has no blocks and all that was freed in it has passed. */
 bool vmm__stream_serves(struct lanes *lanes, struct lane *lane, vmm_stream stream);
 
 /* Ticks all clocks, so that what was freed until now can pass while a capture forbids further events. */
