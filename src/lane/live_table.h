@@ -24,7 +24,10 @@
 #include <stdint.h>
 
 /* A set fills one cache line. With as many blocks as sets, 1 block in 270 finds its set full. */
-enum { LIVE_SET_BITS = 12, LIVE_SETS = 1 << LIVE_SET_BITS, LIVE_WAYS = 4, LIVE_CLAIMED = 1 };
+enum { LIVE_SET_BITS = 12, LIVE_SETS = 1 << LIVE_SET_BITS, LIVE_WAYS = 4 };
+
+/* No address that a caller looks up has this bit: none lies in an arena. */
+#define LIVE_CLAIMED (UINT64_C(1) << 63)
 
 struct live_entry {
     _Atomic uint64_t address; /* 0: unused */
@@ -56,7 +59,7 @@ uint64_t vmm__live_table_at(const struct live_table *table, unsigned entry);
 /* The address of a claimed entry. */
 static inline uint64_t vmm__live_entry_address(const struct live_entry *entry)
 {
-    return atomic_load_explicit(&entry->address, memory_order_relaxed) & ~(uint64_t)LIVE_CLAIMED;
+    return atomic_load_explicit(&entry->address, memory_order_relaxed) & ~LIVE_CLAIMED;
 }
 
 /* Makes the block of a claimed entry live again; returns its address. */

@@ -4,6 +4,7 @@
 #include "support/thread_support.h"
 
 #include "api/create_on.h"
+#include "api/find.h"
 #include "cache/cache.h"
 #include "life/child.h"
 
@@ -624,6 +625,28 @@ SIM_TEST(checks_find_a_live_table_that_is_wrong)
         assert_ok(vmm_free(cache, block));
         assert_ok(vmm_destroy(cache));
     }
+}
+
+/* The addresses that follow a block, and the one with the mark of a claimed entry, while a magazine keeps the block. */
+SIM_TEST(an_address_beside_that_of_a_kept_block_is_none)
+{
+    vmm_cache *cache;
+    void *block;
+    struct lane *lane = shared_cache(driver, &cache);
+    assert_ok(vmm_alloc(cache, 700, STREAM(1), &block));
+    assert_ok(foreign_free(cache, &block, 1));
+    assert_int_equal(kept_count(lane), 1);
+    uint64_t address = (uint64_t)(uintptr_t)block;
+    const uint64_t wrong[] = { address + 1, address + 511, address | LIVE_CLAIMED };
+    for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        void *beside = (void *)(uintptr_t)wrong[i];
+        struct owned_block owned;
+        assert_status(vmm__find_owned(cache, beside, &owned), VMM__NOT_FOUND);
+        assert_status(foreign_free(cache, &beside, 1), VMM_ERR_UNKNOWN_POINTER);
+        assert_status(vmm_free(cache, beside), VMM_ERR_UNKNOWN_POINTER);
+    }
+    assert_int_equal(kept_count(lane), 1);
+    assert_ok(vmm_destroy(cache));
 }
 
 /* Frees of what is not the start of a live block. */
