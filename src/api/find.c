@@ -140,7 +140,7 @@ static bool lane_read(struct vmm_cache *cache, uint64_t address, struct owned_bl
     return found;
 }
 
-/* Finds any block, also one of debug mode or of vmm_reserve(). */
+/* Finds a block of debug mode, whose records know more of it. */
 static bool item_read(struct vmm_cache *cache, uint64_t address, struct owned_block *out)
 {
     vmm_item item = { .kind = VMM_ITEM_BLOCK, .state = VMM_ITEM_LIVE };
@@ -155,13 +155,14 @@ static bool item_read(struct vmm_cache *cache, uint64_t address, struct owned_bl
 vmm_status vmm__find_owned(vmm_cache *cache, const void *ptr, struct owned_block *out)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    bool is_plain = cache->debug == NULL;
-    if (is_plain && listed_read(cache, address, out))
+    bool is_debug = cache->debug != NULL;
+    if (!is_debug && listed_read(cache, address, out))
         return VMM_OK;
     vmm_status status = vmm__cache_admit(cache, "vmm_find");
-    if (status != VMM_OK || (is_plain && lane_read(cache, address, out)))
+    if (status != VMM_OK)
         return status;
-    return item_read(cache, address, out) ? VMM_OK : VMM__NOT_FOUND;
+    bool found = is_debug ? item_read(cache, address, out) : lane_read(cache, address, out);
+    return found ? VMM_OK : VMM__NOT_FOUND;
 }
 
 uint64_t vmm_block_bytes(vmm_cache *cache, uint64_t bytes)

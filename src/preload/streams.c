@@ -18,8 +18,10 @@ struct capture {
 
 /* A block that the program has freed. */
 struct deferred {
-    struct map_node node; /* its key is the block's address */
+    struct map_node node; /* its key is the block's address; until the free has ended */
     struct preload_device *device;
+    bool is_taken; /* a thread is about to free it */
+    struct deferred *next_taken;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -34,38 +36,37 @@ static struct deferred *deferred_of(struct map_node *node)
     return VMM_MAP_RECORD(node, struct deferred, node);
 }
 
-static void deferred_add_locked(struct deferred *block)
+/* Takes those of a device; NULL: of all, unless captures are under way. They stay deferred, so that a second free of
+ * one finds no live block, until deferred_end(). */
+static struct deferred *deferred_take(const struct preload_device *device)
 {
-    vmm__map_add(&deferred, &block->node);
-    atomic_store_explicit(&has_deferred, true, memory_order_release);
-}
-
-static void deferred_add(struct deferred *block)
-{
-    (void)pthread_mutex_lock(&lock);
-    deferred_add_locked(block);
-    (void)pthread_mutex_unlock(&lock);
-}
-
-/* Takes those of a device; NULL: of all, unless captures are under way. */
-static struct map_node *deferred_take(const struct preload_device *device)
-{
-    struct map_node *first = NULL;
-    struct map_node *next;
+    struct deferred *first = NULL;
     (void)pthread_mutex_lock(&lock);
     bool takes = device != NULL || captures.count == 0;
     for (struct map_node *node = vmm__map_next(&deferred, NULL); takes && node != NULL;
-         node = next) {
-        next = vmm__map_next(&deferred, node);
-        if (device != NULL && deferred_of(node)->device != device)
+         node = vmm__map_next(&deferred, node)) {
+        struct deferred *block = deferred_of(node);
+        if (block->is_taken || (device != NULL && block->device != device))
             continue;
-        vmm__map_remove(&deferred, node);
-        node->next = first;
-        first = node;
+        block->is_taken = true;
+        block->next_taken = first;
+        first = block;
     }
-    atomic_store_explicit(&has_deferred, deferred.count > 0, memory_order_release);
     (void)pthread_mutex_unlock(&lock);
     return first;
+}
+
+/* The block has become free, or stays deferred. */
+static void deferred_end(struct deferred *block, bool is_free)
+{
+    (void)pthread_mutex_lock(&lock);
+    block->is_taken = false;
+    if (is_free)
+        vmm__map_remove(&deferred, &block->node);
+    atomic_store_explicit(&has_deferred, deferred.count > 0, memory_order_release);
+    (void)pthread_mutex_unlock(&lock);
+    if (is_free)
+        vmm__host_free(block, sizeof *block);
 }
 
 static CUresult defer_locked(const struct preload_block *block)
@@ -76,7 +77,8 @@ static CUresult defer_locked(const struct preload_block *block)
     if (kept == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *kept = (struct deferred){ .node.key = block->address, .device = block->device };
-    deferred_add_locked(kept);
+    vmm__map_add(&deferred, &kept->node);
+    atomic_store_explicit(&has_deferred, true, memory_order_release);
     return CUDA_SUCCESS;
 }
 
@@ -100,37 +102,33 @@ bool vmm__preload_is_deferred(CUdeviceptr address)
     return is_deferred;
 }
 
-/* A deferred block becomes free, or stays deferred. */
 static void deferred_free(struct deferred *block)
 {
     struct preload_scope scope = vmm__preload_scope(block->device);
     CUresult result = vmm__preload_real()->cuCtxSynchronize();
     vmm__preload_restore(&scope);
-    if (result != CUDA_SUCCESS) {
-        deferred_add(block);
-        return;
-    }
-    (void)vmm_free(block->device->cache, (void *)(uintptr_t)block->node.key);
-    vmm__host_free(block, sizeof *block);
+    if (result == CUDA_SUCCESS)
+        (void)vmm_free(block->device->cache, (void *)(uintptr_t)block->node.key);
+    deferred_end(block, result == CUDA_SUCCESS);
 }
 
 void vmm__preload_deferred_free(void)
 {
-    struct map_node *next;
+    struct deferred *next;
     if (!atomic_load_explicit(&has_deferred, memory_order_relaxed))
         return;
-    for (struct map_node *node = deferred_take(NULL); node != NULL; node = next) {
-        next = node->next;
-        deferred_free(deferred_of(node));
+    for (struct deferred *block = deferred_take(NULL); block != NULL; block = next) {
+        next = block->next_taken;
+        deferred_free(block);
     }
 }
 
 void vmm__preload_deferred_drop(const struct preload_device *device)
 {
-    struct map_node *next;
-    for (struct map_node *node = deferred_take(device); node != NULL; node = next) {
-        next = node->next;
-        vmm__host_free(deferred_of(node), sizeof(struct deferred));
+    struct deferred *next;
+    for (struct deferred *block = deferred_take(device); block != NULL; block = next) {
+        next = block->next_taken;
+        deferred_end(block, true);
     }
 }
 

@@ -12,7 +12,8 @@
 
 #include <string.h>
 
-/* vmm_find(). vmm__find_owned() must say the same of the block, and leaves no error if there is none. */
+/* vmm_find(). vmm__find_owned() must say the same of the block, but knows no reserved ones; and leaves no error if
+ * there is none. */
 static inline vmm_status both_find(vmm_cache *cache, const void *address, vmm_item *item)
 {
     vmm_status status = vmm_find(cache, address, item);
@@ -24,6 +25,10 @@ static inline vmm_status both_find(vmm_cache *cache, const void *address, vmm_it
     if (status != VMM_OK) {
         assert_status(status, VMM_ERR_UNKNOWN_POINTER);
         assert_status(answer, VMM__NOT_FOUND);
+        return status;
+    }
+    if (item->is_reserved) {
+        assert_true(answer == VMM__NOT_FOUND || owned.address == item->address);
         return status;
     }
     assert_ok(answer);
