@@ -459,13 +459,22 @@ static vmm_status destroy_refuse(const struct pool *pool, const char *why)
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_pool_destroy: pool %s %s", pool->name, why);
 }
 
+static void lane_flush(struct lane *lane)
+{
+    vmm__lane_lock(lane);
+    vmm__lane_counters_flush(lane);
+    vmm__lane_unlock(lane);
+}
+
+/* Makes the totals of a pool exact, and those of the default one, which may inherit them, while one thread makes all
+ * calls: then only the active lane has counted something. */
 static void counters_flush(const struct pool *pool)
 {
-    for (struct lane *lane = pool->lanes; lane != NULL; lane = lane->next_of_pool) {
-        vmm__lane_lock(lane);
-        vmm__lane_counters_flush(lane);
-        vmm__lane_unlock(lane);
-    }
+    struct lane *active = atomic_load_explicit(&pool->cache->active_lane, memory_order_acquire);
+    for (struct lane *lane = pool->lanes; lane != NULL; lane = lane->next_of_pool)
+        lane_flush(lane);
+    if (active != NULL)
+        lane_flush(active);
 }
 
 static vmm_status destroy_check(struct pool *pool, bool adopts)
