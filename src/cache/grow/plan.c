@@ -51,7 +51,7 @@ static int by_size(const void *a, const void *b)
     const struct candidate *right = b;
     if (left->bytes != right->bytes)
         return left->bytes < right->bytes ? 1 : -1;
-    return left->chunk->first < right->chunk->first ? -1 : 1;
+    return left->chunk->first < right->chunk->first ? -1 : left->chunk->first > right->chunk->first;
 }
 
 static void list_sort(const struct list *list)
@@ -120,12 +120,11 @@ static bool chunk_gives_place(const struct search *search, struct heap *heap,
 static void chunk_add(const struct search *search, struct heap *heap, struct chunk *chunk,
                       uint64_t bytes, struct list *list)
 {
-    bool gives_place = chunk_gives_place(search, heap, chunk);
-    if (!chunk->is_mapped || (chunk->places >= PLACES_MOST && !gives_place))
-        return;
-    list->at[list->count++] = (struct candidate){
-        .chunk = chunk, .heap = heap, .bytes = bytes, .gives_place = gives_place
-    };
+    bool serves =
+        chunk->is_mapped && (chunk->places < PLACES_MOST || chunk_gives_place(search, heap, chunk));
+    if (serves)
+        list->at[list->count++] =
+            (struct candidate){ .chunk = chunk, .heap = heap, .bytes = bytes };
 }
 
 /* Adds the idle chunks of a heap from one granule on that end at or before another. Returns where the last ends. */
@@ -394,6 +393,8 @@ static struct plan plan_of(const struct search *search, const struct choice *cho
     }
     if (choice->last != NULL)
         chunks.at[chunks.count++] = *choice->last;
+    for (uint32_t i = 0; i < chunks.count; i++)
+        chunks.at[i].gives_place = chunk_gives_place(search, chunks.at[i].heap, chunks.at[i].chunk);
     return (struct plan){ .end = site->end,
                           .view = site->view,
                           .is_left = site->is_left,

@@ -2,7 +2,7 @@
  * Plans a view for a request that no free block and no run can serve: which end of a row to extend, or which row to
  * begin, with which chunks, and with how much new memory. Changes nothing but heap->pinned_bytes, which it counts.
  *
- * Owns: the table of a cache for the lists of a search, so that a plan needs no host memory.
+ * Owns: the table of a cache for the lists of a search, so that a plan fails for no want of host memory.
  * May be called by: grow; api makes and frees the table. Locks: the caller holds the grow lock, the heap's lane lock,
  * and the locks of the lanes to search (vmm__cache_lanes_lock_refilling()).
  */

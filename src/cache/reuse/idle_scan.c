@@ -35,6 +35,19 @@ struct idle_sum vmm__idle_sum(const struct vm *memory, const struct heap *heap)
     return sum;
 }
 
+uint64_t vmm__idle_heap_bytes(const struct vm *memory, const struct heap *heap)
+{
+    uint64_t bytes = 0;
+    for (const struct size_node *node = vmm__size_index_largest(&heap->index);
+         node != NULL && node->size >= memory->arena.granule_bytes;
+         node = vmm__size_index_smaller(&heap->index, node)) {
+        uint64_t idle_bytes;
+        (void)whole_granules(memory, (const struct block *)node, &idle_bytes);
+        bytes += idle_bytes;
+    }
+    return bytes;
+}
+
 uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run)
 {
     const struct arena *arena = &cache->vm.arena;
