@@ -147,8 +147,8 @@ static uint64_t decay_most_bytes(struct vmm_cache *cache)
         if (vmm__lane_is_retained(lane))
             continue;
         vmm__lane_lock(lane);
-        idle_bytes += vmm__idle_heap_bytes(&cache->vm, &lane->large);
-        idle_bytes += vmm__idle_heap_bytes(&cache->vm, &lane->small);
+        idle_bytes += vmm__idle_sum(&cache->vm, &lane->large).idle_bytes;
+        idle_bytes += vmm__idle_sum(&cache->vm, &lane->small).idle_bytes;
         vmm__lane_unlock(lane);
     }
     return idle_bytes - vmm__min(idle_bytes, cache->decay.keep_bytes);

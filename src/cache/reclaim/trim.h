@@ -32,7 +32,7 @@ struct trim_request {
     uint64_t bytes;           /* stop once this much is in limbo */
     bool is_most;             /* `bytes` is a bound; otherwise it is rounded up to whole chunks */
     enum trim_what what;      /* expired memory goes only once its work has finished */
-    enum idle_when when;      /* not IDLE_ANY, which takes from retained pools, too */
+    enum idle_when when;      /* IDLE_FINISHED; IDLE_ANY takes from retained pools, too */
     const struct block *keep; /* a free block to leave alone; NULL: none */
     struct lane *held;        /* locked by the caller; NULL: none */
     const struct pool *pool;  /* whose memory to release; NULL: that of all pools */

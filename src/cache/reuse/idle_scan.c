@@ -22,30 +22,17 @@ static uint64_t whole_granules(const struct vm *memory, const struct block *bloc
 
 struct idle_sum vmm__idle_sum(const struct vm *memory, const struct heap *heap)
 {
-    struct idle_sum sum = { .largest_bytes = 0 };
-    uint64_t idle_bytes;
-    for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
+    const struct size_node *node = vmm__size_index_largest(&heap->index);
+    struct idle_sum sum = { .largest_bytes = node == NULL ? 0 : node->size };
+    for (; node != NULL && node->size >= memory->arena.granule_bytes;
          node = vmm__size_index_smaller(&heap->index, node)) {
+        uint64_t idle_bytes;
         sum.granule_bytes += whole_granules(memory, (const struct block *)node, &idle_bytes);
         sum.idle_bytes += idle_bytes;
-        sum.largest_bytes = vmm__max(sum.largest_bytes, node->size);
     }
     sum.granule_bytes -= sum.idle_bytes;
     sum.pinned_bytes = heap->free_bytes - sum.idle_bytes;
     return sum;
-}
-
-uint64_t vmm__idle_heap_bytes(const struct vm *memory, const struct heap *heap)
-{
-    uint64_t bytes = 0;
-    for (const struct size_node *node = vmm__size_index_largest(&heap->index);
-         node != NULL && node->size >= memory->arena.granule_bytes;
-         node = vmm__size_index_smaller(&heap->index, node)) {
-        uint64_t idle_bytes;
-        (void)whole_granules(memory, (const struct block *)node, &idle_bytes);
-        bytes += idle_bytes;
-    }
-    return bytes;
 }
 
 uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run)

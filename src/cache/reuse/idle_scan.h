@@ -27,9 +27,6 @@ struct idle_sum {
 
 struct idle_sum vmm__idle_sum(const struct vm *memory, const struct heap *heap);
 
-/* Its idle_bytes alone, without a look at blocks that are shorter than a granule. */
-uint64_t vmm__idle_heap_bytes(const struct vm *memory, const struct heap *heap);
-
 /* When another stream, or the driver, may have idle memory. */
 enum idle_when {
     IDLE_FINISHED, /* after its work has finished; the stream's own memory: at once */

@@ -109,7 +109,7 @@ struct soft_backing {
 
     vmm_status (*reserve)(struct soft *soft, uint64_t bytes, uint64_t hint, uint64_t *address);
     vmm_status (*address_free)(struct soft *soft, uint64_t address, uint64_t bytes);
-    /* Gives the handle memory, of which enough is free. */
+    /* Gives memory to the handle. The caller has checked that enough is free. */
     vmm_status (*create)(struct soft *soft, struct soft_handle *handle);
     /* The memory of the handle, created or imported, goes. */
     void (*handle_end)(struct soft *soft, struct soft_handle *handle);
