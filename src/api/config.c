@@ -3,6 +3,7 @@
 #include "api/config.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/variable.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -154,26 +155,14 @@ vmm_status vmm__config_read(const vmm_config *config, vmm_config *out)
     return status == VMM_OK && config != NULL ? fields_check(out) : status;
 }
 
-const char *vmm__config_variable(const char *name)
-{
-    const char *text = secure_getenv(name);
-    return text == NULL || *text == '\0' ? NULL : text;
-}
-
-bool vmm__config_is_word(const char *text, const char *word)
-{
-    return strcmp(text, word) == 0 || (strcmp(text, "1") == 0 && strcmp(word, "on") == 0) ||
-           (strcmp(text, "0") == 0 && strcmp(word, "off") == 0);
-}
-
 /* Reads the variable of a field, if the program left the field at its default. */
 static vmm_status choice_read(const struct choice *choice, vmm_config *config)
 {
-    const char *text = choice->variable == NULL ? NULL : vmm__config_variable(choice->variable);
+    const char *text = choice->variable == NULL ? NULL : vmm__variable(choice->variable);
     if (text == NULL || choice_get(config, choice) != 0)
         return VMM_OK;
     for (int i = 0; i < choice->most; i++) {
-        if (vmm__config_is_word(text, choice->words[i])) {
+        if (vmm__variable_is(text, choice->words[i])) {
             choice_set(config, choice, i + 1);
             return VMM_OK;
         }
@@ -189,7 +178,7 @@ static vmm_status choice_read(const struct choice *choice, vmm_config *config)
 /* `others`: values besides numbers, as the error line names them. */
 static vmm_status number_read(const char *name, uint32_t most, const char *others, uint32_t *field)
 {
-    const char *text = vmm__config_variable(name);
+    const char *text = vmm__variable(name);
     if (text == NULL || *field != 0)
         return VMM_OK;
     char *end;
@@ -204,7 +193,7 @@ static vmm_status number_read(const char *name, uint32_t most, const char *other
 
 static vmm_status footprint_read(vmm_config *config)
 {
-    const char *text = vmm__config_variable("VMM_FOOTPRINT");
+    const char *text = vmm__variable("VMM_FOOTPRINT");
     if (text != NULL && config->footprint_permille == 0 && strcmp(text, "any") == 0) {
         config->footprint_permille = VMM_FOOTPRINT_ANY;
         return VMM_OK;
@@ -226,7 +215,7 @@ vmm_status vmm__config_environment(vmm_config *config)
 
 vmm_status vmm__config_log(struct vmm_cache *cache)
 {
-    const char *log = vmm__config_variable("VMM_LOG");
+    const char *log = vmm__variable("VMM_LOG");
     if (log == NULL || cache->log != NULL)
         return VMM_OK;
     if (strcmp(log, "stderr") == 0) {

@@ -23,12 +23,6 @@ vmm_status vmm__options_read(const struct options_kind *kind, const void *option
  * a newer version is set. */
 vmm_status vmm__config_read(const vmm_config *config, vmm_config *out);
 
-/* Returns an environment variable; NULL if it is unset or empty. */
-const char *vmm__config_variable(const char *name);
-
-/* Whether the text of a variable is a word: 1 is "on", 0 is "off". */
-bool vmm__config_is_word(const char *text, const char *word);
-
 /* Sets fields that are at their default from VMM_DRIVER, VMM_NO_CACHING, VMM_FOOTPRINT, VMM_REUSE, VMM_COMPACTION,
  * VMM_DECAY_MS, VMM_ZERO, VMM_DEBUG, VMM_NVTX, VMM_SHAREABLE and VMM_VIEWS. ERR_INVALID_ARGUMENT. */
 vmm_status vmm__config_environment(vmm_config *config);

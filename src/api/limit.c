@@ -5,6 +5,7 @@
 #include "api/config.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "base/variable.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -113,8 +114,8 @@ uint64_t vmm__limit_of_mps(const char *text, int device,
 
 vmm_status vmm__config_limit(struct driver *driver, vmm_config *config)
 {
-    const char *limit = vmm__config_variable("VMM_LIMIT");
-    const char *mps = vmm__config_variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+    const char *limit = vmm__variable("VMM_LIMIT");
+    const char *mps = vmm__variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
     bool is_cuda = config->driver == VMM_DRIVER_DEFAULT || config->driver == VMM_DRIVER_CUDA;
     if (config->limit_bytes != 0)
         return VMM_OK;

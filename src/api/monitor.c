@@ -5,6 +5,7 @@
 #include "base/fork.h"
 #include "base/hostmem.h"
 #include "base/time.h"
+#include "base/variable.h"
 #include "monitor/segment.h"
 
 #include <errno.h>
@@ -144,7 +145,7 @@ static void cache_remove(struct vmm_cache *cache)
 /* NULL: do not publish. */
 static vmm_status folder_choose(const char **folder)
 {
-    const char *text = vmm__config_variable("VMM_MONITOR");
+    const char *text = vmm__variable("VMM_MONITOR");
     *folder = NULL;
     if (text == NULL || strcmp(text, "0") == 0)
         return VMM_OK;

@@ -3,6 +3,7 @@
 #include "api/config.h"
 #include "api/internal.h"
 #include "base/error.h"
+#include "base/variable.h"
 #include "trace/file_name.h"
 
 #include <stdlib.h>
@@ -184,13 +185,13 @@ vmm_status vmm__trace_environment(struct vmm_cache *cache)
 {
     static atomic_uint caches;
     char path[TRACE_PATH_BYTES];
-    const char *file = vmm__config_variable("VMM_TRACE");
-    const char *stacks = vmm__config_variable("VMM_TRACE_STACKS");
+    const char *file = vmm__variable("VMM_TRACE");
+    const char *stacks = vmm__variable("VMM_TRACE_STACKS");
     vmm_trace_options options = VMM_TRACE_OPTIONS_INIT;
     if (file == NULL)
         return VMM_OK;
-    options.stacks = stacks != NULL && !vmm__config_is_word(stacks, "off");
-    if (options.stacks && !vmm__config_is_word(stacks, "on"))
+    options.stacks = stacks != NULL && !vmm__variable_is(stacks, "off");
+    if (options.stacks && !vmm__variable_is(stacks, "on"))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "VMM_TRACE_STACKS=%.40s: not one of: on, off",
                           stacks);
     vmm_status status = VMM__IN_USE;

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "base/fork.h"
+#include "base/variable.h"
 #include "preload/preload.h"
 
 #include <dlfcn.h>
@@ -199,12 +200,12 @@ void vmm__preload_complain(const char *format, ...)
 
 static enum preload_mode mode_read(void)
 {
-    const char *value = secure_getenv("VMM_PRELOAD");
-    if (value == NULL || *value == '\0' || strcmp(value, "on") == 0 || strcmp(value, "1") == 0)
+    const char *value = vmm__variable("VMM_PRELOAD");
+    if (value == NULL || vmm__variable_is(value, "on"))
         return PRELOAD_SERVE;
     if (strcmp(value, "record") == 0)
         return PRELOAD_RECORD;
-    if (strcmp(value, "off") != 0 && strcmp(value, "0") != 0)
+    if (!vmm__variable_is(value, "off"))
         vmm__preload_complain("VMM_PRELOAD=%.40s: not on, record or off; the program runs "
                               "without the cache",
                               value);

@@ -10,12 +10,10 @@
 #include "base/error.h"
 #include "base/stack.h"
 #include "base/time.h"
+#include "base/variable.h"
 #include "preload/preload.h"
 #include "trace/file_name.h"
 #include "trace/recorder.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 enum { CHUNK_BYTES = 2 << 20 };
 
@@ -39,21 +37,21 @@ static vmm_status recorder_open(struct recorder *recorder, const char *file)
 
 static struct recorder *recorder_make_locked(void)
 {
-    const char *file = secure_getenv("VMM_TRACE");
-    const char *stacks = secure_getenv("VMM_TRACE_STACKS");
+    const char *file = vmm__variable("VMM_TRACE");
+    const char *stacks = vmm__variable("VMM_TRACE_STACKS");
     struct recorder *recorder = NULL;
     vmm_status status = vmm__preload_leave_children();
     if (status == VMM_OK)
         status = vmm__recorder_make(&recorder);
     if (status == VMM_OK)
-        status = recorder_open(recorder, file != NULL && *file != '\0' ? file : "vmmcache.trace");
+        status = recorder_open(recorder, file != NULL ? file : "vmmcache.trace");
     if (status != VMM_OK) {
         vmm__preload_complain("nothing is recorded: %s", vmm_last_error());
         vmm__recorder_free(recorder);
         is_refused = true;
         return NULL;
     }
-    bool has_stacks = stacks != NULL && (strcmp(stacks, "1") == 0 || strcmp(stacks, "on") == 0);
+    bool has_stacks = stacks != NULL && vmm__variable_is(stacks, "on");
     atomic_store_explicit(&recorder->has_stacks, has_stacks, memory_order_relaxed);
     return recorder;
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/mutex.h"
+#include "base/variable.h"
 #include "torch/record.h"
 #include "torch/share_server.h"
 
@@ -225,12 +226,6 @@ static void fork_child_mark(void)
     vmm__share_server_forked();
 }
 
-static const char *environment_find(const char *name)
-{
-    const char *value = secure_getenv(name);
-    return value == NULL || *value == '\0' ? NULL : value;
-}
-
 static vmm_status share_bytes(vmm_cache *cache, double share, uint64_t *bytes)
 {
     uint64_t free_bytes;
@@ -294,7 +289,7 @@ static vmm_status shareable_create(struct torch_device *device, union settings *
     struct error_line line;
     bool is_open = atomic_load_explicit(&has_class, memory_order_relaxed) &&
                    wanted->config.shareable == VMM_DEFAULT &&
-                   environment_find("VMM_SHAREABLE") == NULL;
+                   vmm__variable("VMM_SHAREABLE") == NULL;
     if (!is_open)
         return vmm_create(&wanted->config, out);
     vmm__error_save(&line);
@@ -328,7 +323,7 @@ static vmm_status cache_create_locked(struct torch_device *device, int ordinal, 
     }
     bool is_class = atomic_load_explicit(&has_class, memory_order_relaxed);
     if (is_class && wanted.config.announces_captures == VMM_DEFAULT &&
-        environment_find("VMM_ANNOUNCES_CAPTURES") == NULL)
+        vmm__variable("VMM_ANNOUNCES_CAPTURES") == NULL)
         wanted.config.announces_captures = VMM_ON;
     return shareable_create(device, &wanted, out);
 }
@@ -343,7 +338,7 @@ static vmm_status device_create_locked(struct torch_device *device, int ordinal)
     device->ordinal = ordinal;
     vmm_debug_mode debug = settings.config.debug;
     device->has_debug =
-        debug == VMM_DEBUG_DEFAULT ? environment_find("VMM_DEBUG") != NULL : debug != VMM_DEBUG_OFF;
+        debug == VMM_DEBUG_DEFAULT ? vmm__variable("VMM_DEBUG") != NULL : debug != VMM_DEBUG_OFF;
     vmm__torch_stats_init(&device->stats);
     vmm__history_init(&device->history);
     status = limit_begin_locked(cache, &device->limit_bytes);
