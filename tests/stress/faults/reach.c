@@ -70,6 +70,8 @@ static struct {
 #undef REACH_FIELD
 } reach;
 
+static bool has_relocated; /* since reach_relocated() was asked */
+
 #define REACHED(counter, success, type, function, parameters, ...)                                 \
     type __real_##function parameters;                                                             \
     type __wrap_##function parameters;                                                             \
@@ -108,10 +110,25 @@ REACHED(moves, is_done, vmm_status, vmm__move_begin,
         parts, count, aliases)
 REACHED(split, is_some, bool, vmm__split,
         (struct vmm_cache * cache, struct heap *heap, uint64_t bytes), cache, heap, bytes)
-REACHED(re_back, is_done, vmm_status, vmm__relocate,
-        (struct vmm_cache * cache, const struct partly *partly), cache, partly)
 REACHED(pressure, is_some, bool, vmm__pressure_ask,
         (struct vmm_cache * cache, struct lane *held, uint64_t bytes), cache, held, bytes)
+
+vmm_status __real_vmm__relocate(struct vmm_cache *cache, const struct partly *partly);
+vmm_status __wrap_vmm__relocate(struct vmm_cache *cache, const struct partly *partly);
+vmm_status __wrap_vmm__relocate(struct vmm_cache *cache, const struct partly *partly)
+{
+    vmm_status status = __real_vmm__relocate(cache, partly);
+    reach.re_back += sweep_counts() && status == VMM_OK;
+    has_relocated = true;
+    return status;
+}
+
+bool reach_relocated(void)
+{
+    bool was_relocated = has_relocated;
+    has_relocated = false;
+    return was_relocated;
+}
 
 struct plan __real_vmm__plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                              uint64_t allowed_bytes, enum idle_when when);

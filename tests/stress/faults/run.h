@@ -27,6 +27,9 @@ void scenario_run(unsigned scenario);
 /* After each operation, where points are counted. */
 void reach_note(struct stress *stress, const struct operation *operation);
 
+/* Whether a relocation has been tried since this was last asked. */
+bool reach_relocated(void);
+
 /* Writes what was reached; false if something was not. */
 bool reach_write(FILE *out);
 
