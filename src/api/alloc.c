@@ -23,59 +23,46 @@
 /* The return address of the public function that contains this macro. */
 #define CALLER __builtin_return_address(0)
 
-/* Allocates from a lane, as the call asks. */
-static vmm_status lane_alloc(const struct api_call *call, size_t bytes, vmm_stream stream,
-                             void **out)
-{
-    vmm_cache *cache = call->cache;
-    if (call->alignment > LARGE_UNIT_BYTES)
-        return vmm__alloc_aligned(cache, call->pool, bytes, call->alignment, stream, out);
-    if (call->is_unborrowed)
-        return vmm__alloc_unborrowed(cache, call->pool, bytes, stream, out);
-    return vmm__alloc_slow(cache, call->pool, bytes, stream, out);
-}
-
 /* Debug mode and NVTX disable the fast path. */
-vmm_status vmm__api_alloc_unrecorded(const struct api_call *call, size_t bytes, vmm_stream stream,
+vmm_status vmm__api_alloc_unrecorded(const struct api_call *call, struct request *request,
                                      void **out)
 {
     vmm_cache *cache = call->cache;
     if (cache->debug == NULL && cache->nvtx == NULL)
-        return lane_alloc(call, bytes, stream, out);
+        return vmm__alloc_request(cache, request, out);
     vmm_status status =
         vmm__cache_admit_work(cache, call->function); /* before the locks of debug mode and NVTX */
     if (status != VMM_OK)
         return status;
     if (cache->debug != NULL)
-        return vmm__debug_alloc(call, bytes, stream, out);
-    status = lane_alloc(call, bytes, stream, out);
+        return vmm__debug_alloc(call, request, out);
+    status = vmm__alloc_request(cache, request, out);
     if (status == VMM_OK)
-        vmm__nvtx_register(cache, *out, bytes);
+        vmm__nvtx_register(cache, *out, request->bytes);
     return status;
 }
 
-/* Whether calls do more than the slow path does. */
-static bool is_watched(const vmm_cache *cache)
+bool vmm__api_is_watched(const vmm_cache *cache)
 {
     return cache->debug != NULL || cache->nvtx != NULL ||
            atomic_load_explicit(&cache->directory.recorder, memory_order_acquire) != NULL;
 }
 
-__attribute__((noinline)) vmm_status vmm__api_alloc(const struct api_call *call, size_t bytes,
-                                                    vmm_stream stream, void **out)
+vmm_status vmm__api_alloc(const struct api_call *call, struct request *request, void **out)
 {
     struct recorder *recorder =
         atomic_load_explicit(&call->cache->directory.recorder, memory_order_acquire);
-    return recorder == NULL ? vmm__api_alloc_unrecorded(call, bytes, stream, out)
-                            : vmm__recorded_alloc(recorder, call, bytes, stream, out);
+    return recorder == NULL ? vmm__api_alloc_unrecorded(call, request, out)
+                            : vmm__recorded_alloc(recorder, call, request, out);
 }
 
-vmm_status vmm__api_alloc_slow(const struct api_call *call, size_t bytes, vmm_stream stream,
-                               void **out)
+/* Not inlined, so that the path of other calls has no request on its stack. */
+static __attribute__((noinline)) vmm_status
+alloc_watched(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out, const void *caller)
 {
-    if (is_watched(call->cache))
-        return vmm__api_alloc(call, bytes, stream, out);
-    return vmm__alloc_slow(call->cache, call->pool, bytes, stream, out);
+    struct api_call call = { .cache = cache, .function = "vmm_alloc", .caller = caller };
+    struct request request = { .bytes = bytes, .stream = stream };
+    return vmm__api_alloc(&call, &request, out);
 }
 
 /* Not inlined, so that the fast path needs no stack frame. */
@@ -83,8 +70,9 @@ static __attribute__((noinline)) vmm_status alloc_without_fast_path(vmm_cache *c
                                                                     vmm_stream stream, void **out,
                                                                     const void *caller)
 {
-    struct api_call call = { .cache = cache, .function = "vmm_alloc", .caller = caller };
-    return vmm__api_alloc_slow(&call, bytes, stream, out);
+    if (vmm__api_is_watched(cache))
+        return alloc_watched(cache, bytes, stream, out, caller);
+    return vmm__alloc_slow(cache, NULL, bytes, stream, out);
 }
 
 vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
@@ -157,7 +145,7 @@ static __attribute__((noinline)) vmm_status free_watched(vmm_cache *cache, const
 static __attribute__((noinline)) vmm_status
 free_without_fast_path(vmm_cache *cache, const void *ptr, bool *should_poll, const void *caller)
 {
-    if (is_watched(cache))
+    if (vmm__api_is_watched(cache))
         return free_watched(cache, ptr, should_poll, caller);
     return vmm__free_slow(cache, (uint64_t)(uintptr_t)ptr, should_poll);
 }

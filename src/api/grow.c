@@ -37,10 +37,12 @@ vmm_status vmm_alloc_aligned(vmm_pool *handle, size_t bytes, size_t alignment, v
         return status;
     struct api_call call = { .cache = pool->cache,
                              .function = "vmm_alloc_aligned",
-                             .caller = CALLER,
-                             .pool = pool,
-                             .alignment = alignment };
-    return vmm__api_alloc(&call, bytes, stream, out);
+                             .caller = CALLER };
+    struct request request = { .pool = pool,
+                               .bytes = bytes,
+                               .stream = stream,
+                               .alignment = alignment > LARGE_UNIT_BYTES ? alignment : 0 };
+    return vmm__api_alloc(&call, &request, out);
 }
 
 /* ---- Reserved blocks ----------------------------------------------------------------------- */
@@ -202,11 +204,11 @@ static vmm_status old_free(vmm_cache *cache, void *block)
 static vmm_status copy_run(const struct api_call *call, struct copy *copy)
 {
     vmm_cache *cache = call->cache;
-    struct api_call alloc = *call;
-    alloc.pool = copy->pool;
-    alloc.is_unborrowed = true;
+    struct request request = {
+        .pool = copy->pool, .bytes = copy->bytes, .stream = copy->stream, .is_unborrowed = true
+    };
     uint64_t bytes = vmm__min(copy->from_bytes, copy->bytes);
-    vmm_status status = vmm__api_alloc(&alloc, copy->bytes, copy->stream, &copy->to);
+    vmm_status status = vmm__api_alloc(call, &request, &copy->to);
     if (status != VMM_OK)
         return status;
     if (bytes > 0)

@@ -76,28 +76,26 @@ void vmm__walk_locked(struct vmm_cache *cache, vmm_visitor visit, void *context)
 void vmm__walk(struct vmm_cache *cache, const struct pool *only, vmm_visitor visit, void *context);
 
 struct api_call;
+struct request;
 
-/* Allocates as the call asks. */
-vmm_status vmm__api_alloc(const struct api_call *call, size_t bytes, vmm_stream stream, void **out);
+/* Whether calls do more than allocate and free: they are recorded, or debug mode or NVTX sees them. */
+bool vmm__api_is_watched(const vmm_cache *cache);
 
-/* The same, faster, for a call that asks for nothing but a pool. */
-vmm_status vmm__api_alloc_slow(const struct api_call *call, size_t bytes, vmm_stream stream,
-                               void **out);
+/* Allocates a block for a call that may be watched. */
+vmm_status vmm__api_alloc(const struct api_call *call, struct request *request, void **out);
 
-/* vmm__api_alloc() when nothing is recorded. */
-vmm_status vmm__api_alloc_unrecorded(const struct api_call *call, size_t bytes, vmm_stream stream,
+/* vmm__api_alloc() when nothing is recorded, and while the call is recorded. */
+vmm_status vmm__api_alloc_unrecorded(const struct api_call *call, struct request *request,
                                      void **out);
-
-/* vmm__api_alloc() while the call is recorded. */
-vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct api_call *call, size_t bytes,
-                               vmm_stream stream, void **out);
+vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct api_call *call,
+                               struct request *request, void **out);
 
 /* Frees in a lane that the calling thread can lock on the fast path, and records that. VMM__NO_FIT if it cannot, or if
  * nothing is recorded. */
 vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bool *should_poll);
 
 /* Record other calls. They do nothing if nothing is recorded. A failure is noted as `what` and the error line. */
-void vmm__record_new_block(const struct api_call *call, size_t bytes, vmm_stream stream,
+void vmm__record_new_block(const struct api_call *call, const struct request *request,
                            const void *block);
 void vmm__record_use(struct vmm_cache *cache, const void *block, vmm_stream stream);
 void vmm__record_name(struct vmm_cache *cache, const void *block, const char *name);

@@ -175,15 +175,23 @@ vmm_pool *vmm_pool_find(vmm_cache *cache, vmm_pool_id id)
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
+/* Not inlined, so that the path of other calls has no request on its stack. */
+static __attribute__((noinline)) vmm_status
+alloc_watched(struct pool *pool, size_t bytes, vmm_stream stream, void **out, const void *caller)
+{
+    struct api_call call = { .cache = pool->cache, .function = "vmm_alloc_from", .caller = caller };
+    struct request request = { .pool = pool, .bytes = bytes, .stream = stream };
+    return vmm__api_alloc(&call, &request, out);
+}
+
 /* Not inlined, so that the fast path needs no stack frame. */
 static __attribute__((noinline)) vmm_status alloc_without_fast_path(struct pool *pool, size_t bytes,
                                                                     vmm_stream stream, void **out,
                                                                     const void *caller)
 {
-    struct api_call call = {
-        .cache = pool->cache, .function = "vmm_alloc_from", .caller = caller, .pool = pool
-    };
-    return vmm__api_alloc_slow(&call, bytes, stream, out);
+    if (vmm__api_is_watched(pool->cache))
+        return alloc_watched(pool, bytes, stream, out, caller);
+    return vmm__alloc_slow(pool->cache, pool, bytes, stream, out);
 }
 
 vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, void **out)
@@ -200,19 +208,19 @@ vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, voi
     return status == VMM__NO_FIT ? vmm__refill(pool->cache, lane, bytes, out) : status;
 }
 
-static vmm_status block_place(const struct api_call *call, size_t bytes, vmm_stream stream)
+static vmm_status block_place(const struct api_call *call, struct request *request)
 {
     vmm_cache *cache = call->cache;
-    void *block = (void *)(uintptr_t)call->place;
+    void *block = (void *)(uintptr_t)request->place;
     vmm_status status;
     if (cache->debug != NULL)
-        status = vmm__debug_alloc(call, bytes, stream, &block);
+        status = vmm__debug_alloc(call, request, &block);
     else
-        status = vmm__place(call->pool, call->place, bytes, stream);
+        status = vmm__place(request->pool, request->place, request->bytes, request->stream);
     if (status == VMM_OK && cache->debug == NULL && cache->nvtx != NULL)
-        vmm__nvtx_register(cache, block, bytes);
+        vmm__nvtx_register(cache, block, request->bytes);
     if (status == VMM_OK)
-        vmm__record_new_block(call, bytes, stream, block);
+        vmm__record_new_block(call, request, block);
     return status;
 }
 
@@ -226,10 +234,11 @@ vmm_status vmm_pool_place(vmm_pool *handle, void *address, size_t bytes, vmm_str
         return status;
     struct api_call call = { .cache = pool->cache,
                              .function = "vmm_pool_place",
-                             .caller = __builtin_return_address(0),
-                             .pool = pool,
-                             .place = (uint64_t)(uintptr_t)address };
-    return block_place(&call, bytes, stream);
+                             .caller = __builtin_return_address(0) };
+    struct request request = {
+        .pool = pool, .bytes = bytes, .stream = stream, .place = (uint64_t)(uintptr_t)address
+    };
+    return block_place(&call, &request);
 }
 
 vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)

@@ -36,10 +36,13 @@ static uint64_t pool_of(struct vmm_cache *cache, const void *block)
 }
 
 /* pool: the block's, if the caller knows it; else 0. */
-static void alloc_record(struct recorder *recorder, const struct api_call *call, size_t bytes,
-                         vmm_stream stream, const void *block, uint64_t pool)
+static void alloc_record(struct recorder *recorder, const struct api_call *call,
+                         const struct request *request, const void *block, uint64_t pool)
 {
-    struct trace_event event = { .kind = TRACE_ALLOC, .address = number_of(block), .bytes = bytes };
+    struct trace_event event = { .kind = TRACE_ALLOC,
+                                 .address = number_of(block),
+                                 .bytes = request->bytes };
+    vmm_stream stream = request->stream;
     (void)vmm__stream_resolve(call->function, &stream);
     event.stream = number_of(stream);
     event.pool = pool != 0 ? pool : pool_of(call->cache, block);
@@ -48,28 +51,34 @@ static void alloc_record(struct recorder *recorder, const struct api_call *call,
     vmm__recorder_push(recorder, event);
 }
 
-vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct api_call *call, size_t bytes,
-                               vmm_stream stream, void **out)
+/* A lane that the thread can lock on the fast path, for a request that it may serve; NULL if there is none. */
+static struct lane *lane_lock_fast(struct vmm_cache *cache, const struct request *request)
+{
+    if (request->alignment > 0 || request->is_unborrowed)
+        return NULL;
+    if (request->pool == NULL)
+        return vmm__alloc_lane_lock_unless(cache, request->stream, SLOW_PATH_ONLY);
+    return vmm__alloc_lane_lock_unless_in(cache, request->pool, request->stream, SLOW_PATH_ONLY);
+}
+
+vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct api_call *call,
+                               struct request *request, void **out)
 {
     vmm_cache *cache = call->cache;
     vmm_status status;
-    struct lane *lane = NULL;
     uint64_t pool = 0;
-    if (call->pool == NULL)
-        lane = vmm__alloc_lane_lock_unless(cache, stream, SLOW_PATH_ONLY);
-    else if (call->alignment <= LARGE_UNIT_BYTES && !call->is_unborrowed)
-        lane = vmm__alloc_lane_lock_unless_in(cache, call->pool, stream, SLOW_PATH_ONLY);
+    struct lane *lane = lane_lock_fast(cache, request);
     if (lane == NULL) {
-        status = vmm__api_alloc_unrecorded(call, bytes, stream, out);
+        status = vmm__api_alloc_unrecorded(call, request, out);
     } else {
-        status = vmm__lane_take_locked(lane, bytes, out);
+        status = vmm__lane_take_locked(lane, request->bytes, out);
         pool = status == VMM_OK ? number_of(lane->pool->handle) : 0; /* others may lend a refill */
         vmm__biased_unlock(&lane->lock);
         if (status == VMM__NO_FIT)
-            status = vmm__refill(cache, lane, bytes, out);
+            status = vmm__refill(cache, lane, request->bytes, out);
     }
     if (status == VMM_OK)
-        alloc_record(recorder, call, bytes, stream, *out, pool);
+        alloc_record(recorder, call, request, *out, pool);
     else
         vmm__record_failure(cache, "alloc: ", status);
     return status;
@@ -90,12 +99,12 @@ vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bo
     return status;
 }
 
-void vmm__record_new_block(const struct api_call *call, size_t bytes, vmm_stream stream,
+void vmm__record_new_block(const struct api_call *call, const struct request *request,
                            const void *block)
 {
     struct recorder *recorder = recorder_of(call->cache);
     if (recorder != NULL)
-        alloc_record(recorder, call, bytes, stream, block, 0);
+        alloc_record(recorder, call, request, block, 0);
 }
 
 void vmm__record_use(struct vmm_cache *cache, const void *block, vmm_stream stream)

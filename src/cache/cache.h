@@ -254,19 +254,6 @@ void vmm__cache_locks_take(struct vmm_cache *cache, struct lane *held);
 void vmm__cache_lanes_lock(struct vmm_cache *cache, const struct lane *held);
 void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held);
 
-/* What a request needs that its heap does not have. */
-struct demand {
-    struct heap *heap;       /* its lane is locked */
-    uint64_t bytes;          /* of the block */
-    uint64_t kept_bytes;     /* free, but not for this request: the footprint target adds them */
-    bool passes_busy_lanes;  /* passes over lanes that other threads use */
-    bool searches_all_lanes; /* memory has run out: searches the lanes of all streams */
-};
-
-/* Lock the lanes that a request searches for idle memory, beside its own, and unlock them. */
-void vmm__cache_lanes_lock_refilling(struct vmm_cache *cache, const struct demand *demand);
-void vmm__cache_lanes_unlock_refilling(struct vmm_cache *cache, const struct heap *heap);
-
 /*
  * Makes the host wait for the copies of live bytes that were started on the default stream. Needed also after a
  * failure: the copies read and write memory that the cache may allocate next.

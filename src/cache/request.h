@@ -1,35 +1,68 @@
 /*
- * One request that a lane could not serve from its own free memory: what it needs, and how far its refill has got.
+ * One request for memory, from the public function to the last step of reclaim: what is asked for, what the lane of its
+ * stream is missing, and how far the search has got.
  *
- * Lives on the stack of the thread that refills (alloc/refill.c), which holds the grow lock; each reclaim step may
- * change it.
- * Owns: nothing. May be called by: cache. Locks: the grow lock and the lane's lock.
+ * Lives on the stack of the thread that asks. Who asks sets the first part, and leaves the rest 0; alloc/alloc.c finds
+ * the lane, alloc/refill.c sets the rest, and each step of reclaim may change it.
+ * Owns: nothing. May be called by: cache, debug, api. Locks: from the refill on, the grow lock and the lane's lock.
  */
 #ifndef VMM_CACHE_REQUEST_H
 #define VMM_CACHE_REQUEST_H
 
-#include "cache/grow/grow.h"
+#include "cache/cache.h"
+
+/* Where new free memory may come from. */
+enum grow_from {
+    GROW_WITHIN, /* new memory within the footprint target only */
+    GROW_TARGET, /* new memory within the target, else a view, else new memory beyond the target */
+    GROW_VIEW,   /* a view with as little new memory as possible, else new memory */
+    GROW_FOLLOW /* as GROW_VIEW; the stream waits, on the device, for other streams' work on their idle chunks */
+};
 
 struct request {
-    struct lane *lane;    /* of the requesting stream; locked */
-    uint64_t bytes;       /* as the program asked for; with `serve`: of new memory at most */
-    struct demand demand; /* on the heap of `lane` that must serve it */
-    bool is_alone;        /* the block gets granules of its own, away from all others */
-    bool is_unborrowed;   /* the block must not come from another lane */
+    struct pool *pool; /* NULL: the one that pushes and routes choose */
+    vmm_stream stream;
+    uint64_t bytes;     /* as the program asked for; with `serve`: of new memory at most */
+    uint64_t alignment; /* a power of two above 512; 0: none */
+    uint64_t place;     /* the address that it must get; 0: any */
+    bool is_unborrowed; /* the block must not come from another lane: its free cannot fail */
+    bool
+        wants_guards; /* whole granules of its own between guard pages; false after the call: it has none */
+    uint64_t padded_bytes; /* that it has instead of `bytes` if it cannot have guard pages */
     /* Maps memory at a place of its own, which no heap can serve: for a reserved block, or a block that grows. Called
      * with the grow lock and the lane's lock, again after each reclaim step that may have freed memory. NULL: the
      * request is for a block of a heap. */
     vmm_status (*serve)(struct vmm_cache *cache, void *context, void **out);
     void *context;
-    uint64_t serve_bytes; /* of new memory that serve() needs; it may find that these are fewer */
-    enum grow_from from;  /* GROW_TARGET at first; reclaim steps raise it */
-    unsigned step;        /* of reclaim that it has reached */
-    unsigned waits;       /* host waits so far */
-    bool has_waited;      /* for all work of the device */
-    unsigned questions;   /* calls of the pressure function so far */
+
+    struct lane *lane; /* of the requesting stream; locked */
+    bool is_alone;     /* the block gets granules of its own, away from all others */
+    struct heap *heap; /* of `lane`, that must serve it */
+    uint64_t block_bytes;
+    uint64_t
+        new_bytes; /* of memory that an alignment, or serve(), needs at most; 0: as the heap grows */
+    uint64_t kept_bytes;     /* free, but not for this request: the footprint target adds them */
+    bool passes_busy_lanes;  /* passes over lanes that other threads use */
+    bool searches_all_lanes; /* memory has run out: searches the lanes of all streams */
+
+    enum grow_from from; /* GROW_TARGET at first; reclaim steps raise it */
+    unsigned step;       /* of reclaim that it has reached */
+    unsigned waits;      /* host waits so far */
+    bool has_waited;     /* for all work of the device */
+    unsigned questions;  /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
     uint64_t given;
     void *found; /* the block that a reclaim step has found for it; NULL: none */
 };
+
+/* Whether any free block that is long enough serves it. */
+static inline bool vmm__request_is_plain(const struct request *request)
+{
+    return request->serve == NULL && request->alignment == 0;
+}
+
+/* Lock the lanes that a request searches for idle memory, beside its own, and unlock them. */
+void vmm__request_lanes_lock(struct vmm_cache *cache, const struct request *request);
+void vmm__request_lanes_unlock(struct vmm_cache *cache, const struct heap *heap);
 
 #endif

@@ -5,67 +5,75 @@
 #include "cache/streams.h"
 #include "debug/internal.h"
 
-/* A block with canaries at an alignment lies inside a larger block; it has no guard page. */
-static vmm_status inner_alloc_aligned(const struct api_call *call, struct record *record)
+/* Allocates the lane's block for a record. */
+static vmm_status inner_take(const struct api_call *call, struct request *request,
+                             struct record *record)
 {
     void *inner;
-    uint64_t bytes;
-    vmm_cache *cache = call->cache;
-    bool is_watching = vmm__debug_watches_memory(cache->debug);
+    request->stream = record->stream;
+    vmm_status status = vmm__alloc_request(call->cache, request, &inner);
+    if (status == VMM_OK)
+        record->inner = (uint64_t)(uintptr_t)inner;
+    return status;
+}
+
+/* A block with canaries at an alignment lies inside a larger block; it has no guard page. */
+static vmm_status inner_alloc_aligned(const struct api_call *call, struct request *request,
+                                      struct record *record)
+{
+    bool is_watching = vmm__debug_watches_memory(call->cache->debug);
+    uint64_t alignment = request->alignment;
     uint64_t front_bytes = is_watching ? DEBUG_FRONT_BYTES : 0;
     uint64_t back_bytes = is_watching ? DEBUG_BACK_BYTES : 0;
-    vmm_status status;
-    if (!vmm__add_checked(record->bytes, front_bytes + call->alignment + back_bytes, &bytes))
+    uint64_t bytes;
+    if (!vmm__add_checked(record->bytes, front_bytes + alignment + back_bytes, &bytes))
         bytes = UINT64_MAX;
-    if (is_watching)
-        status = vmm__alloc_slow(cache, call->pool, bytes, record->stream, &inner);
-    else
-        status = vmm__alloc_aligned(cache, call->pool, record->bytes, call->alignment,
-                                    record->stream, &inner);
+    if (is_watching) {
+        request->bytes = bytes;
+        request->alignment = 0;
+    }
+    vmm_status status = inner_take(call, request, record);
     if (status != VMM_OK)
         return status;
-    record->inner = (uint64_t)(uintptr_t)inner;
-    record->address = vmm__align_up(record->inner + front_bytes, call->alignment);
+    record->address = vmm__align_up(record->inner + front_bytes, alignment);
     uint64_t end = record->address + vmm__align_up(record->bytes + back_bytes, LARGE_UNIT_BYTES);
     record->inner_bytes = vmm__min(end - record->inner, bytes);
     return VMM_OK;
 }
 
 /* A block at an address that the program names has no guard page. */
-static vmm_status inner_place(const struct api_call *call, struct record *record)
+static vmm_status inner_place(const struct api_call *call, const struct request *request,
+                              struct record *record)
 {
     bool is_watching = vmm__debug_watches_memory(call->cache->debug);
     uint64_t front_bytes = is_watching ? DEBUG_FRONT_BYTES : 0;
     uint64_t bytes = is_watching ? vmm__debug_padded_bytes(record->bytes) : record->bytes;
     (void)vmm__debug_give(call->cache->debug); /* what is in quarantine is not live */
-    record->address = call->place;
-    record->inner = call->place - front_bytes;
+    record->address = request->place;
+    record->inner = request->place - front_bytes;
     record->inner_bytes = is_watching ? bytes : vmm__cache_block_bytes(call->cache, bytes);
-    return vmm__place(call->pool, record->inner, bytes, record->stream);
+    return vmm__place(request->pool, record->inner, bytes, record->stream);
 }
 
-static vmm_status inner_alloc(const struct api_call *call, struct record *record)
+static vmm_status inner_alloc(const struct api_call *call, const struct request *asked,
+                              struct record *record)
 {
-    if (call->place != 0)
-        return inner_place(call, record);
-    if (call->alignment > LARGE_UNIT_BYTES)
-        return inner_alloc_aligned(call, record);
     vmm_cache *cache = call->cache;
-    struct debug *debug = cache->debug;
+    struct request request = *asked;
+    if (request.place != 0)
+        return inner_place(call, &request, record);
+    if (request.alignment > 0)
+        return inner_alloc_aligned(call, &request, record);
     uint64_t padded = vmm__debug_padded_bytes(record->bytes);
-    bool is_watching = vmm__debug_watches_memory(debug) && padded <= cache->vm.arena.limit_bytes;
-    void *inner;
-    vmm_status status;
-    if (!is_watching)
-        status = vmm__alloc_slow(cache, call->pool, record->bytes, record->stream, &inner);
-    else if (vmm__debug_is_large(record->bytes))
-        status = vmm__alloc_alone(cache, call->pool, record->bytes, padded, record->stream, &inner,
-                                  &record->is_alone);
-    else
-        status = vmm__alloc_slow(cache, call->pool, padded, record->stream, &inner);
+    bool is_watching =
+        vmm__debug_watches_memory(cache->debug) && padded <= cache->vm.arena.limit_bytes;
+    request.wants_guards = is_watching && vmm__debug_is_large(record->bytes);
+    request.padded_bytes = padded;
+    request.bytes = is_watching && !request.wants_guards ? padded : record->bytes;
+    vmm_status status = inner_take(call, &request, record);
     if (status != VMM_OK)
         return status;
-    record->inner = (uint64_t)(uintptr_t)inner;
+    record->is_alone = request.wants_guards;
     record->inner_bytes = is_watching ? padded : vmm__cache_block_bytes(cache, record->bytes);
     record->address = record->inner + (is_watching ? DEBUG_FRONT_BYTES : 0);
     if (!record->is_alone)
@@ -117,12 +125,13 @@ static vmm_status block_prepare(struct debug *debug, struct record *record)
     return status;
 }
 
-static vmm_status record_begin(const struct api_call *call, struct record *record)
+static vmm_status record_begin(const struct api_call *call, const struct request *request,
+                               struct record *record)
 {
     struct debug *debug = call->cache->debug;
     const struct api_call *outer = current_call;
     current_call = call;
-    vmm_status status = inner_alloc(call, record);
+    vmm_status status = inner_alloc(call, request, record);
     current_call = outer; /* a call that ran a callback, which made this call */
     if (status != VMM_OK)
         return status;
@@ -141,10 +150,10 @@ static vmm_status record_begin(const struct api_call *call, struct record *recor
     return status;
 }
 
-vmm_status vmm__debug_alloc(const struct api_call *call, size_t bytes, vmm_stream stream,
-                            void **out)
+vmm_status vmm__debug_alloc(const struct api_call *call, const struct request *request, void **out)
 {
     struct debug *debug = call->cache->debug;
+    vmm_stream stream = request->stream;
     struct record unlisted = { .address = 0 };
     struct record *record = &unlisted;
     vmm_status status = vmm__stream_resolve(call->function, &stream);
@@ -155,9 +164,9 @@ vmm_status vmm__debug_alloc(const struct api_call *call, size_t bytes, vmm_strea
         record = vmm__record_take(&debug->records);
     if (record == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_alloc: no host memory for the block's record");
-    record->bytes = bytes;
+    record->bytes = request->bytes;
     record->stream = stream;
-    status = record_begin(call, record);
+    status = record_begin(call, request, record);
     if (status == VMM_OK && keeps_records) {
         vmm__records_call_site(&debug->records, &record->allocated, call->caller);
         if (vmm__debug_watches_memory(debug))

@@ -61,8 +61,7 @@ vmm_status vmm__debug_open(vmm_cache *cache, const vmm_config *config);
 vmm_status vmm__debug_close(vmm_cache *cache, bool work_has_ended);
 
 /* See vmm_alloc(). */
-vmm_status vmm__debug_alloc(const struct api_call *call, size_t bytes, vmm_stream stream,
-                            void **out);
+vmm_status vmm__debug_alloc(const struct api_call *call, const struct request *request, void **out);
 
 /* See vmm_free(). *should_poll: whether the caller should poll now. ERR_CORRUPTED: the block is freed anyway.
  * VMM__NOT_FOUND, only with zeros and without debug mode: no block has this address. */

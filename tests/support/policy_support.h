@@ -154,7 +154,7 @@ static inline vmm_status scene_grow(struct scene *scene, struct heap *heap, uint
 {
     scene_lock(scene, heap);
     vmm_status status =
-        vmm__grow(scene->cache, &(struct demand){ .heap = heap, .bytes = bytes }, from);
+        vmm__grow(scene->cache, &(struct request){ .heap = heap, .block_bytes = bytes }, from);
     scene_unlock(scene, heap);
     if (status == VMM_OK)
         assert_true(largest_free_bytes(heap) >= bytes || largest_run_bytes(heap) >= bytes);

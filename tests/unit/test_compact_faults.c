@@ -235,7 +235,8 @@ LIVE_TEST(reclaim_ends_without_room_for_copies)
     struct request request = {
         .lane = scene->lane,
         .bytes = 7 * GRANULE,
-        .demand = { .heap = heap, .bytes = 7 * GRANULE },
+        .heap = heap,
+        .block_bytes = 7 * GRANULE,
     };
     vmm_status status = VMM_OK;
     vmm__fair_lock(&scene->cache->grow_lock);

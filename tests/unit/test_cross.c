@@ -8,7 +8,7 @@ static vmm_status transfer(struct scene *scene, struct heap *heap, uint64_t byte
 {
     scene_lock(scene, heap);
     vmm_status status =
-        vmm__transfer(scene->cache, &(struct demand){ .heap = heap, .bytes = bytes }, when);
+        vmm__transfer(scene->cache, &(struct request){ .heap = heap, .block_bytes = bytes }, when);
     scene_unlock(scene, heap);
     return status;
 }

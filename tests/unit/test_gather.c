@@ -8,8 +8,8 @@
 static bool gather(struct scene *scene, struct heap *heap)
 {
     scene_lock(scene, heap);
-    struct demand demand = { .heap = heap, .bytes = CHUNK_BYTES };
-    bool has_gathered = vmm__gather(scene->cache, &demand, CHUNK_BYTES);
+    struct request request = { .heap = heap, .block_bytes = CHUNK_BYTES };
+    bool has_gathered = vmm__gather(scene->cache, &request, CHUNK_BYTES);
     scene_unlock(scene, heap);
     return has_gathered;
 }

@@ -11,9 +11,9 @@ static struct plan plan_when(struct scene *scene, uint64_t bytes, uint64_t allow
 {
     struct heap *heap = &scene->lane->large;
     scene_lock(scene, heap);
-    vmm__cache_lanes_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
+    vmm__request_lanes_lock(scene->cache, &(struct request){ .heap = heap });
     struct plan plan = vmm__plan(scene->cache, heap, bytes, allowed_bytes, when);
-    vmm__cache_lanes_unlock_refilling(scene->cache, heap);
+    vmm__request_lanes_unlock(scene->cache, heap);
     scene_unlock(scene, heap);
     return plan;
 }

@@ -335,14 +335,14 @@ static void plan_compare(struct game *game)
     plain.least = (struct found){ .cost = UINT64_MAX, .new_bytes = UINT64_MAX };
     vmm__fair_lock(&cache->grow_lock);
     vmm__lane_lock(lane);
-    vmm__cache_lanes_lock_refilling(cache, &(struct demand){ .heap = heap });
+    vmm__request_lanes_lock(cache, &(struct request){ .heap = heap });
     struct plan plan = vmm__plan(cache, heap, plain.bytes, plain.allowed_bytes, IDLE_FINISHED);
     uint64_t pinned_bytes = heap->pinned_bytes;
     search(&plain);
     assert_int_equal(pinned_bytes, plain.pinned_bytes);
     assert_plan_is(&plan, plain.best.cost != UINT64_MAX ? &plain.best : &plain.least);
     plan_count(game, &plan, heap);
-    vmm__cache_lanes_unlock_refilling(cache, heap);
+    vmm__request_lanes_unlock(cache, heap);
     vmm__lane_unlock(lane);
     vmm__fair_unlock(&cache->grow_lock);
 }

@@ -28,9 +28,9 @@ enum {
 static struct request request_of(struct scene *scene, uint64_t bytes)
 {
     vmm__lanes_touch(&scene->cache->lanes, scene->lane);
-    return (struct request){ .lane = scene->lane,
-                             .bytes = bytes,
-                             .demand = { .heap = &scene->lane->large, .bytes = bytes } };
+    return (struct request){
+        .lane = scene->lane, .bytes = bytes, .heap = &scene->lane->large, .block_bytes = bytes
+    };
 }
 
 static vmm_status reclaim_run(struct scene *scene, struct request *request)
@@ -150,7 +150,7 @@ POLICY_TEST(reclaim_waits_for_the_clock_once)
     struct block *block = block_make_live(other, extent(scene, other, 20, 1, 1), BYTES);
     (void)block_make_live(other, block->next, BYTES);
     struct request request = request_of(scene, 64 * KIB);
-    request.demand.heap = &scene->lane->small;
+    request.heap = &scene->lane->small;
     request.from = GROW_FOLLOW;
     uint64_t epoch = vmm__clock_now(&scene->cache->clock);
     (void)block_free_busy(scene, other, block);

@@ -83,7 +83,7 @@ static vmm_status plan_and_stitch(struct scene *scene, uint64_t fail_call, uint6
 {
     struct heap *heap = &scene->lane->large;
     scene_lock(scene, heap);
-    vmm__cache_lanes_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
+    vmm__request_lanes_lock(scene->cache, &(struct request){ .heap = heap });
     *out = vmm__plan(scene->cache, heap, REQUEST * GRANULE, 0, IDLE_FINISHED);
     vmm__sim_fail_at(scene->driver, fail_call, failure, for_ever);
     (void)vmm__host_fail_at(fail_alloc);
@@ -92,7 +92,7 @@ static vmm_status plan_and_stitch(struct scene *scene, uint64_t fail_call, uint6
         status = vmm__stitch(scene->cache, heap, REQUEST * GRANULE, out);
     (void)vmm__host_fail_at(0);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
-    vmm__cache_lanes_unlock_refilling(scene->cache, heap);
+    vmm__request_lanes_unlock(scene->cache, heap);
     scene_unlock(scene, heap);
     (void)vmm__limbo_drain(&scene->cache->vm, NULL);
     assert_ok(vmm__cache_check(scene->cache));
@@ -268,14 +268,14 @@ POLICY_TEST(a_chunk_that_is_busy_again_ends_the_stitch)
     struct block *block = block_make_live(other, extent(scene, other, 20, 2, 2), 2 * GRANULE);
     block = vmm__heap_give(other, block);
     scene_lock(scene, heap);
-    vmm__cache_lanes_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
+    vmm__request_lanes_lock(scene->cache, &(struct request){ .heap = heap });
     struct plan plan = vmm__plan(scene->cache, heap, 5 * GRANULE, 0, IDLE_FINISHED);
     assert_int_equal(plan.count, 2);
     assert_ok(vmm__heap_take_edge(other, block, block->address, 2 * GRANULE, &block));
     (void)block_free_busy(scene, other, block);
     struct state before = state_of(scene);
     assert_status(vmm__stitch_transfer(scene->cache, heap, IDLE_FINISHED, &plan), VMM__NO_FIT);
-    vmm__cache_lanes_unlock_refilling(scene->cache, heap);
+    vmm__request_lanes_unlock(scene->cache, heap);
     scene_unlock(scene, heap);
     assert_nothing_lost(scene, &before);
     assert_int_equal(other->free_bytes, 2 * GRANULE);

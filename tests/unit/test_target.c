@@ -41,8 +41,8 @@ static uint64_t kept_bytes;
 
 static uint64_t granules_of(const struct vmm_cache *cache, uint64_t bytes)
 {
-    return vmm__target_granules(cache,
-                                &(struct demand){ .bytes = bytes, .kept_bytes = kept_bytes });
+    return vmm__target_granules(
+        cache, &(struct request){ .block_bytes = bytes, .kept_bytes = kept_bytes });
 }
 
 static uint64_t chunk_of(const struct vmm_cache *cache, uint64_t bytes)

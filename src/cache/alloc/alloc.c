@@ -14,10 +14,13 @@ static void lane_lock(struct vmm_cache *cache, struct lane *lane)
         (void)vmm__thread_slot_mine();
 }
 
+/* From the lane's own free memory, which no block has in whole chunks of its own. */
 static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
                                     void **out)
 {
     vmm_stream stream = lane->stream;
+    if (cache->no_caching || lane->has_own_chunks)
+        return VMM__NO_FIT;
     vmm__clock_tick_due(lane->clock, cache->announces_captures ? NULL : &stream);
     lane_lock(cache, lane);
     vmm_status status = vmm__lane_asleep_check("alloc", lane);
@@ -45,15 +48,6 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
                                          : vmm__cache_lane(cache, stream, out);
 }
 
-static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes,
-                             bool is_unborrowed, void **out)
-{
-    struct request request = { .lane = lane, .bytes = bytes, .is_unborrowed = is_unborrowed };
-    request.is_alone = cache->no_caching || lane->has_own_chunks;
-    vmm_status status = request.is_alone ? VMM__NO_FIT : lane_alloc_cached(cache, lane, bytes, out);
-    return status == VMM__NO_FIT ? vmm__refill_request(cache, &request, out) : status;
-}
-
 /* Whether vmm__cache_admit() would pass, but for its look-up of the handle: the caller has already used the cache. */
 static bool is_admitted(const struct vmm_cache *cache)
 {
@@ -70,100 +64,60 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t by
         return VMM_OK;
     vmm_status status =
         is_plain && is_admitted(cache) ? VMM_OK : lane_choose(cache, pool, stream, &lane);
-    return status == VMM_OK ? lane_alloc(cache, lane, bytes, false, out) : status;
+    if (status == VMM_OK)
+        status = lane_alloc_cached(cache, lane, bytes, out);
+    return status == VMM__NO_FIT ? vmm__refill(cache, lane, bytes, out) : status;
 }
 
-vmm_status vmm__alloc_unborrowed(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                                 vmm_stream stream, void **out)
+/* Graphs use the addresses of a retained pool, and a source has no guard pages: there the block is an ordinary one. */
+static void guards_settle(struct vmm_cache *cache, struct request *request)
 {
-    struct lane *lane;
-    vmm_status status = lane_choose(cache, pool, stream, &lane);
-    return status == VMM_OK ? lane_alloc(cache, lane, bytes, true, out) : status;
-}
-
-vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                            size_t padded_bytes, vmm_stream stream, void **out, bool *is_alone)
-{
-    struct lane *lane;
-    vmm_status status = lane_choose(cache, pool, stream, &lane);
-    if (status != VMM_OK)
-        return status;
     vmm__fair_lock(&cache->grow_lock);
-    *is_alone = !vmm__lane_is_retained(lane) && !lane->has_source;
+    request->wants_guards = !vmm__lane_is_retained(request->lane) && !request->lane->has_source;
     vmm__fair_unlock(&cache->grow_lock);
-    if (!*is_alone)
-        return lane_alloc(cache, lane, padded_bytes, false, out);
-    struct request request = { .lane = lane, .bytes = bytes, .is_alone = true };
-    return vmm__refill_request(cache, &request, out);
-}
-
-/* A request for an aligned block. */
-struct aligned {
-    struct lane *lane;
-    struct heap *heap;
-    uint64_t bytes;       /* as the program asked for */
-    uint64_t block_bytes; /* of the block */
-    uint64_t alignment;
-};
-
-/* Takes free memory of the heap, or new memory for it. */
-static vmm_status aligned_serve(struct vmm_cache *cache, void *context, void **out)
-{
-    const struct aligned *aligned = context;
-    const struct arena *arena = &cache->vm.arena;
-    uint64_t padding = vmm__max(aligned->alignment, arena->granule_bytes) - arena->granule_bytes;
-    vmm_status status = VMM_OK;
-    (void)vmm__lane_poll_locked(aligned->lane, UINT32_MAX);
-    struct block *block =
-        vmm__heap_find_aligned(aligned->heap, aligned->block_bytes, aligned->alignment);
-    if (block == NULL)
-        status = vmm__grow_alone(cache, aligned->heap, aligned->block_bytes + padding, &block);
-    if (status != VMM_OK)
-        return status;
-    return vmm__lane_take_aligned_locked(aligned->lane, aligned->heap, block, aligned->bytes,
-                                         aligned->block_bytes, aligned->alignment, out);
+    request->is_alone = request->wants_guards;
+    request->bytes = request->wants_guards ? request->bytes : request->padded_bytes;
 }
 
 /* A block with chunks of its own begins with its chunk, and no other block may use what an alignment skips. */
-static vmm_status aligned_alloc_own(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
-                                    uint64_t alignment, void **out)
+static vmm_status alignment_settle(const struct vmm_cache *cache, struct request *request)
 {
+    const struct lane *lane = request->lane;
+    unsigned long long alignment = request->alignment;
     uint64_t granule_bytes = cache->vm.arena.granule_bytes;
     if (lane->has_source)
         return vmm__error(
             VMM_ERR_UNSUPPORTED,
             "vmm_alloc_aligned: alignment is %llu; the memory of pool %s is that of its "
             "source, and has an alignment of %d",
-            (unsigned long long)alignment, lane->pool->name, LARGE_UNIT_BYTES);
-    if (alignment <= granule_bytes)
-        return lane_alloc(cache, lane, bytes, false, out);
-    return vmm__error(VMM_ERR_UNSUPPORTED,
-                      "vmm_alloc_aligned: alignment is %llu; blocks of pool %s have chunks of "
-                      "their own, and can have %llu at most",
-                      (unsigned long long)alignment, lane->pool->name,
-                      (unsigned long long)granule_bytes);
+            alignment, lane->pool->name, LARGE_UNIT_BYTES);
+    if (!lane->has_own_chunks)
+        return VMM_OK;
+    request->alignment = 0;
+    return alignment <= granule_bytes
+               ? VMM_OK
+               : vmm__error(VMM_ERR_UNSUPPORTED,
+                            "vmm_alloc_aligned: alignment is %llu; blocks of pool %s have chunks "
+                            "of their own, and can have %llu at most",
+                            alignment, lane->pool->name, (unsigned long long)granule_bytes);
 }
 
-vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                              uint64_t alignment, vmm_stream stream, void **out)
+vmm_status vmm__alloc_request(struct vmm_cache *cache, struct request *request, void **out)
 {
-    struct lane *lane;
-    struct aligned aligned = { .bytes = bytes, .alignment = alignment };
-    vmm_status status = lane_choose(cache, pool, stream, &lane);
+    bool has_more = request->alignment > 0 || request->is_unborrowed || request->wants_guards;
+    if (!has_more)
+        return vmm__alloc_slow(cache, request->pool, request->bytes, request->stream, out);
+    vmm_status status = lane_choose(cache, request->pool, request->stream, &request->lane);
+    if (status == VMM_OK && request->wants_guards)
+        guards_settle(cache, request);
+    if (status == VMM_OK && request->alignment > 0)
+        status = alignment_settle(cache, request);
     if (status != VMM_OK)
         return status;
-    if (lane->has_own_chunks || lane->has_source)
-        return aligned_alloc_own(cache, lane, bytes, alignment, out);
-    /* objects of slabs have no alignment of their own */
-    uint64_t least_bytes = vmm__max(bytes, SLAB_LARGEST_BYTES + 1);
-    aligned.block_bytes = vmm__cache_block_bytes(cache, least_bytes);
-    bool is_small = aligned.block_bytes <= LANE_SMALL_LARGEST_BYTES && !cache->no_caching;
-    aligned.lane = lane;
-    aligned.heap = is_small ? &lane->small : &lane->large;
-    struct request request = { .lane = lane, .serve = aligned_serve, .context = &aligned };
-    if (!vmm__add_checked(aligned.block_bytes, alignment, &request.bytes))
-        request.bytes = UINT64_MAX;
-    return vmm__refill_request(cache, &request, out);
+    status = request->is_alone || request->alignment > 0
+                 ? VMM__NO_FIT
+                 : lane_alloc_cached(cache, request->lane, request->bytes, out);
+    return status == VMM__NO_FIT ? vmm__refill_request(cache, request, out) : status;
 }
 
 struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address)

@@ -14,7 +14,7 @@
 #ifndef VMM_CACHE_ALLOC_ALLOC_H
 #define VMM_CACHE_ALLOC_ALLOC_H
 
-#include "cache/cache.h"
+#include "cache/request.h"
 
 /* Locks a stream's lane of the default pool on the fast path. NULL if the thread cannot, or if cache->slow_path has one
  * of `bits`. Never locks a detached lane, even if it is the active one: its stream was closed, or it is of another
@@ -49,18 +49,8 @@ static inline struct lane *vmm__alloc_lane_lock_unless_in(struct vmm_cache *cach
 vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                            vmm_stream stream, void **out);
 
-/* The same for a block whose free cannot fail: it is not borrowed from another lane (reuse/borrow.h). */
-vmm_status vmm__alloc_unborrowed(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                                 vmm_stream stream, void **out);
-
-/* vmm__alloc_slow() for a block with whole granules of its own, between unmapped guard pages. *is_alone is false if
- * the pool is retained: the block is then an ordinary one of padded_bytes. */
-vmm_status vmm__alloc_alone(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                            size_t padded_bytes, vmm_stream stream, void **out, bool *is_alone);
-
-/* The same as vmm__alloc_slow() for a block at a multiple of `alignment`, a power of two above 512. */
-vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t bytes,
-                              uint64_t alignment, vmm_stream stream, void **out);
+/* Does the same for a request that may ask for more: see request.h. */
+vmm_status vmm__alloc_request(struct vmm_cache *cache, struct request *request, void **out);
 
 /* Locks the lane whose heap owns an address on the fast path; NULL if the thread cannot. Expects the address in the
  * active lane. `bits` of cache->slow_path prevent it. */

@@ -3,6 +3,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "cache/grow/grow.h"
 #include "cache/grow/source.h"
 #include "cache/grow/split.h"
 #include "cache/grow/target.h"
@@ -11,10 +12,10 @@
 #include "cache/reuse/gather.h"
 #include "cache/reuse/transfer.h"
 
-static bool idle_gather(struct vmm_cache *cache, const struct demand *demand)
+static bool idle_gather(struct vmm_cache *cache, const struct request *request)
 {
-    uint64_t granules = vmm__target_chunk_granules(cache, demand->heap, 0);
-    return vmm__gather(cache, demand, granules << cache->vm.arena.granule_shift);
+    uint64_t granules = vmm__target_chunk_granules(cache, request->heap, 0);
+    return vmm__gather(cache, request, granules << cache->vm.arena.granule_shift);
 }
 
 /* The lane may have what it needs after the poll, a gathering (while streams take turns: reuse/gather.h), or the split
@@ -22,29 +23,28 @@ static bool idle_gather(struct vmm_cache *cache, const struct demand *demand)
  * memory of others where it lies, a view, and new memory beyond the target. */
 static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
 {
-    const struct demand *demand = &request->demand;
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
     if (vmm__lane_should_gather(request->lane, request->bytes))
-        (void)idle_gather(cache, demand);
+        (void)idle_gather(cache, request);
     vmm_status status = vmm__lane_take_locked(request->lane, request->bytes, out);
-    if (status == VMM__NO_FIT && vmm__split(cache, demand->heap, demand->bytes))
+    if (status == VMM__NO_FIT && vmm__split(cache, request->heap, request->block_bytes))
         status = vmm__lane_take_locked(request->lane, request->bytes, out);
     if (status != VMM__NO_FIT)
         return status;
     if (request->from == GROW_TARGET)
-        status = vmm__grow(cache, demand, GROW_WITHIN);
-    if (status == VMM__NO_FIT && idle_gather(cache, demand)) {
+        status = vmm__grow(cache, request, GROW_WITHIN);
+    if (status == VMM__NO_FIT && idle_gather(cache, request)) {
         status = vmm__lane_take_locked(request->lane, request->bytes, out);
         if (status != VMM__NO_FIT)
             return status;
     }
     if (status == VMM__NO_FIT)
-        status = vmm__transfer(cache, demand, vmm__idle_usual(cache, request->lane));
+        status = vmm__transfer(cache, request, vmm__idle_usual(cache, request->lane));
     if (status == VMM__NO_FIT)
-        status = vmm__grow(cache, demand, request->from);
+        status = vmm__grow(cache, request, request->from);
     if (status != VMM_OK)
         return status;
-    demand->heap->index.search_all = true; /* the search must find the new block, or the new run */
+    request->heap->index.search_all = true; /* the search must find the new block, or the new run */
     return vmm__lane_take_locked(request->lane, request->bytes, out);
 }
 
@@ -52,8 +52,8 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
  * only another one. NULL: none fits exactly. */
 static struct block *idle_find(const struct vmm_cache *cache, const struct request *request)
 {
-    struct size_index *index = &request->demand.heap->index;
-    uint64_t bytes = vmm__align_up(request->demand.bytes, cache->vm.arena.granule_bytes);
+    struct size_index *index = &request->heap->index;
+    uint64_t bytes = vmm__align_up(request->block_bytes, cache->vm.arena.granule_bytes);
     if (cache->no_caching || !request->lane->has_own_chunks)
         return NULL;
     index->search_all = true;
@@ -64,35 +64,51 @@ static struct block *idle_find(const struct vmm_cache *cache, const struct reque
 /* A block with granules of its own. */
 static vmm_status refill_alone(struct vmm_cache *cache, const struct request *request, void **out)
 {
-    struct heap *heap = request->demand.heap;
+    struct heap *heap = request->heap;
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
     struct block *block = idle_find(cache, request);
     vmm_status status = VMM_OK;
     if (block == NULL && request->lane->has_source)
-        status = vmm__source_grow(cache, heap, request->demand.bytes, &block);
+        status = vmm__source_grow(cache, heap, request->block_bytes, &block);
     else if (block == NULL)
-        status = vmm__grow_alone(cache, heap, request->demand.bytes, &block);
+        status = vmm__grow_alone(cache, heap, request->block_bytes, &block);
     if (status != VMM_OK)
         return status;
     return vmm__lane_take_block_locked(request->lane, block, 0, request->bytes, out);
 }
 
+/* A block at an alignment: free memory of the heap, or new memory for it. */
+static vmm_status refill_aligned(struct vmm_cache *cache, const struct request *request, void **out)
+{
+    const struct arena *arena = &cache->vm.arena;
+    uint64_t alignment = request->alignment;
+    uint64_t padding = vmm__max(alignment, arena->granule_bytes) - arena->granule_bytes;
+    vmm_status status = VMM_OK;
+    (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
+    struct block *block = vmm__heap_find_aligned(request->heap, request->block_bytes, alignment);
+    if (block == NULL)
+        status = vmm__grow_alone(cache, request->heap, request->block_bytes + padding, &block);
+    if (status != VMM_OK)
+        return status;
+    return vmm__lane_take_aligned_locked(request->lane, request->heap, block, request->bytes,
+                                         request->block_bytes, alignment, out);
+}
+
 /* In a pool with a source: free memory, idle segments of other streams, and a new segment. */
 static vmm_status refill_sourced(struct vmm_cache *cache, const struct request *request, void **out)
 {
-    const struct demand *demand = &request->demand;
     struct block *block;
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
-    demand->heap->index.search_all = true;
+    request->heap->index.search_all = true;
     vmm_status status = vmm__lane_take_locked(request->lane, request->bytes, out);
     if (status != VMM__NO_FIT)
         return status;
-    status = vmm__transfer(cache, demand, vmm__idle_usual(cache, request->lane));
+    status = vmm__transfer(cache, request, vmm__idle_usual(cache, request->lane));
     if (status == VMM__NO_FIT)
-        status = vmm__source_grow(cache, demand->heap, demand->bytes, &block);
+        status = vmm__source_grow(cache, request->heap, request->block_bytes, &block);
     if (status != VMM_OK)
         return status;
-    demand->heap->index.search_all = true; /* other threads may have used the heap meanwhile */
+    request->heap->index.search_all = true; /* other threads may have used the heap meanwhile */
     return vmm__lane_take_locked(request->lane, request->bytes, out);
 }
 
@@ -106,6 +122,8 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
     vmm__lane_counters_flush(request->lane);
     if (request->serve != NULL)
         return request->serve(cache, request->context, out);
+    if (request->alignment > 0)
+        return refill_aligned(cache, request, out);
     if (request->is_alone)
         return refill_alone(cache, request, out);
     return request->lane->has_source ? refill_sourced(cache, request, out)
@@ -134,7 +152,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
     if (!vmm__is_oom(status))
         return status;
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
-    request->demand.passes_busy_lanes = false;
+    request->passes_busy_lanes = false;
     while (vmm__is_oom(status)) {
         vmm_status step_status = vmm__reclaim_next(cache, request);
         if (step_status == VMM__NOTHING)
@@ -165,18 +183,33 @@ static vmm_status arena_exceeded(struct vmm_cache *cache, uint64_t bytes)
     return status;
 }
 
+/* Finds the heap that must serve a request, and the bytes of its block there. False: the arena is too small. Objects of
+ * slabs have no alignment of their own. */
+static bool need_find(const struct vmm_cache *cache, struct request *request)
+{
+    struct lane *lane = request->lane;
+    bool is_aligned = request->alignment > 0;
+    uint64_t bytes = is_aligned ? vmm__max(request->bytes, SLAB_LARGEST_BYTES + 1) : request->bytes;
+    request->is_alone |= cache->no_caching || lane->has_own_chunks;
+    if (!vmm__lane_need(lane, bytes, &request->heap, &request->block_bytes))
+        return false;
+    if (request->is_alone || request->serve != NULL)
+        request->heap = &lane->large;
+    request->new_bytes = request->serve != NULL ? bytes : 0;
+    if (is_aligned) {
+        request->block_bytes = vmm__cache_block_bytes(cache, bytes);
+        if (!vmm__add_checked(request->block_bytes, request->alignment, &request->new_bytes))
+            return false;
+    }
+    return vmm__max(request->block_bytes, request->new_bytes) <= cache->vm.arena.limit_bytes;
+}
+
 vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request, void **out)
 {
     struct lane *lane = request->lane;
-    uint64_t bytes = request->bytes;
-    struct demand *demand = &request->demand;
-    if (!vmm__lane_need(lane, bytes, &demand->heap, &demand->bytes) ||
-        demand->bytes > cache->vm.arena.limit_bytes)
-        return arena_exceeded(cache, bytes);
-    if (request->is_alone || request->serve != NULL)
-        demand->heap = &lane->large;
+    if (!need_find(cache, request))
+        return arena_exceeded(cache, request->bytes);
     /* a source has no views: the steps that allow them change nothing */
-    request->serve_bytes = bytes;
     request->from = lane->has_source ? GROW_FOLLOW : GROW_TARGET;
     struct error_line line;
     vmm__error_save(&line);
@@ -187,8 +220,8 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     if (vmm__trim_may_have_expired(cache))
         (void)vmm__trim_expired_locked(cache); /* a later call retries */
     cache->refills++;
-    demand->kept_bytes = vmm__pools_kept_bytes(cache, lane);
-    demand->passes_busy_lanes =
+    request->kept_bytes = vmm__pools_kept_bytes(cache, lane);
+    request->passes_busy_lanes =
         atomic_load_explicit(&cache->is_multithreaded, memory_order_relaxed);
     vmm__lane_lock(lane);
     vmm_status status = refill_locked(cache, request, out);

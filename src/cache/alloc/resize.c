@@ -379,7 +379,7 @@ static vmm_status resize_locked(struct vmm_cache *cache, struct resize *resize)
         block_shrink(resize);
         return VMM_OK;
     }
-    resize->request.serve_bytes = resize->block_bytes - resize->block->node.size;
+    resize->request.new_bytes = resize->block_bytes - resize->block->node.size;
     (void)vmm__limbo_drain(&cache->vm, NULL); /* old mappings may have the addresses */
     status = block_extend(cache, resize);
     return status == VMM__NO_FIT ? block_move(cache, resize) : status;

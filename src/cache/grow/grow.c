@@ -85,39 +85,39 @@ static struct plan view_plan(struct vmm_cache *cache, struct heap *heap, uint64_
 }
 
 /* Makes a view, if that needs less new memory than the placement. VMM__NO_FIT if not. */
-static vmm_status view_make(struct vmm_cache *cache, const struct demand *demand, uint64_t allowed,
-                            uint64_t most, enum idle_when when)
+static vmm_status view_make(struct vmm_cache *cache, const struct request *request,
+                            uint64_t allowed, uint64_t most, enum idle_when when)
 {
-    struct heap *heap = demand->heap;
+    struct heap *heap = request->heap;
     unsigned shift = cache->vm.arena.granule_shift;
-    vmm__cache_lanes_lock_refilling(cache, demand);
+    vmm__request_lanes_lock(cache, request);
     struct plan plan =
-        view_plan(cache, heap, demand->bytes, vmm__min(allowed, most) << shift, when);
+        view_plan(cache, heap, request->block_bytes, vmm__min(allowed, most) << shift, when);
     vmm_status status = VMM__NO_FIT;
     if (plan.new_bytes >> shift < most)
         status = vmm__stitch_transfer(cache, heap, when, &plan);
-    vmm__cache_lanes_unlock_refilling(cache, heap); /* nothing is mapped under other lanes' locks */
+    vmm__request_lanes_unlock(cache, heap); /* nothing is mapped under other lanes' locks */
     if (status == VMM_OK)
-        status = vmm__stitch(cache, heap, demand->bytes, &plan);
+        status = vmm__stitch(cache, heap, request->block_bytes, &plan);
     return status;
 }
 
-vmm_status vmm__grow(struct vmm_cache *cache, const struct demand *demand, enum grow_from from)
+vmm_status vmm__grow(struct vmm_cache *cache, const struct request *request, enum grow_from from)
 {
-    struct heap *heap = demand->heap;
-    uint64_t bytes = demand->bytes;
+    struct heap *heap = request->heap;
+    uint64_t bytes = request->block_bytes;
     struct placement placement;
     (void)vmm__limbo_drain(&cache->vm, NULL); /* release memory whose epoch has passed */
     vmm_status status = placement_reserve(cache, heap, bytes, &placement);
     if (status != VMM_OK)
         return status;
     uint64_t allowed =
-        from == GROW_TARGET || from == GROW_WITHIN ? vmm__target_granules(cache, demand) : 0;
+        from == GROW_TARGET || from == GROW_WITHIN ? vmm__target_granules(cache, request) : 0;
     bool is_within = placement.count <= allowed;
     if (!is_within && from == GROW_WITHIN)
         return VMM__NO_FIT;
     if (!is_within && has_views(cache, heap)) {
-        status = view_make(cache, demand, allowed, placement.count,
+        status = view_make(cache, request, allowed, placement.count,
                            from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache, heap->lane));
         /* a view needs addresses for all of its chunks, and may find none where new memory does */
         if (status != VMM__NO_FIT && status != VMM_ERR_ADDRESS_SPACE)

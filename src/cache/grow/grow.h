@@ -8,21 +8,14 @@
 #define VMM_CACHE_GROW_GROW_H
 
 #include "cache/grow/placement.h"
-
-/* Where the memory may come from. */
-enum grow_from {
-    GROW_WITHIN, /* new memory within the footprint target only */
-    GROW_TARGET, /* new memory within the target, else a view, else new memory beyond the target */
-    GROW_VIEW,   /* a view with as little new memory as possible, else new memory */
-    GROW_FOLLOW /* as GROW_VIEW; the stream waits, on the device, for other streams' work on their idle chunks */
-};
+#include "cache/request.h"
 
 /*
- * Maps memory so that the heap has a free block, or a run in a view, of at least as many bytes as are in demand. On
+ * Maps memory so that the heap has a free block, or a run in a view, that holds the block of the request. On
  * failure the heap may have gained idle chunks, and places without users may be gone. VMM__NO_FIT (GROW_WITHIN only),
  * ERR_DEVICE_OOM, ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_DRIVER.
  */
-vmm_status vmm__grow(struct vmm_cache *cache, const struct demand *demand, enum grow_from from);
+vmm_status vmm__grow(struct vmm_cache *cache, const struct request *request, enum grow_from from);
 
 /* Maps new memory at fresh addresses that touch no other block, and stores the free block of exactly these in *out. */
 vmm_status vmm__grow_alone(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,

@@ -4,7 +4,7 @@
  *
  * Owns: the table of a cache for the lists of a search, so that a plan fails for no want of host memory.
  * May be called by: grow; api makes and frees the table. Locks: the caller holds the grow lock, the heap's lane lock,
- * and the locks of the lanes to search (vmm__cache_lanes_lock_refilling()).
+ * and the locks of the lanes to search (vmm__request_lanes_lock()).
  */
 #ifndef VMM_CACHE_GROW_PLAN_H
 #define VMM_CACHE_GROW_PLAN_H

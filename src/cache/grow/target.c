@@ -56,17 +56,17 @@ static uint64_t slack_bytes(const struct vmm_cache *cache, uint64_t peak)
 }
 
 /* The peak, what pools keep for themselves, and the slack. */
-static uint64_t target_bytes(const struct vmm_cache *cache, const struct demand *demand)
+static uint64_t target_bytes(const struct vmm_cache *cache, const struct request *request)
 {
-    uint64_t peak = peak_bytes(cache, demand->bytes) + demand->kept_bytes;
+    uint64_t peak = peak_bytes(cache, request->block_bytes) + request->kept_bytes;
     return peak + slack_bytes(cache, peak);
 }
 
-uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct demand *demand)
+uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct request *request)
 {
     if (cache->footprint_permille == VMM_FOOTPRINT_ANY)
         return UINT64_MAX;
-    uint64_t target = target_bytes(cache, demand);
+    uint64_t target = target_bytes(cache, request);
     /* what sleeps counts, as its blocks do */
     uint64_t reserved = vmm__stat_now(&cache->vm.reserved_bytes) + cache->vm.asleep_bytes;
     return target > reserved ? (target - reserved) >> cache->vm.arena.granule_shift : 0;

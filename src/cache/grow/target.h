@@ -6,10 +6,10 @@
 #ifndef VMM_CACHE_GROW_TARGET_H
 #define VMM_CACHE_GROW_TARGET_H
 
-#include "cache/cache.h"
+#include "cache/request.h"
 
 /* Returns the new granules that the target allows for a request. */
-uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct demand *demand);
+uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct request *request);
 
 /* Returns the size of a heap's largest new chunk for a request of `bytes`. */
 uint32_t vmm__target_chunk_granules(const struct vmm_cache *cache, const struct heap *heap,

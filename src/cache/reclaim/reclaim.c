@@ -2,6 +2,7 @@
 #include "cache/reclaim/reclaim.h"
 #include "base/arith.h"
 #include "cache/compact/compact.h"
+#include "cache/grow/grow.h"
 #include "cache/grow/source.h"
 #include "cache/reclaim/oom_report.h"
 #include "cache/reclaim/pressure.h"
@@ -44,14 +45,13 @@ struct need {
 static struct need need_of(struct vmm_cache *cache, const struct request *request)
 {
     const struct pool *pool = request->lane->pool;
-    const struct demand *demand = &request->demand;
     struct need need = { .beside = NULL };
-    if (request->serve != NULL)
-        need.grow_bytes = request->serve_bytes;
+    if (!vmm__request_is_plain(request))
+        need.grow_bytes = request->new_bytes;
     else if (request->lane->has_source)
-        need.grow_bytes = vmm__source_segment_bytes(cache, demand->heap, demand->bytes);
+        need.grow_bytes = vmm__source_segment_bytes(cache, request->heap, request->block_bytes);
     else
-        need.grow_bytes = vmm__grow_bytes(cache, demand->heap, demand->bytes, &need.beside);
+        need.grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &need.beside);
     uint64_t short_bytes = vmm__account_short_bytes(&pool->account, need.grow_bytes);
     need.pool = short_bytes > 0 ? pool : NULL;
     if (short_bytes == 0 && cache->vm.limit_bytes != 0)
@@ -91,8 +91,8 @@ static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *re
 static vmm_status step_view(struct vmm_cache *cache, struct request *request)
 {
     (void)cache;
-    request->demand.heap->index.search_all = true;
-    request->demand.searches_all_lanes = true;
+    request->heap->index.search_all = true;
+    request->searches_all_lanes = true;
     bool is_raised = request->from < GROW_VIEW;
     request->from = is_raised ? GROW_VIEW : request->from;
     return ok_if(is_raised);
@@ -104,18 +104,18 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 {
     bool may_follow = vmm__clock_is_own(request->lane->clock) &&
                       !vmm__lane_is_retained(request->lane); /* see vmm__idle_usual() */
-    if (request->serve != NULL || !may_follow)
+    if (!vmm__request_is_plain(request) || !may_follow)
         return VMM__NOTHING;
     bool is_raised = request->from < GROW_FOLLOW;
     request->from = GROW_FOLLOW;
-    vmm_status status = vmm__transfer(cache, &request->demand, IDLE_FOLLOW);
+    vmm_status status = vmm__transfer(cache, request, IDLE_FOLLOW);
     return status == VMM__NO_FIT ? ok_if(is_raised) : status;
 }
 
 /* Whether a request is for a block that may lie in any hole. */
 static bool takes_holes(const struct request *request)
 {
-    return request->serve == NULL && !request->is_alone;
+    return vmm__request_is_plain(request) && !request->is_alone;
 }
 
 /* In debug mode blocks have the sizes that its records say. */
@@ -144,8 +144,8 @@ static vmm_status step_quarantine(struct vmm_cache *cache, struct request *reque
 {
     bool has_flushed = request->waits < WAITS_MOST &&
                        vmm__pressure_quarantine(cache, request->lane, &request->given);
-    request->demand.heap->index.search_all = true;
-    request->demand.searches_all_lanes = true;
+    request->heap->index.search_all = true;
+    request->searches_all_lanes = true;
     if (!has_flushed)
         return VMM__NOTHING;
     request->waits++;
@@ -313,7 +313,7 @@ static bool other_has_room(struct vmm_cache *cache, const struct request *reques
 static vmm_status step_wait_clock(struct vmm_cache *cache, struct request *request)
 {
     struct clock *clock = &cache->clock;
-    bool may_help = request->serve == NULL && !request->is_unborrowed &&
+    bool may_help = vmm__request_is_plain(request) && !request->is_unborrowed &&
                     !vmm__clock_is_own(request->lane->clock) && !request->has_waited &&
                     request->waits < WAITS_MOST && other_has_room(cache, request);
     if (!may_help)
@@ -369,7 +369,8 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 /* A block of another pool does not count for the limit of the request's own, so it does not help where that refuses. */
 static vmm_status step_lend(struct vmm_cache *cache, struct request *request)
 {
-    if (request->serve != NULL || request->is_unborrowed || need_of(cache, request).pool != NULL)
+    if (!vmm__request_is_plain(request) || request->is_unborrowed ||
+        need_of(cache, request).pool != NULL)
         return VMM__NOTHING;
     return ok_if(vmm__lend(cache, request->lane, request->bytes, &request->found) == VMM_OK);
 }

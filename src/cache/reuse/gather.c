@@ -44,20 +44,20 @@ static bool gather_locked(struct vmm_cache *cache, struct heap *heap, uint64_t c
     return has_gathered;
 }
 
-bool vmm__gather(struct vmm_cache *cache, const struct demand *demand, uint64_t chunk_bytes)
+bool vmm__gather(struct vmm_cache *cache, const struct request *request, uint64_t chunk_bytes)
 {
-    struct lane *lane = demand->heap->lane;
+    struct lane *lane = request->heap->lane;
     struct gathering *gathering = &lane->pool->gathering;
     bool has_gathered = false;
     bool has_all = !vmm__lane_is_retained(lane);
-    if (demand->heap->is_small)
+    if (request->heap->is_small)
         return false;
     atomic_store_explicit(&gathering->has_more, false, memory_order_relaxed);
     lane->gather_bytes = chunk_bytes;
     if (has_all && cache->lanes.stocked.count > 1) {
-        vmm__cache_lanes_lock_refilling(cache, demand);
-        has_gathered = gather_locked(cache, demand->heap, chunk_bytes, &has_all);
-        vmm__cache_lanes_unlock_refilling(cache, demand->heap);
+        vmm__request_lanes_lock(cache, request);
+        has_gathered = gather_locked(cache, request->heap, chunk_bytes, &has_all);
+        vmm__request_lanes_unlock(cache, request->heap);
     }
     atomic_store_explicit(&gathering->last, has_all ? lane : NULL, memory_order_relaxed);
     return has_gathered;

@@ -16,10 +16,11 @@
 #ifndef VMM_CACHE_REUSE_GATHER_H
 #define VMM_CACHE_REUSE_GATHER_H
 
+#include "cache/request.h"
 #include "cache/reuse/idle_scan.h"
 
 /* Whether the heap, a large one, got any chunk. Without host memory, or if the driver fails, chunks stay where they
  * are. Requests of at least `chunk_bytes` gather first from now on, if all work has finished. */
-bool vmm__gather(struct vmm_cache *cache, const struct demand *demand, uint64_t chunk_bytes);
+bool vmm__gather(struct vmm_cache *cache, const struct request *request, uint64_t chunk_bytes);
 
 #endif

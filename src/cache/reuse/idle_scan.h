@@ -69,7 +69,7 @@ bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct bloc
                     uint64_t address, uint64_t bytes, struct idle_run *run);
 
 /* Calls visit() for each run of idle chunks, of the same kind as the heap's, that the heap may have of the lanes that
- * its request has locked (vmm__cache_lanes_lock_refilling()). Stops, and returns false, when visit() returns false. */
+ * its request has locked (vmm__request_lanes_lock()). Stops, and returns false, when visit() returns false. */
 typedef bool (*idle_visit)(void *context, const struct idle_run *run);
 bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle_when when,
                      idle_visit visit, void *context);

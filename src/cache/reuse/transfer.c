@@ -113,12 +113,13 @@ static vmm_status transfer_locked(struct vmm_cache *cache, struct heap *heap, ui
     return status;
 }
 
-vmm_status vmm__transfer(struct vmm_cache *cache, const struct demand *demand, enum idle_when when)
+vmm_status vmm__transfer(struct vmm_cache *cache, const struct request *request,
+                         enum idle_when when)
 {
     if (cache->lanes.stocked.count < 2)
         return VMM__NO_FIT;
-    vmm__cache_lanes_lock_refilling(cache, demand);
-    vmm_status status = transfer_locked(cache, demand->heap, demand->bytes, when);
-    vmm__cache_lanes_unlock_refilling(cache, demand->heap);
+    vmm__request_lanes_lock(cache, request);
+    vmm_status status = transfer_locked(cache, request->heap, request->block_bytes, when);
+    vmm__request_lanes_unlock(cache, request->heap);
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
 }

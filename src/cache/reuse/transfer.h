@@ -14,10 +14,12 @@
 #ifndef VMM_CACHE_REUSE_TRANSFER_H
 #define VMM_CACHE_REUSE_TRANSFER_H
 
+#include "cache/request.h"
 #include "cache/reuse/idle_scan.h"
 
 /* Gives the heap a free block that is long enough and that it did not have. VMM__NO_FIT: there is none, or its chunks
  * can no longer be transferred; some of them may have been. */
-vmm_status vmm__transfer(struct vmm_cache *cache, const struct demand *demand, enum idle_when when);
+vmm_status vmm__transfer(struct vmm_cache *cache, const struct request *request,
+                         enum idle_when when);
 
 #endif

@@ -93,13 +93,13 @@ static bool is_some(uint64_t count)
 }
 
 REACHED(growth, is_done, vmm_status, vmm__grow,
-        (struct vmm_cache * cache, const struct demand *demand, enum grow_from from), cache, demand,
-        from)
-REACHED(gather, is_some, bool, vmm__gather, (struct vmm_cache * cache, const struct demand *demand),
-        cache, demand)
+        (struct vmm_cache * cache, const struct request *request, enum grow_from from), cache,
+        request, from)
+REACHED(gather, is_some, bool, vmm__gather,
+        (struct vmm_cache * cache, const struct request *request), cache, request)
 REACHED(cross, is_done, vmm_status, vmm__transfer,
-        (struct vmm_cache * cache, const struct demand *demand, enum idle_when when), cache, demand,
-        when)
+        (struct vmm_cache * cache, const struct request *request, enum idle_when when), cache,
+        request, when)
 REACHED(borrow, is_done, vmm_status, vmm__borrow,
         (struct vmm_cache * cache, struct lane *to, uint64_t bytes, void **out), cache, to, bytes,
         out)

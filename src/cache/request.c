@@ -1,0 +1,29 @@
+/* The lanes that a request searches: see request.h. */
+#include "cache/request.h"
+
+void vmm__request_lanes_lock(struct vmm_cache *cache, const struct request *request)
+{
+    uint64_t left = request->searches_all_lanes ? cache->lanes.stocked.count : LANES_USUAL;
+    struct lane *held = request->heap->lane;
+    struct lane **end = &cache->scanned;
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && left > 0;
+         lane = lane->list_next) {
+        if (!vmm__lane_may_give(lane, held))
+            continue;
+        left--;
+        if (lane != held && request->passes_busy_lanes)
+            vmm__lane_lock_for_scan(lane, cache->refills);
+        else
+            vmm__lane_lock_beside(lane, held);
+        *end = lane;
+        end = &lane->scan_next;
+    }
+    *end = NULL;
+}
+
+void vmm__request_lanes_unlock(struct vmm_cache *cache, const struct heap *heap)
+{
+    for (struct lane *lane = cache->scanned; lane != NULL; lane = lane->scan_next)
+        vmm__lane_unlock_beside(lane, heap->lane);
+    cache->scanned = NULL;
+}
