@@ -11,11 +11,13 @@ void vmm__biased_init(struct biased_lock *lock)
 {
     *lock = (struct biased_lock){ .may_bias = vmm__barrier_is_ready() };
     (void)pthread_mutex_init(&lock->mutex, NULL);
+    (void)pthread_cond_init(&lock->kept_ended, NULL);
     VMM_LOCK_SET_RANK(lock, LOCK_RANK_LANE);
 }
 
 void vmm__biased_fini(struct biased_lock *lock)
 {
+    (void)pthread_cond_destroy(&lock->kept_ended);
     (void)pthread_mutex_destroy(&lock->mutex);
 }
 
@@ -39,15 +41,19 @@ static void bias_revoke_locked(struct biased_lock *lock, struct thread_slot *thr
     lock->visits = 0;
 }
 
-/* Makes the holder of the mutex the only holder of the lock. Returns whether another thread was the bias owner. */
+/* Makes the holder of the mutex the only holder of the lock. Returns whether another thread kept it, or was the bias
+ * owner. */
 static bool others_exclude_locked(struct biased_lock *lock)
 {
+    bool was_kept = lock->is_kept;
+    while (lock->is_kept)
+        (void)pthread_cond_wait(&lock->kept_ended, &lock->mutex);
     struct thread_slot *thread_slot = atomic_load_explicit(&lock->bias_owner, memory_order_relaxed);
     bool is_others = thread_slot != NULL && !vmm__thread_slot_is_mine(thread_slot);
     if (is_others)
         bias_revoke_locked(lock, thread_slot);
     VMM_LOCK_TAKE(lock);
-    return is_others;
+    return is_others || was_kept;
 }
 
 void vmm__biased_lock(struct biased_lock *lock)
@@ -57,16 +63,21 @@ void vmm__biased_lock(struct biased_lock *lock)
     (void)others_exclude_locked(lock);
 }
 
-void vmm__biased_lock_second(struct biased_lock *lock)
+static void mutex_lock_second(struct biased_lock *lock)
 {
 #ifdef VMM_THREAD_SANITIZER
-    VMM_LOCK_ORDER(lock);
     while (pthread_mutex_trylock(&lock->mutex) != 0)
         (void)sched_yield();
-    (void)others_exclude_locked(lock);
 #else
-    vmm__biased_lock(lock);
+    (void)pthread_mutex_lock(&lock->mutex);
 #endif
+}
+
+void vmm__biased_lock_second(struct biased_lock *lock)
+{
+    VMM_LOCK_ORDER(lock);
+    mutex_lock_second(lock);
+    (void)others_exclude_locked(lock);
 }
 
 void vmm__biased_lock_slow(struct biased_lock *lock)
@@ -82,6 +93,19 @@ void vmm__biased_lock_slow(struct biased_lock *lock)
     lock->visitor = self;
     if (lock->may_bias && lock->visits >= lock->rebias_threshold)
         atomic_store_explicit(&lock->bias_owner, vmm__thread_slot_mine(), memory_order_release);
+}
+
+void vmm__biased_keep(struct biased_lock *lock)
+{
+    lock->is_kept = true;
+    (void)pthread_mutex_unlock(&lock->mutex);
+}
+
+void vmm__biased_keep_end(struct biased_lock *lock)
+{
+    mutex_lock_second(lock);
+    lock->is_kept = false;
+    (void)pthread_cond_broadcast(&lock->kept_ended);
 }
 
 void vmm__biased_unlock_mutex(struct biased_lock *lock)

@@ -7,7 +7,7 @@
  *
  * Owns: the mutex. Invariants:
  *  1. the holder either is the bias owner and took the lock by lock_fast() (`inside` is its thread slot), or holds the
- *     mutex while no other thread is the bias owner;
+ *     mutex, or has set `is_kept`, while no other thread is the bias owner;
  *  2. the bias owner changes only under the mutex: a thread sets its own slot, or a thread sets NULL and then waits
  *     until the former bias owner is not inside.
  * A thread that has lost the bias gets it back only after it has called lock_slow() `rebias_threshold` times in a row,
@@ -32,6 +32,8 @@ struct biased_lock {
     uint32_t rebias_threshold;
     uint32_t waits; /* calls of lock_slow() that found the mutex taken, or another bias owner */
     bool may_bias;  /* the system has the barrier, and the lock is not disabled */
+    bool is_kept; /* its holder has left the mutex: see vmm__biased_keep(); guarded by the mutex */
+    pthread_cond_t kept_ended;
     struct thread_slot *inside; /* of a holder that used lock_fast(); NULL: no such holder */
     VMM_LOCK_CHECK_MEMBER
 };
@@ -49,6 +51,14 @@ void vmm__biased_lock(struct biased_lock *lock);
 /* As vmm__biased_lock(), for the lock of a second lane. The grow lock makes the order of the two irrelevant, but
  * ThreadSanitizer sees that both orders occur. It does not report locks that are taken by trying. */
 void vmm__biased_lock_second(struct biased_lock *lock);
+
+/*
+ * A holder by vmm__biased_lock() or lock_second() leaves the mutex and stays the holder; it takes the mutex again before
+ * it releases the lock. So a thread may hold the locks of any number of lanes: ThreadSanitizer ends a process in which a
+ * thread holds more than 64 mutexes.
+ */
+void vmm__biased_keep(struct biased_lock *lock);
+void vmm__biased_keep_end(struct biased_lock *lock);
 
 /* Takes the lock for short work if the thread is the bias owner; otherwise returns false. */
 static inline bool vmm__biased_lock_fast(struct biased_lock *lock)

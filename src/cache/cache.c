@@ -223,14 +223,20 @@ void vmm__cache_lanes_vacate(struct vmm_cache *cache)
 
 void vmm__cache_lanes_lock(struct vmm_cache *cache, const struct lane *held)
 {
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next)
-        vmm__lane_lock_beside(lane, held);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        if (lane == held)
+            continue;
+        vmm__lane_lock_second(lane);
+        vmm__lane_keep(lane);
+    }
 }
 
 void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held)
 {
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next)
-        vmm__lane_unlock_beside(lane, held);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        if (lane != held)
+            vmm__lane_unlock_kept(lane);
+    }
 }
 
 vmm_status vmm__cache_copies_wait(struct vmm_cache *cache)

@@ -13,8 +13,10 @@ void vmm__request_lanes_lock(struct vmm_cache *cache, const struct request *requ
         left--;
         if (lane != held && request->passes_busy_lanes)
             vmm__lane_lock_for_scan(lane, cache->refills);
-        else
-            vmm__lane_lock_beside(lane, held);
+        else if (lane != held)
+            vmm__lane_lock_second(lane);
+        if (lane != held)
+            vmm__lane_keep(lane);
         *end = lane;
         end = &lane->scan_next;
     }
@@ -23,7 +25,9 @@ void vmm__request_lanes_lock(struct vmm_cache *cache, const struct request *requ
 
 void vmm__request_lanes_unlock(struct vmm_cache *cache, const struct heap *heap)
 {
-    for (struct lane *lane = cache->scanned; lane != NULL; lane = lane->scan_next)
-        vmm__lane_unlock_beside(lane, heap->lane);
+    for (struct lane *lane = cache->scanned; lane != NULL; lane = lane->scan_next) {
+        if (lane != heap->lane)
+            vmm__lane_unlock_kept(lane);
+    }
     cache->scanned = NULL;
 }

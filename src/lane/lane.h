@@ -191,6 +191,18 @@ void vmm__lane_lock_for_scan(struct lane *lane, uint64_t scan);
 
 void vmm__lane_unlock(struct lane *lane);
 
+/* Lock and unlock many lanes beside one another: those that are locked wait without their mutex (base/biased.h). */
+static inline void vmm__lane_keep(struct lane *lane)
+{
+    vmm__biased_keep(&lane->lock);
+}
+
+static inline void vmm__lane_unlock_kept(struct lane *lane)
+{
+    vmm__biased_keep_end(&lane->lock);
+    vmm__lane_unlock(lane);
+}
+
 /* Lock and unlock a lane, unless it is `held`, which the caller has locked. */
 static inline void vmm__lane_lock_beside(struct lane *lane, const struct lane *held)
 {

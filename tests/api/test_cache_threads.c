@@ -228,6 +228,12 @@ CACHE_TEST(threads_share_a_cache_that_decays)
     threads_share(test, false);
 }
 
+static int item_count(void *context, const vmm_item *item)
+{
+    *(uint64_t *)context += item->kind == VMM_ITEM_BLOCK || item->kind == VMM_ITEM_CHUNK ? 1 : 0;
+    return 0;
+}
+
 struct waiter {
     vmm_cache *cache;
     vmm_status status;
@@ -267,6 +273,34 @@ CACHE_TEST(a_wait_blocks_no_other_thread)
     for (int i = 0; i < ATTEMPTS && !went_on; i++)
         went_on = goes_on_beside_a_wait(test);
     assert_true(went_on);
+}
+
+/* ThreadSanitizer, with which programs are built, ends a process in which a thread holds more than 64 mutexes. */
+CACHE_TEST(calls_lock_many_streams)
+{
+    enum { STREAMS = 100 };
+    vmm_stream streams[STREAMS];
+    void *blocks[STREAMS];
+    void *other;
+    uint64_t items = 0;
+    cache_restart_with(test, .limit_bytes = 4 * CACHE_LIMIT);
+    for (int i = 0; i < STREAMS; i++) {
+        assert_ok(vmm__driver_stream_create(test->driver, &streams[i]));
+        assert_ok(vmm_alloc(test->cache, 2 * MIB, streams[i], &blocks[i]));
+    }
+    for (int i = 0; i < STREAMS; i += 2)
+        assert_ok(vmm_free(test->cache, blocks[i]));
+    assert_ok(vmm_walk(test->cache, item_count, &items));
+    assert_true(items >= STREAMS + STREAMS / 2);
+    assert_ok(vmm_listen(test->cache, NULL, NULL));
+    assert_ok(vmm_alloc(test->cache, 3 * CACHE_LIMIT, NULL, &other)); /* searches all of them */
+    assert_ok(vmm_free(test->cache, other));
+    for (int i = 1; i < STREAMS; i += 2)
+        assert_ok(vmm_free(test->cache, blocks[i]));
+    for (int i = 0; i < STREAMS; i++) {
+        assert_ok(vmm_stream_end(test->cache, streams[i]));
+        assert_ok(vmm__driver_stream_end(test->driver, streams[i]));
+    }
 }
 
 CACHE_MAIN()

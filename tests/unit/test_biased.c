@@ -291,3 +291,46 @@ BIASED_TEST(lock_waits_for_the_bias_owner_inside)
     assert_false(was_too_early);
     assert_true(atomic_load(&locker.had_lock));
 }
+
+/* The keeper has left the mutex, and is the holder until it has taken that again. */
+BIASED_TEST(lock_waits_for_its_keeper)
+{
+    const struct timespec pause = { .tv_nsec = 20000000 };
+    struct locker locker = { .lock = lock };
+    pthread_t thread;
+    vmm__biased_lock(lock);
+    vmm__biased_keep(lock);
+    assert_int_equal(pthread_create(&thread, NULL, locker_main, &locker), 0);
+    (void)nanosleep(&pause, NULL);
+    bool was_too_early = atomic_load(&locker.had_lock);
+    vmm__biased_keep_end(lock);
+    (void)nanosleep(&pause, NULL);
+    was_too_early = was_too_early || atomic_load(&locker.had_lock);
+    vmm__biased_unlock(lock);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_false(was_too_early);
+    assert_true(atomic_load(&locker.had_lock));
+}
+
+/* A slow lock that found a keeper has waited, so that threads that wait for a lane get magazines. */
+BIASED_TEST(waits_for_a_keeper_count)
+{
+    struct actor actor;
+    actor_begin(&actor, lock);
+    (void)act(&actor, LOCK_SLOW, 1);
+    uint32_t waits = lock->waits;
+    vmm__biased_lock(lock);
+    vmm__biased_keep(lock);
+    assert_false(act(&actor, LOCK_FAST, 1));
+    (void)pthread_mutex_lock(&actor.mutex);
+    actor.way = LOCK_SLOW;
+    actor.requested++;
+    (void)pthread_cond_broadcast(&actor.changed);
+    (void)pthread_mutex_unlock(&actor.mutex);
+    const struct timespec pause = { .tv_nsec = 20000000 };
+    (void)nanosleep(&pause, NULL);
+    vmm__biased_keep_end(lock);
+    vmm__biased_unlock(lock);
+    actor_end(&actor);
+    assert_int_equal(lock->waits, waits + 1);
+}
