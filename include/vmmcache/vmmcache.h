@@ -862,6 +862,17 @@ VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_poo
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int adopt);
 
 /*
+ * Does:     frees every live block of a pool, reserved ones and those that it lent for use_on_oom
+ *           too, each as vmm_free() does. Memory stays with the pool.
+ * Takes:    a pool; vmm_cache_pool() for the default one, whose imported blocks stay.
+ * Returns:  VMM_OK.
+ * Threads:  any; no other call on the pool or its blocks may be under way.
+ * On failure: ERR_INVALID_ARGUMENT (not a pool), ERR_HOST_OOM (no host memory to list the blocks): no
+ *           block is freed. Otherwise the first error of vmm_free(); all blocks that can be are freed.
+ */
+VMM_API vmm_status vmm_pool_free_all(vmm_pool *pool);
+
+/*
  * Returns:  the default pool of a cache; NULL if the cache is NULL or was destroyed.
  * Threads:  any.
  */

@@ -4,6 +4,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/handle.h"
+#include "base/hostmem.h"
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
 #include "cache/grow/source.h"
@@ -239,6 +240,62 @@ vmm_status vmm_pool_place(vmm_pool *handle, void *address, size_t bytes, vmm_str
         .pool = pool, .bytes = bytes, .stream = stream, .place = (uint64_t)(uintptr_t)address
     };
     return block_place(&call, &request);
+}
+
+/* The live blocks of a pool. */
+struct live_list {
+    void **items;
+    uint64_t count;
+    uint64_t capacity;
+    bool has_all;
+};
+
+static int live_add(void *context, const vmm_item *item)
+{
+    struct live_list *list = context;
+    if (item->kind != VMM_ITEM_BLOCK || item->state != VMM_ITEM_LIVE)
+        return 0;
+    list->has_all = vmm__host_array_grow((void **)&list->items, &list->capacity, list->count,
+                                         sizeof *list->items);
+    if (!list->has_all)
+        return 1;
+    list->items[list->count++] = (void *)(uintptr_t)item->address;
+    return 0;
+}
+
+/* Returns the first error. */
+static vmm_status list_free(vmm_cache *cache, const struct live_list *list)
+{
+    vmm_status first = VMM_OK;
+    struct error_line line;
+    for (uint64_t i = 0; i < list->count; i++) {
+        vmm_status status = vmm_free(cache, list->items[i]);
+        if (status == VMM_OK || first != VMM_OK)
+            continue;
+        first = status;
+        vmm__error_save(&line);
+    }
+    if (first != VMM_OK)
+        vmm__error_restore(&line);
+    return first;
+}
+
+vmm_status vmm_pool_free_all(vmm_pool *handle)
+{
+    struct pool *pool;
+    struct live_list list = { .has_all = true };
+    vmm_status status = pool_admit(handle, "vmm_pool_free_all", &pool);
+    if (status != VMM_OK)
+        return status;
+    vmm__walk(pool->cache, pool, live_add, &list);
+    if (list.has_all)
+        status = list_free(pool->cache, &list);
+    else
+        status =
+            vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_free_all: no host memory to list %llu blocks",
+                       (unsigned long long)list.count + 1);
+    vmm__host_free(list.items, list.capacity * sizeof *list.items);
+    return status;
 }
 
 vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)

@@ -46,6 +46,52 @@ CACHE_TEST(a_destroyed_cache_releases_the_memory_of_pools)
     }
 }
 
+static void blocks_of_each_kind(struct cache_test *test, vmm_pool *pool)
+{
+    void *block;
+    for (int i = 0; i < MIXED; i++) {
+        block = pool_alloc(test, pool, mixed_sizes[i], (unsigned)i % CACHE_STREAMS);
+        block_use(test, block, (unsigned)(i + 1) % CACHE_STREAMS);
+    }
+    assert_ok(vmm_name(test->cache, block, "named"));
+    assert_ok(vmm_pin(test->cache, block));
+    assert_ok(vmm_alloc_aligned(pool, 3 * MIB, 1 << 20, test->streams[1], &block));
+    assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block));
+    assert_ok(vmm_commit(test->cache, block, 0, 4 * MIB));
+}
+
+CACHE_TEST(all_blocks_of_a_pool_are_freed)
+{
+    vmm_pool *pool = pool_make(test, .name = "all");
+    void *other = block_alloc(test, 3 * MIB, 1);
+    assert_ok(vmm_pool_free_all(pool)); /* it has none */
+    for (int i = 0; i < 2; i++) {
+        blocks_of_each_kind(test, pool);
+        assert_ok(vmm_pool_free_all(pool));
+        assert_int_equal(pool_stats(pool).allocations.current, 0);
+        assert_int_equal(pool_stats(pool).allocated_bytes.current, 0);
+    }
+    assert_in_pool(test, other, vmm_cache_pool(test->cache));
+    assert_ok(vmm_pool_free_all(vmm_cache_pool(test->cache)));
+    assert_status(vmm_free(test->cache, other), VMM_ERR_UNKNOWN_POINTER);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    assert_refused(vmm_pool_free_all(pool), "vmm_pool_free_all: ");
+}
+
+CACHE_TEST(without_host_memory_no_block_of_a_pool_is_freed)
+{
+    vmm_pool *pool = pool_make(test, .name = "all");
+    (void)pool_alloc(test, pool, 100, 1);
+    (void)pool_alloc(test, pool, 3 * MIB, 1);
+    (void)vmm__host_fail_at(1);
+    vmm_status status = vmm_pool_free_all(pool);
+    (void)vmm__host_fail_at(0);
+    assert_int_equal(status, VMM_ERR_HOST_OOM);
+    assert_int_equal(pool_stats(pool).allocations.current, 2);
+    assert_ok(vmm_pool_free_all(pool));
+    pool_end(test, pool);
+}
+
 CACHE_TEST(a_pool_with_live_blocks_is_destroyed_only_with_adopt)
 {
     vmm_pool *pool = pool_make(test, .name = "live");

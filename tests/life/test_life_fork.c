@@ -100,6 +100,7 @@ static void pool_calls_try(vmm_cache *cache, vmm_pool *pool)
     require_refused(vmm_pool_retain(pool), "vmm_pool_retain");
     require_refused(vmm_pool_drop(pool), "vmm_pool_drop");
     require_refused(vmm_pool_trim(pool, 0, NULL), "vmm_pool_trim");
+    require_refused(vmm_pool_free_all(pool), "vmm_pool_free_all");
     require_refused(vmm_pool_limit_set(pool, 1), "vmm_pool_limit_set");
     require_refused(vmm_pool_destroy(pool, 1), "vmm_pool_destroy");
 }

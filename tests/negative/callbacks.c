@@ -122,6 +122,7 @@ static void report_calls_try(vmm_cache *cache, const struct stage *stage)
     must_refuse(vmm_pool_drop(pool));
     must_refuse(vmm_pool_limit_set(pool, 1));
     must_refuse(vmm_pool_trim(pool, 0, NULL));
+    must_refuse(vmm_pool_free_all(pool));
     must_refuse(vmm_pool_stats_get(pool, &stats));
     must_refuse(vmm_pool_walk(pool, visit_continue, NULL));
     must_refuse(vmm_pool_destroy(pool, 1));

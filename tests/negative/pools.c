@@ -50,6 +50,11 @@ static vmm_status call_trim(vmm_pool *pool)
     return status;
 }
 
+static vmm_status call_free_all(vmm_pool *pool)
+{
+    return vmm_pool_free_all(pool);
+}
+
 static vmm_status call_stats(vmm_pool *pool)
 {
     vmm_stats stats = VMM_STATS_INIT;
@@ -107,10 +112,10 @@ static vmm_status call_backup_find(vmm_pool *pool)
 }
 
 static vmm_status (*const calls[])(vmm_pool *pool) = {
-    call_alloc,    call_place,       call_destroy,    call_route,       call_limit,
-    call_trim,     call_stats,       call_walk,       call_aligned,     call_reserve,
-    call_sleep,    call_wake,        call_state,      call_backup_find, vmm_backup_drop,
-    vmm_pool_push, vmm_pool_unroute, vmm_pool_retain, vmm_pool_drop
+    call_alloc,      call_place,    call_destroy,     call_route,      call_limit,
+    call_trim,       call_free_all, call_stats,       call_walk,       call_aligned,
+    call_reserve,    call_sleep,    call_wake,        call_state,      call_backup_find,
+    vmm_backup_drop, vmm_pool_push, vmm_pool_unroute, vmm_pool_retain, vmm_pool_drop
 };
 
 enum { CALLS = sizeof calls / sizeof calls[0] };
