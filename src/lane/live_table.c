@@ -67,12 +67,8 @@ bool vmm__live_table_read(const struct live_table *table, uint64_t address,
 
 bool vmm__live_table_has(const struct live_table *table, uint64_t address)
 {
-    const struct live_entry *set = table->entries[set_number(address)];
-    int way = 0;
-    while (way < LIVE_WAYS &&
-           atomic_load_explicit(&set[way].address, memory_order_relaxed) != address)
-        way++;
-    return way < LIVE_WAYS;
+    uint64_t requested_bytes;
+    return vmm__live_table_read(table, address, &requested_bytes);
 }
 
 uint64_t vmm__live_table_at(const struct live_table *table, unsigned entry)
