@@ -632,6 +632,20 @@ VMM_API vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream);
 VMM_API vmm_status vmm_wait(vmm_cache *cache);
 
 /*
+ * Does:     waits until the work submitted to one stream so far has ended, as cuStreamSynchronize() does, with any
+ *           driver: that of vmm_resize() and vmm_config.zero included. Memory that the stream has freed passes to other
+ *           streams, and can be released, once all work of the device has ended (ANY_USE), or at once (DECLARED,
+ *           STREAM_WAIT). While another stream is being captured, the capture goes on, and nothing of the call becomes
+ *           part of the graph.
+ * Takes:    stream: as vmm_alloc(); the cache need not have seen it, and gives it no record.
+ * Returns:  VMM_OK.
+ * Threads:  any; calls of other threads proceed meanwhile.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache; a stream that vmm_alloc() would refuse; a capture of the stream is
+ *           announced or under way; the driver does not know the stream), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM.
+ */
+VMM_API vmm_status vmm_wait_stream(vmm_cache *cache, vmm_stream stream);
+
+/*
  * Does:     announces that the calling thread is about to capture a stream: immediately before
  *           cuStreamBeginCapture() or the like. An event of all work that a cache records beside a
  *           capture, on any thread and of any stream, spoils the capture. So from now on no cache of

@@ -217,6 +217,12 @@ vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream other)
     return status;
 }
 
+static vmm_status stream_is_captured(const char *function, vmm_stream stream)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "%s: a capture of stream %p is announced or under way", function, stream);
+}
+
 vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
 {
     vmm_status status = vmm__cache_admit_work(cache, "vmm_stream_end");
@@ -228,10 +234,7 @@ vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_stream_end: the default stream has no end");
     status = vmm__debug_stream_end(cache, stream);
-    if (status != VMM__PENDING)
-        return status;
-    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                      "vmm_stream_end: a capture of stream %p is announced or under way", stream);
+    return status == VMM__PENDING ? stream_is_captured("vmm_stream_end", stream) : status;
 }
 
 vmm_status vmm_capture_announce(vmm_cache *cache, vmm_stream stream)
@@ -333,6 +336,18 @@ vmm_status vmm_wait(vmm_cache *cache)
 {
     vmm_status status = vmm__cache_admit_work(cache, "vmm_wait");
     return status == VMM_OK ? vmm__pools_wait(cache) : status;
+}
+
+vmm_status vmm_wait_stream(vmm_cache *cache, vmm_stream stream)
+{
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_wait_stream");
+    if (status == VMM_OK)
+        status = vmm__stream_resolve("vmm_wait_stream", &stream);
+    if (status == VMM_OK)
+        status = vmm__driver_stream_check(cache->driver, stream);
+    if (status == VMM_OK)
+        status = vmm__clock_stream_wait(&cache->clock, stream);
+    return status == VMM__PENDING ? stream_is_captured("vmm_wait_stream", stream) : status;
 }
 
 vmm_status vmm_poll(vmm_cache *cache)

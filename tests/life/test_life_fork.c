@@ -79,6 +79,7 @@ static void memory_calls_try(const struct scene *scene)
     require_refused(vmm_unpin(cache, scene->live), "vmm_unpin");
     require_refused(vmm_trim(cache, 0, &released), "vmm_trim");
     require_refused(vmm_wait(cache), "vmm_wait");
+    require_refused(vmm_wait_stream(cache, scene->stream), "vmm_wait_stream");
     require_refused(vmm_poll(cache), "vmm_poll");
     require_refused(vmm_compact(cache, 0, NULL, NULL), "vmm_compact");
     require_refused(vmm_stream_end(cache, scene->stream), "vmm_stream_end");

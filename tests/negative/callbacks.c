@@ -54,6 +54,7 @@ static void memory_calls_try(vmm_cache *cache, const struct stage *stage)
     must_refuse(vmm_trim(cache, 0, &released));
     must(released == 77);
     must_refuse(vmm_wait(cache));
+    must_refuse(vmm_wait_stream(cache, stage->streams[1]));
     must_refuse(vmm_poll(cache));
     must_refuse(vmm_compact(cache, 0, NULL, NULL));
     must_refuse(vmm_stream_end(cache, stage->streams[1]));

@@ -18,6 +18,7 @@ enum call {
     USE,
     TRIM,
     WAIT,
+    WAIT_STREAM,
     TICK,
     COMPACT,
     PIN,
@@ -76,6 +77,8 @@ static vmm_status call_memory(vmm_cache *cache, void *block, uint64_t call)
         return vmm_trim(cache, 0, NULL);
     case WAIT:
         return vmm_wait(cache);
+    case WAIT_STREAM:
+        return vmm_wait_stream(cache, NULL);
     case TICK:
         return vmm_poll(cache);
     case COMPACT:
@@ -320,6 +323,7 @@ static const struct negative_case cases[] = {
     NO_CACHE("vmm_record_stream", USE),
     NO_CACHE("vmm_trim", TRIM),
     NO_CACHE("vmm_wait", WAIT),
+    NO_CACHE("vmm_wait_stream", WAIT_STREAM),
     NO_CACHE("vmm_poll", TICK),
     NO_CACHE("vmm_compact", COMPACT),
     NO_CACHE("vmm_pin", PIN),
@@ -365,6 +369,7 @@ static const struct negative_case cases[] = {
     DESTROYED("vmm_record_stream", USE),
     DESTROYED("vmm_trim", TRIM),
     DESTROYED("vmm_wait", WAIT),
+    DESTROYED("vmm_wait_stream", WAIT_STREAM),
     DESTROYED("vmm_poll", TICK),
     DESTROYED("vmm_compact", COMPACT),
     DESTROYED("vmm_pin", PIN),

@@ -71,6 +71,11 @@ static vmm_status stream_end(vmm_cache *cache)
     return vmm_stream_end(cache, (vmm_stream)(uintptr_t)8);
 }
 
+static vmm_status wait_stream(vmm_cache *cache)
+{
+    return vmm_wait_stream(cache, NULL);
+}
+
 static vmm_status debug_report(vmm_cache *cache)
 {
     return vmm_debug_report(cache, stderr);
@@ -215,6 +220,7 @@ static const struct first firsts[] = {
     { "vmm_unpin", unpin_foreign, INVALID, UNKNOWN },
     { "vmm_trim", trim_all, INVALID, VMM_OK },
     { "vmm_wait", vmm_wait, INVALID, VMM_OK },
+    { "vmm_wait_stream", wait_stream, INVALID, VMM_OK },
     { "vmm_poll", vmm_poll, INVALID, VMM_OK },
     { "vmm_compact", compact_all, INVALID, VMM_OK },
     { "vmm_stream_end", stream_end, INVALID, VMM_OK },

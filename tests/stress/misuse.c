@@ -128,7 +128,8 @@ static void sizes_missing(struct stress *stress)
     X(vmm_listen(NULL, NULL, NULL))                                                                \
     X(vmm_debug_report(NULL, stderr))                                                              \
     X(vmm_debug_report(cache, NULL))                                                               \
-    X(vmm_create(NULL, NULL))
+    X(vmm_create(NULL, NULL))                                                                      \
+    X(vmm_wait_stream(NULL, NULL))
 
 enum {
 #define MISSING_COUNT(call) +1
