@@ -8,13 +8,14 @@
  *       launch(more.data(), more.size(), stream);
  *
  * Header only: link the C library. Needs exceptions, RTTI and the standard library, and no CUDA header. What has no
- * wrapper here (routes of pools, reports) is called through cache::get() and pool::get().
+ * wrapper here (routes of pools, several pools that sleep at once, reports) is called through cache::get() and
+ * pool::get().
  *
  * Errors. A call that fails throws vmm::out_of_memory (a std::bad_alloc) if memory or addresses ran out, and
  * vmm::error (a std::runtime_error) for all else. Both carry the vmm_status and the line of vmm_last_error().
  *
  * Callbacks. No exception may leave a callback of the C library. The wrappers here catch what a function
- * of the program throws. cache::walk() throws it again when the walk has ended. Any other callback has no caller to
+ * of the program throws. walk() throws it again when the walk has ended. Any other callback has no caller to
  * throw to: the cache keeps the first such exception, and take_error() returns it. The same holds for a free
  * that fails inside a destructor or a std::pmr call. Functions given to the C API directly must not throw.
  *
@@ -110,6 +111,19 @@ inline vmm_pool_options make_pool_options() noexcept
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     return options;
 }
+
+/* Options of a sleep or a wake in which every field has its default. Its functions must not throw. */
+inline vmm_sleep_options make_sleep_options() noexcept
+{
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    return options;
+}
+
+/* What a compaction copied, and by how much reserved memory shrank. */
+struct compaction {
+    std::uint64_t moved_bytes = 0;
+    std::uint64_t released_bytes = 0;
+};
 
 /*
  * Functions of the program that a cache calls; an empty one is not installed, and the field of vmm_config counts.
@@ -269,6 +283,16 @@ template <typename Visit> int visit_item(void *context, const vmm_item *item) no
     }
 }
 
+/* Runs a walk, which gets the visitor and its context, and throws what the visitor threw. */
+template <typename Visit, typename Walk> void walk_items(Visit &visit, Walk &&walk)
+{
+    walk_state<Visit> seen{ visit, nullptr };
+    vmm_status status = walk(visit_item<Visit>, &seen);
+    if (seen.thrown != nullptr)
+        std::rethrow_exception(seen.thrown);
+    throw_on_error(status);
+}
+
 /* A block at a multiple of an alignment, a power of two. Above alignment_bytes it is from the default pool: pushes and
  * routes do not apply. */
 [[nodiscard]] inline vmm_status alloc_aligned(vmm_cache *cache, std::size_t bytes,
@@ -281,6 +305,69 @@ template <typename Visit> int visit_item(void *context, const vmm_item *item) no
 }
 
 } // namespace detail
+
+/*
+ * Owns a share of a block, which another process can import. Move only. May outlive the cache.
+ *
+ * Where importers may still use the block, only close(true) ends the share of an export: the destructor of one that was
+ * sent leaves it open until the process ends, and the block stays where it is.
+ */
+class share
+{
+  public:
+    /* Waits for what send() of another process sends. */
+    [[nodiscard]] static share receive(int socket)
+    {
+        vmm_share *received = nullptr;
+        throw_on_error(vmm_share_receive(socket, &received));
+        return share(received);
+    }
+    share(share &&other) noexcept : handle_(std::exchange(other.handle_, nullptr))
+    {
+    }
+    share &operator=(share &&other) noexcept
+    {
+        share(std::move(other)).swap(*this);
+        return *this;
+    }
+    share(const share &) = delete;
+    share &operator=(const share &) = delete;
+    ~share()
+    {
+        if (handle_ != nullptr)
+            (void)vmm_share_close(handle_, 0);
+    }
+
+    void send(int socket) const
+    {
+        throw_on_error(vmm_share_send(handle_, socket));
+    }
+
+    /* vmm_share_close(). is_unused: no importer uses the block. If it throws, the share is as before. */
+    void close(bool is_unused = false)
+    {
+        throw_on_error(vmm_share_close(handle_, is_unused ? 1 : 0));
+        handle_ = nullptr;
+    }
+
+    /* The C handle. */
+    vmm_share *get() const noexcept
+    {
+        return handle_;
+    }
+
+    void swap(share &other) noexcept
+    {
+        std::swap(handle_, other.handle_);
+    }
+
+  private:
+    friend class block;
+    explicit share(vmm_share *handle) noexcept : handle_(handle)
+    {
+    }
+    vmm_share *handle_;
+};
 
 /*
  * Owns one block of device memory; frees it in order of the stream that it was allocated on. Move only. Must not
@@ -328,6 +415,31 @@ class block
     explicit operator bool() const noexcept
     {
         return data_ != nullptr;
+    }
+
+    /* vmm_resize(): data() may change. If it throws, the block is as before. */
+    void resize(std::size_t bytes)
+    {
+        throw_on_error(vmm_resize(handle(), data_, bytes, &data_));
+        bytes_ = bytes;
+    }
+
+    /* vmm_commit() and vmm_decommit(): give memory to whole units of a block of reserve(), and take it. */
+    void commit(std::size_t offset, std::size_t bytes)
+    {
+        throw_on_error(vmm_commit(handle(), data_, offset, bytes));
+    }
+    void decommit(std::size_t offset, std::size_t bytes)
+    {
+        throw_on_error(vmm_decommit(handle(), data_, offset, bytes));
+    }
+
+    /* vmm_share_export(). */
+    [[nodiscard]] share export_share() const
+    {
+        vmm_share *exported = nullptr;
+        throw_on_error(vmm_share_export(handle(), data_, &exported));
+        return share(exported);
     }
 
     /* Declares that work on another stream uses the block (vmm_record_stream()). Throws on failure. */
@@ -454,6 +566,35 @@ class cache
         return outcome == VMM_OK ? block(state_.get(), data, bytes, stream) : block();
     }
 
+    /* As pool::allocate_aligned() and pool::reserve(), from the default pool. */
+    [[nodiscard]] block allocate_aligned(std::size_t bytes, std::size_t alignment,
+                                         vmm_stream stream = nullptr)
+    {
+        void *data = nullptr;
+        vmm_pool *from = vmm_cache_pool(get());
+        throw_on_error(vmm_alloc_aligned(from, bytes, alignment, stream, &data));
+        return block(state_.get(), data, bytes, stream);
+    }
+    [[nodiscard]] block reserve(std::size_t bytes, std::size_t unit_bytes = 0,
+                                vmm_stream stream = nullptr)
+    {
+        void *data = nullptr;
+        throw_on_error(vmm_reserve(vmm_cache_pool(get()), bytes, unit_bytes, stream, &data));
+        return block(state_.get(), data, bytes, stream);
+    }
+
+    /* vmm_share_import(). The block has the size that the exporter requested. */
+    [[nodiscard]] block import_share(const share &from, vmm_stream stream = nullptr)
+    {
+        void *data = nullptr;
+        throw_on_error(vmm_share_import(get(), from.get(), stream, &data));
+        block imported(state_.get(), data, 0, stream);
+        vmm_item item = VMM_ITEM_INIT;
+        throw_on_error(vmm_find(get(), data, &item));
+        imported.bytes_ = static_cast<std::size_t>(item.requested_bytes);
+        return imported;
+    }
+
     /* vmm_trim(). Returns the bytes given back. */
     std::size_t trim(std::size_t keep_bytes = 0)
     {
@@ -461,9 +602,20 @@ class cache
         throw_on_error(vmm_trim(get(), keep_bytes, &released));
         return released;
     }
+    /* vmm_compact(). No thread may submit work on blocks of the cache meanwhile. */
+    compaction compact(std::uint32_t budget_ms = 0)
+    {
+        compaction result;
+        throw_on_error(vmm_compact(get(), budget_ms, &result.moved_bytes, &result.released_bytes));
+        return result;
+    }
     void wait()
     {
         throw_on_error(vmm_wait(get()));
+    }
+    void wait_stream(vmm_stream stream)
+    {
+        throw_on_error(vmm_wait_stream(get(), stream));
     }
     void poll()
     {
@@ -501,12 +653,26 @@ class cache
      * locks held and must not call the cache. If it throws, the walk ends and the exception leaves this call. */
     template <typename Visit> void walk(Visit &&visit) const
     {
-        using visitor = std::remove_reference_t<Visit>;
-        detail::walk_state<visitor> walk{ visit, nullptr };
-        vmm_status status = vmm_walk(get(), detail::visit_item<visitor>, &walk);
-        if (walk.thrown != nullptr)
-            std::rethrow_exception(walk.thrown);
-        throw_on_error(status);
+        detail::walk_items(visit, [this](vmm_visitor visitor, void *context) {
+            return vmm_walk(get(), visitor, context);
+        });
+    }
+
+    /* vmm_trace_start(): records the cache to a file, with_stacks with the host's stack of each allocation. */
+    void start_trace(const std::string &path, bool with_stacks = false)
+    {
+        vmm_trace_options options = VMM_TRACE_OPTIONS_INIT;
+        options.stacks = with_stacks ? 1 : 0;
+        throw_on_error(vmm_trace_start(get(), path.c_str(), &options));
+    }
+    void stop_trace()
+    {
+        throw_on_error(vmm_trace_stop(get()));
+    }
+    /* Marks this moment in the recording, if there is one. */
+    void note_trace(const std::string &text)
+    {
+        throw_on_error(vmm_trace_note(get(), text.c_str()));
     }
 
     /* vmm_listen(). The listener runs with locks held and must not call the cache. An empty one ends it. */
@@ -553,6 +719,60 @@ class pool_push
 
   private:
     vmm_pool *pool_;
+};
+
+/* Owns a sleep or wake that a thread of the library carries out. Move only. Must not outlive its cache. The destructor
+ * waits, and keeps a failure for cache::take_error(). */
+class ticket
+{
+  public:
+    ticket(ticket &&other) noexcept
+        : owner_(other.owner_), handle_(std::exchange(other.handle_, nullptr))
+    {
+    }
+    ticket &operator=(ticket &&other) noexcept
+    {
+        ticket(std::move(other)).swap(*this);
+        return *this;
+    }
+    ticket(const ticket &) = delete;
+    ticket &operator=(const ticket &) = delete;
+    ~ticket()
+    {
+        if (handle_ == nullptr || owner_->handle == nullptr)
+            return;
+        vmm_status status = vmm_ticket_wait(handle_);
+        if (status != VMM_OK)
+            owner_->keep_failure(status);
+    }
+
+    /* Whether the work has ended, with success or not. */
+    bool done() const
+    {
+        int done = 0;
+        throw_on_error(vmm_ticket_poll(handle_, &done));
+        return done != 0;
+    }
+
+    /* Waits for the work and throws what it failed with. Once only. */
+    void wait()
+    {
+        throw_on_error(vmm_ticket_wait(std::exchange(handle_, nullptr)));
+    }
+
+    void swap(ticket &other) noexcept
+    {
+        std::swap(owner_, other.owner_);
+        std::swap(handle_, other.handle_);
+    }
+
+  private:
+    friend class pool;
+    explicit ticket(detail::state *owner) noexcept : owner_(owner)
+    {
+    }
+    detail::state *owner_;
+    vmm_ticket *handle_ = nullptr;
 };
 
 /*
@@ -635,6 +855,74 @@ class pool
         if (status != nullptr)
             *status = outcome;
         return outcome == VMM_OK ? block(owner_, data, bytes, stream) : block();
+    }
+
+    /* vmm_alloc_aligned(). */
+    [[nodiscard]] block allocate_aligned(std::size_t bytes, std::size_t alignment,
+                                         vmm_stream stream = nullptr)
+    {
+        void *data = nullptr;
+        throw_on_error(vmm_alloc_aligned(handle_, bytes, alignment, stream, &data));
+        return block(owner_, data, bytes, stream);
+    }
+
+    /* vmm_reserve(): addresses, which get memory by block::commit(). */
+    [[nodiscard]] block reserve(std::size_t bytes, std::size_t unit_bytes = 0,
+                                vmm_stream stream = nullptr)
+    {
+        void *data = nullptr;
+        throw_on_error(vmm_reserve(handle_, bytes, unit_bytes, stream, &data));
+        return block(owner_, data, bytes, stream);
+    }
+
+    /* vmm_pool_sleep() and vmm_pool_wake(): the call returns when the pool sleeps, or is awake. */
+    void sleep(const vmm_sleep_options &options = make_sleep_options())
+    {
+        throw_on_error(vmm_pool_sleep(&handle_, 1, &options, nullptr));
+    }
+    void wake(const vmm_sleep_options &options = make_sleep_options())
+    {
+        throw_on_error(vmm_pool_wake(&handle_, 1, &options, nullptr));
+    }
+
+    /* The same on a thread of the library: the ticket tells when it is done. */
+    [[nodiscard]] ticket begin_sleep(const vmm_sleep_options &options = make_sleep_options())
+    {
+        ticket begun(owner_);
+        throw_on_error(vmm_pool_sleep(&handle_, 1, &options, &begun.handle_));
+        return begun;
+    }
+    [[nodiscard]] ticket begin_wake(const vmm_sleep_options &options = make_sleep_options())
+    {
+        ticket begun(owner_);
+        throw_on_error(vmm_pool_wake(&handle_, 1, &options, &begun.handle_));
+        return begun;
+    }
+    vmm_pool_phase phase() const
+    {
+        vmm_pool_phase phase = VMM_POOL_AWAKE;
+        throw_on_error(vmm_pool_state(handle_, &phase));
+        return phase;
+    }
+
+    /* vmm_backup_find(): where the sleep has saved the byte at an address. Valid until the wake. */
+    void *find_backup(const void *data) const
+    {
+        void *host = nullptr;
+        throw_on_error(vmm_backup_find(handle_, data, &host));
+        return host;
+    }
+    void drop_backup()
+    {
+        throw_on_error(vmm_backup_drop(handle_));
+    }
+
+    /* As cache::walk(), of this pool. */
+    template <typename Visit> void walk(Visit &&visit) const
+    {
+        detail::walk_items(visit, [this](vmm_visitor visitor, void *context) {
+            return vmm_pool_walk(handle_, visitor, context);
+        });
     }
 
     /* For the calling thread, as long as the result lives. */

@@ -31,6 +31,12 @@ inline std::uint64_t live_blocks(const vmm::cache &cache)
     return cache.stats().allocations.current;
 }
 
+// The status of the vmm::error that a call throws.
+template <typename Call> vmm_status refused(Call &&call)
+{
+    return thrown_by<vmm::error>(std::forward<Call>(call)).status();
+}
+
 // Reads the driver from the first argument.
 inline void read_driver(int argc, char **argv)
 {

@@ -2,7 +2,10 @@
 #include "hpp_support.hpp"
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <type_traits>
+#include <unistd.h>
 #include <vector>
 
 // The linker leads the header's vmm_free() here (--wrap). While it refuses, nothing is freed.
@@ -175,6 +178,59 @@ void memory_goes_back()
     EXPECT(cache.stats().reserved_bytes.current == 0);
 }
 
+void a_compaction_releases_what_live_blocks_pin()
+{
+    vmm_config config = limited();
+    config.footprint_permille = 1000; // large chunks
+    vmm::cache cache(config);
+    vmm::block blocks[16];
+    for (vmm::block &block : blocks)
+        block = cache.allocate(2 * MIB);
+    std::uint64_t before = cache.stats().reserved_bytes.current;
+    for (int i = 0; i < 16; i++) {
+        if (i % 8 != 0)
+            blocks[i].reset();
+    }
+    vmm::compaction result = cache.compact();
+    EXPECT(before - result.released_bytes == cache.stats().reserved_bytes.current);
+    EXPECT(result.released_bytes >= 28 * MIB);
+    EXPECT(result.moved_bytes == 0 || result.moved_bytes >= 2 * MIB);
+    config.nvtx = VMM_OFF;
+    config.debug = VMM_DEBUG_ON;
+    vmm::cache other(config);
+    EXPECT(refused([&] { (void)other.compact(); }) == VMM_ERR_UNSUPPORTED);
+}
+
+void a_wait_for_a_stream_throws_what_is_wrong()
+{
+    vmm::cache cache(limited());
+    vmm::block block = cache.allocate(MIB, stream_named(1));
+    cache.wait_stream(stream_named(1));
+    EXPECT(refused([&] { cache.wait_stream(reinterpret_cast<vmm_stream>(2)); }) ==
+           VMM_ERR_INVALID_ARGUMENT);
+}
+
+// ---- Recordings ------------------------------------------------------------------------------
+
+void a_trace_is_a_file()
+{
+    std::string path = "test_hpp_trace_" + std::to_string(getpid()) + ".txt";
+    vmm::cache cache(limited());
+    cache.note_trace("no recording");
+    EXPECT(refused([&] { cache.stop_trace(); }) == VMM_ERR_INVALID_ARGUMENT);
+    EXPECT(refused([&] { cache.start_trace("/nowhere/trace"); }) == VMM_ERR_INVALID_ARGUMENT);
+    cache.start_trace(path, true);
+    EXPECT(refused([&] { cache.start_trace(path); }) == VMM_ERR_INVALID_ARGUMENT);
+    vmm::block block = cache.allocate(MIB);
+    cache.note_trace("the second step");
+    cache.stop_trace();
+    std::ifstream file(path);
+    std::string text{ std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>() };
+    EXPECT(std::remove(path.c_str()) == 0);
+    EXPECT(text.find("the second step") != std::string::npos);
+    EXPECT(text.find("no recording") == std::string::npos);
+}
+
 // ---- Out of memory --------------------------------------------------------------------------
 
 void out_of_memory_is_an_exception_or_an_empty_block()
@@ -264,6 +320,9 @@ int main(int argc, char **argv)
     a_move_takes_the_cache_along();
     a_closed_cache_refuses_calls();
     memory_goes_back();
+    a_compaction_releases_what_live_blocks_pin();
+    a_wait_for_a_stream_throws_what_is_wrong();
+    a_trace_is_a_file();
     out_of_memory_is_an_exception_or_an_empty_block();
     devices_get_access();
     the_resource_allocates_for_its_stream();

@@ -45,6 +45,25 @@ void blocks_outlive_their_pool()
     EXPECT(live_blocks(cache) == 0);
 }
 
+void a_walk_visits_its_pool()
+{
+    vmm::cache cache(limited());
+    vmm::pool pool(cache);
+    vmm::block other = cache.allocate(MIB);
+    vmm::block block = pool.allocate(MIB);
+    int live = 0;
+    pool.walk([&](const vmm_item &item) {
+        EXPECT(item.pool == pool.get());
+        live += item.kind == VMM_ITEM_BLOCK && item.state == VMM_ITEM_LIVE ? 1 : 0;
+        return true;
+    });
+    EXPECT(live == 1);
+    EXPECT(thrown_by<int>([&] { pool.walk([](const vmm_item &) -> bool { throw 7; }); }) == 7);
+    pool.close();
+    EXPECT(refused([&] { pool.walk([](const vmm_item &) { return true; }); }) ==
+           VMM_ERR_INVALID_ARGUMENT);
+}
+
 void a_limit_throws_and_names_the_pool()
 {
     vmm::cache cache(limited());
@@ -261,6 +280,7 @@ int main(int argc, char **argv)
 {
     read_driver(argc, argv);
     blocks_outlive_their_pool();
+    a_walk_visits_its_pool();
     a_limit_throws_and_names_the_pool();
     options_reach_the_pool();
     a_push_ends_with_its_scope();
