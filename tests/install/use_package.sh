@@ -4,6 +4,7 @@
 #   cmake CMAKE SOURCE PREFIX LIBDIR WORK CC CXX     find_package(vmmcache), shared and static
 #   pkgconfig (the same arguments)                   pkg-config, shared and static
 #   fragtest PREFIX                                  runs the installed program on installed data
+#   python PREFIX PYTHON                            imports the installed Python package and uses its library
 #   components CMAKE BUILD CONFIG PREFIX             each component has its files and no others
 #   uninstall CMAKE BUILD CONFIG PREFIX              what was installed is removed
 #   subproject CMAKE SOURCE WORK CC                  add_subdirectory(), without a C++ compiler
@@ -14,13 +15,15 @@ fail() {
     exit 1
 }
 
+number() { # PREFIX MAJOR|MINOR|PATCH
+    sed -n "s/^#define VMM_VERSION_$2 \\([0-9]*\\)$/\\1/p" "$1/include/vmmcache/vmmcache.h"
+}
+
 # Before 1.0 the soname carries the minor version, too.
 soname_check() { # PREFIX
-    number() { sed -n "s/^#define VMM_VERSION_$1 \\([0-9]*\\)$/\\1/p" "$prefix/include/vmmcache/vmmcache.h"; }
-    prefix=$1
-    expected=$(number MAJOR)
-    [ "$expected" != 0 ] || expected=0.$(number MINOR)
-    for library in "$prefix"/lib*/libvmmcache*.so; do
+    expected=$(number "$1" MAJOR)
+    [ "$expected" != 0 ] || expected=0.$(number "$1" MINOR)
+    for library in "$1"/lib*/libvmmcache*.so; do
         case $library in *_preload.so) continue ;; esac # no program links it
         readelf -d "$library" | grep -qF "soname: [$(basename "$library").$expected]" ||
             fail "the soname of $library does not end in .$expected"
@@ -81,6 +84,22 @@ use_fragtest() { # PREFIX
     cd /
     "$1/bin/fragtest" --driver sim --policy vmmcache --quiet ||
         fail "the installed fragtest ended with status $?"
+}
+
+# The package loads the library of its own prefix, and brings what it compiles against a PyTorch.
+use_python() { # PREFIX PYTHON
+    cd /
+    said=$(env -u VMMCACHE_LIBRARY VMM_DRIVER=sim PYTHONPATH="$1/share/vmmcache/python" "$2" -B -c "
+import os, vmmcache
+from vmmcache import _build, _library
+with vmmcache.Cache() as cache:
+    cache.alloc(4096).free()
+prefix = os.path.realpath('$1')
+assert os.path.realpath(_library.path()).startswith(prefix + '/lib'), _library.path()
+assert all(folder.startswith(prefix) for folder in _build._sources()), _build._sources()
+print(vmmcache.version())") || fail "the installed Python package cannot be used"
+    expected=$(number "$1" MAJOR).$(number "$1" MINOR).$(number "$1" PATCH)
+    [ "$said" = "$expected" ] || fail "the Python package has the library $said, expected $expected"
 }
 
 install_component() { # CMAKE BUILD CONFIG PREFIX COMPONENT
@@ -180,6 +199,7 @@ stage) stage "$@" ;;
 cmake) use_cmake "$@" ;;
 pkgconfig) use_pkgconfig "$@" ;;
 fragtest) use_fragtest "$@" ;;
+python) use_python "$@" ;;
 components) components "$@" ;;
 uninstall) uninstall "$@" ;;
 subproject) subproject "$@" ;;

@@ -48,6 +48,9 @@ prefix=$work/root/usr
 "$use_package" cmake "$cmake" "$consumer" "$prefix" "$libdir" "$work/cmake" "$cc" "$cxx"
 "$use_package" pkgconfig "$cmake" "$consumer" "$prefix" "$libdir" "$work/pkgconfig" "$cc" "$cxx"
 "$use_package" fragtest "$prefix"
+if [ -f "$build/src/torch/libvmmcache_torch.so" ]; then
+    "$use_package" python "$prefix" "$(command -v python3)"
+fi
 "$prefix/bin/vmmtop" --version >/dev/null || fail "vmmtop ended with status $?"
 trace=$(find "$prefix/share/vmmcache/traces" -name 'gnn*' | head -n 1)
 env -u PYTHONPATH "$prefix/bin/vmmcache-report" "$trace" -o "$work/page.html" >/dev/null

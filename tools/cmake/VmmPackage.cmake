@@ -18,12 +18,33 @@ if(TARGET vmmcache_preload)
   install(TARGETS vmmcache_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tools)
 endif()
 
-# The report needs no more than Python's standard library.
+# vmm_install_python(FOLDER ...): the Python package, with what it compiles against the user's PyTorch.
 set(vmm_python_dir ${PROJECT_SOURCE_DIR}/tools/python)
+function(vmm_install_python folder)
+  install(DIRECTORY ${vmm_python_dir}/vmmcache DESTINATION ${folder} ${ARGN}
+          FILES_MATCHING PATTERN *.py PATTERN *.html PATTERN __pycache__ EXCLUDE)
+  if(TARGET vmmcache_torch)
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/torch/shim/ DESTINATION ${folder}/vmmcache/shim/torch/shim ${ARGN}
+            FILES_MATCHING PATTERN *.cpp PATTERN *.h)
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/vmmcache/ DESTINATION ${folder}/vmmcache/shim/vmmcache ${ARGN}
+            FILES_MATCHING PATTERN *.h)
+  endif()
+endfunction()
+
+# The report needs no more than Python's standard library. The rest of the package finds the library through a link
+# beside its files.
 if(VMM_BUILD_TOOLS)
   install(PROGRAMS ${vmm_python_dir}/vmmcache-report DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
-  install(DIRECTORY ${vmm_python_dir}/vmmcache DESTINATION ${CMAKE_INSTALL_DATADIR}/vmmcache/python COMPONENT tools
-          FILES_MATCHING PATTERN *.py PATTERN *.html PATTERN __pycache__ EXCLUDE)
+  set(vmm_python_destination ${CMAKE_INSTALL_DATADIR}/vmmcache/python)
+  vmm_install_python(${vmm_python_destination} COMPONENT tools)
+  if(TARGET vmmcache_torch)
+    file(RELATIVE_PATH vmm_library /prefix/${vmm_python_destination}/vmmcache
+         /prefix/${CMAKE_INSTALL_LIBDIR}/libvmmcache_torch.so.${vmm_soversion})
+    set(vmm_link ${PROJECT_BINARY_DIR}/installed/libvmmcache_torch.so)
+    file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/installed)
+    file(CREATE_LINK ${vmm_library} ${vmm_link} SYMBOLIC)
+    install(FILES ${vmm_link} DESTINATION ${vmm_python_destination}/vmmcache COMPONENT tools)
+  endif()
   install(FILES ${PROJECT_SOURCE_DIR}/docs/man/fragtest.1 ${PROJECT_SOURCE_DIR}/docs/man/vmmcache-report.1
                 ${PROJECT_SOURCE_DIR}/docs/man/vmmtop.1
           DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
@@ -35,16 +56,10 @@ endif()
 
 # What tools/python/wheel.py puts into a wheel.
 if(TARGET vmmcache_torch)
-  set(wheel DESTINATION vmmcache COMPONENT python EXCLUDE_FROM_ALL)
-  install(FILES $<TARGET_FILE:vmmcache_torch> RENAME libvmmcache_torch.so ${wheel})
-  install(DIRECTORY ${vmm_python_dir}/vmmcache/ ${wheel}
-          FILES_MATCHING PATTERN *.py PATTERN *.html PATTERN __pycache__ EXCLUDE)
   set(wheel COMPONENT python EXCLUDE_FROM_ALL)
+  vmm_install_python(. ${wheel})
+  install(FILES $<TARGET_FILE:vmmcache_torch> RENAME libvmmcache_torch.so DESTINATION vmmcache ${wheel})
   install(FILES ${vmm_python_dir}/vmmcache.pth ${vmm_python_dir}/vmmcache_auto.py DESTINATION . ${wheel})
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/torch/shim/ DESTINATION vmmcache/shim/torch/shim ${wheel}
-          FILES_MATCHING PATTERN *.cpp PATTERN *.h)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/vmmcache/ DESTINATION vmmcache/shim/vmmcache ${wheel}
-          FILES_MATCHING PATTERN *.h)
   if(VMM_WHEEL_BUILDS)
     install(DIRECTORY ${VMM_WHEEL_BUILDS}/ DESTINATION vmmcache/prebuilt ${wheel} FILES_MATCHING PATTERN shim-*.so)
   endif()
