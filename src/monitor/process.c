@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +35,15 @@ uint64_t vmm__process_start(uint64_t pid)
     for (int field = FIELD_STATE; at != NULL && field <= FIELD_START; field++)
         at = strchr(at + 1, ' ');
     return at == NULL ? 0 : strtoull(at + 1, NULL, 10);
+}
+
+/* A process of another user may be hidden in /proc, but not from getpgid(). */
+bool vmm__process_has_ended(uint64_t pid, uint64_t start)
+{
+    uint64_t now = vmm__process_start(pid);
+    if (start == 0 || now != 0)
+        return start != 0 && now != start;
+    return getpgid((pid_t)pid) < 0 && errno == ESRCH;
 }
 
 uint64_t vmm__process_pid_space(void)

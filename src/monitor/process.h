@@ -5,11 +5,15 @@
 #ifndef VMM_MONITOR_PROCESS_H
 #define VMM_MONITOR_PROCESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* When a process started, in the clock ticks of /proc/PID/stat; 0: there is no such process, or no /proc. */
 uint64_t vmm__process_start(uint64_t pid);
+
+/* Whether the process with this pid that started at `start` has ended. False also if that cannot be known. */
+bool vmm__process_has_ended(uint64_t pid, uint64_t start);
 
 /* The pid namespace of the calling process; 0: unknown. */
 uint64_t vmm__process_pid_space(void);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "monitor/segment.h"
 #include "base/time.h"
+#include "monitor/left.h"
 #include "monitor/process.h"
 
 #include <errno.h>
@@ -19,19 +20,6 @@ static uint64_t own_pid(void)
     return (uint64_t)getpid();
 }
 
-/* Whether an earlier process with this pid has left the file. */
-static bool is_left(const char *path)
-{
-    struct monitor_head head = { .pid = 0 };
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (file < 0)
-        return false;
-    bool is_whole = pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head;
-    (void)close(file);
-    return is_whole && memcmp(head.magic, MONITOR_MAGIC, sizeof head.magic) == 0 &&
-           head.start_ticks != vmm__process_start(own_pid());
-}
-
 /* Returns a file, or -1. */
 static int file_make(const char *path)
 {
@@ -39,7 +27,7 @@ static int file_make(const char *path)
     int file = open(path, flags, 0600);
     if (file >= 0 || errno != EEXIST)
         return file;
-    if (is_left(path) && unlink(path) == 0)
+    if (vmm__left_remove(AT_FDCWD, path, own_pid()))
         file = open(path, flags, 0600);
     else
         errno = EEXIST;
@@ -49,6 +37,7 @@ static int file_make(const char *path)
 vmm_status vmm__segment_open(struct segment *segment, const char *folder)
 {
     segment->file = -1;
+    vmm__left_sweep(folder);
     errno = EEXIST;
     for (int number = 0; number < SEGMENTS_MOST && segment->file < 0 && errno == EEXIST; number++) {
         int length = snprintf(segment->path, sizeof segment->path, "%s/" MONITOR_PREFIX "%llu.%d",

@@ -20,8 +20,8 @@ struct segment {
     char path[SEGMENT_PATH_BYTES];
 };
 
-/* Makes the segment in a folder. Replaces one that an earlier process with this pid left there. ERR_INVALID_ARGUMENT:
- * it cannot be made; the line says why. */
+/* Makes the segment in a folder, and removes those that processes of this user left there. ERR_INVALID_ARGUMENT: it
+ * cannot be made; the line says why. */
 vmm_status vmm__segment_open(struct segment *segment, const char *folder);
 
 /* Writes what the head describes, and completes the head. False: it could not be written, errno says why; a reader sees

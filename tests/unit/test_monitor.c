@@ -4,6 +4,7 @@
 #include "support/folder_support.h"
 
 #include "monitor/format.h"
+#include "monitor/left.h"
 #include "monitor/process.h"
 #include "monitor/segment.h"
 
@@ -11,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -280,11 +282,21 @@ MONITOR_TEST(names_that_are_all_taken_are_an_error)
     files_remove(16);
 }
 
+/* A segment that a process with this pid would have left. */
+static struct monitor_head head_left(pid_t pid)
+{
+    struct monitor_head head = { .version = MONITOR_VERSION,
+                                 .pid = (uint64_t)pid,
+                                 .pid_space = vmm__process_pid_space(),
+                                 .start_ticks = 1 };
+    memcpy(head.magic, MONITOR_MAGIC, sizeof head.magic);
+    return head;
+}
+
 /* An earlier process with the same pid was killed. */
 MONITOR_TEST(a_segment_of_an_earlier_process_is_replaced)
 {
-    struct monitor_head head = { .pid = (uint64_t)getpid(), .start_ticks = 1 };
-    memcpy(head.magic, MONITOR_MAGIC, sizeof head.magic);
+    struct monitor_head head = head_left(getpid());
     file_write(0, &head, sizeof head);
     vmm_cache *cache = cache_create();
     assert_int_equal(files_count(), 1);
@@ -340,6 +352,151 @@ MONITOR_TEST(a_killed_process_leaves_a_segment_that_names_it)
     path_of(path, sizeof path, child, 0);
     assert_int_equal(unlink(path), 0);
 }
+
+/* ---- What processes left --------------------------------------------------------------------- */
+
+static pid_t child_end_at_once(void)
+{
+    (void)fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)cache_create();
+        _exit(0);
+    }
+    assert_true(child_ended(child, 0));
+    return child;
+}
+
+MONITOR_TEST(the_next_cache_removes_what_ended_processes_left)
+{
+    (void)child_end_at_once();
+    (void)child_end_at_once(); /* a cache of a child, too */
+    assert_int_equal(files_count(), 1);
+    vmm_cache *cache = cache_create();
+    assert_int_equal(files_count(), 1);
+    assert_int_equal(head_read(getpid()).pid, getpid());
+    pid_t child = child_end_at_once(); /* our file stays */
+    assert_int_equal(files_count(), 2);
+    vmm_cache *second = cache_create(); /* only the first cache of a process looks */
+    assert_int_equal(files_count(), 2);
+    assert_ok(vmm_destroy(second));
+    assert_ok(vmm_destroy(cache));
+    cache = cache_create();
+    assert_int_equal(files_count(), 1);
+    assert_int_equal(vmm__process_start((uint64_t)child), 0);
+    assert_ok(vmm_destroy(cache));
+}
+
+/* Whether the next cache removes a file of so many bytes, and with this mode, of a process. */
+static bool is_removed(pid_t pid, const struct monitor_head *head, size_t bytes, mode_t mode)
+{
+    char path[128];
+    path_of(path, sizeof path, pid, 3);
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, head, bytes), bytes);
+    assert_int_equal(fchmod(file, mode), 0);
+    if ((mode & S_ISUID) != 0)
+        assert_int_equal(fchown(file, 65534, 65534), 0);
+    (void)close(file);
+    assert_ok(vmm_destroy(cache_create()));
+    bool is_there = access(path, F_OK) == 0;
+    assert_int_equal(files_count(), is_there ? 1 : 0);
+    if (is_there)
+        assert_int_equal(unlink(path), 0);
+    return !is_there;
+}
+
+MONITOR_TEST(a_file_that_may_be_in_use_stays)
+{
+    pid_t ended = child_end_at_once();
+    struct monitor_head head = head_left(ended);
+    assert_true(is_removed(ended, &head, sizeof head, 0600));
+    assert_false(is_removed(ended, &head, sizeof head - 1, 0600));
+    assert_false(is_removed(ended, &head, sizeof head, 0640));
+    assert_false(is_removed(ended, &head, sizeof head, 0602));
+    assert_false(is_removed(getppid(), &head, sizeof head, 0600)); /* it names another process */
+    head.pid_space++;
+    assert_false(is_removed(ended, &head, sizeof head, 0600));
+    head = head_left(ended);
+    head.version++;
+    assert_false(is_removed(ended, &head, sizeof head, 0600));
+    head = head_left(ended);
+    head.start_ticks = 0;
+    assert_false(is_removed(ended, &head, sizeof head, 0600));
+    head = head_left(getppid()); /* an earlier process had the pid */
+    assert_true(is_removed(getppid(), &head, sizeof head, 0600));
+    head.start_ticks = vmm__process_start((uint64_t)getppid());
+    assert_false(is_removed(getppid(), &head, sizeof head, 0600));
+}
+
+MONITOR_TEST(a_file_of_another_user_stays)
+{
+    pid_t ended = child_end_at_once();
+    struct monitor_head head = head_left(ended);
+    assert_true(is_removed(ended, &head, sizeof head, 0600));
+    if (geteuid() == 0) /* only root gives files away */
+        assert_false(is_removed(ended, &head, sizeof head, 0600 | S_ISUID));
+}
+
+MONITOR_TEST(what_is_no_file_stays)
+{
+    char path[128];
+    pid_t ended = child_end_at_once();
+    assert_ok(vmm_destroy(cache_create()));
+    path_of(path, sizeof path, ended, 0);
+    assert_int_equal(mkfifo(path, 0600), 0); /* nothing waits for its other end */
+    assert_ok(vmm_destroy(cache_create()));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("/nowhere", path), 0);
+    assert_ok(vmm_destroy(cache_create()));
+    assert_int_equal(unlink(path), 0);
+}
+
+/* The cost is bounded: what is too much for one cache is left to the next. */
+MONITOR_TEST(many_files_are_removed_in_turns)
+{
+    enum { FILES = LEFT_LOOKED_AT_MOST + 40 };
+    char path[128];
+    pid_t ended = child_end_at_once();
+    struct monitor_head head = head_left(ended);
+    for (int number = 1; number < FILES; number++) {
+        path_of(path, sizeof path, ended, number);
+        int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        assert_int_equal(write(file, &head, sizeof head), sizeof head);
+        (void)close(file);
+    }
+    assert_int_equal(files_count(), FILES);
+    assert_ok(vmm_destroy(cache_create()));
+    assert_int_equal(files_count(), FILES - LEFT_LOOKED_AT_MOST);
+    assert_ok(vmm_destroy(cache_create()));
+    assert_int_equal(files_count(), 0);
+}
+
+/* Two may remove a file, and a new process may take its name, at the same moment. */
+MONITOR_TEST(a_file_goes_only_by_its_own_name_and_once)
+{
+    char path[128];
+    struct monitor_head head = head_left(1);
+    file_write(0, &head, sizeof head);
+    path_of(path, sizeof path, getpid(), 0);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    int other = open(path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(flock(other, LOCK_EX), 0);
+    assert_false(vmm__left_unlink(AT_FDCWD, path, file));
+    (void)close(other);
+    assert_int_equal(unlink(path), 0);
+    assert_false(vmm__left_unlink(AT_FDCWD, path, file));
+    file_write(0, &head, sizeof head);
+    assert_false(vmm__left_unlink(AT_FDCWD, path, file));
+    (void)close(file);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(vmm__left_unlink(AT_FDCWD, path, file));
+    (void)close(file);
+    assert_int_equal(files_count(), 0);
+}
+
+/* ---- Failures -------------------------------------------------------------------------------- */
 
 MONITOR_TEST(a_folder_that_cannot_be_written_is_an_error)
 {

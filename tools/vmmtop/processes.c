@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/time.h"
+#include "monitor/left.h"
 #include "monitor/process.h"
 
 #include <dirent.h>
@@ -22,6 +23,7 @@ enum { TRIES = 20, NAP_NS = 1000000 };
 struct candidate {
     struct processes *processes;
     int folder;
+    int file;
     const char *name;
     uint64_t pid;
     uint64_t number;
@@ -142,10 +144,9 @@ static const char *file_fault(const struct candidate *candidate, const struct st
  * of its name. */
 static bool is_left_over(const struct candidate *candidate, const struct snapshot *snapshot)
 {
-    uint64_t start = vmm__process_start(candidate->pid);
     if (snapshot->head == NULL)
-        return start == 0 && process_user(candidate->pid) == (uid_t)-1;
-    return start != snapshot->head->start_ticks;
+        return process_user(candidate->pid) == (uid_t)-1;
+    return vmm__process_has_ended(candidate->pid, snapshot->head->start_ticks);
 }
 
 static void snapshot_judge(const struct candidate *candidate, enum snapshot_outcome outcome,
@@ -159,7 +160,7 @@ static void snapshot_judge(const struct candidate *candidate, enum snapshot_outc
     } else if (!is_ours) {
         refuse(candidate, "its process is in another pid namespace");
     } else if (is_left_over(candidate, snapshot) &&
-               unlinkat(candidate->folder, candidate->name, 0) == 0) {
+               vmm__left_unlink(candidate->folder, candidate->name, candidate->file)) {
         processes->removed++;
     } else if (outcome != SNAPSHOT_OK) {
         refuse(candidate, why);
@@ -174,13 +175,14 @@ static void snapshot_judge(const struct candidate *candidate, enum snapshot_outc
         snapshot_free(snapshot);
 }
 
-static void candidate_read(const struct candidate *candidate)
+static void candidate_read(struct candidate *candidate)
 {
     struct stat about;
     struct snapshot snapshot;
     struct snapshot_error error;
     int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     int file = openat(candidate->folder, candidate->name, flags);
+    candidate->file = file;
     if (file < 0 && errno == EACCES)
         candidate->processes->foreign++;
     else if (file < 0 && errno != ENOENT)
@@ -196,29 +198,6 @@ static void candidate_read(const struct candidate *candidate)
 }
 
 /* ---- All files ------------------------------------------------------------------------------ */
-
-/* Reads a number, which ends with `end`. NULL: there is none. */
-static const char *number_read(const char *text, char end, uint64_t *number)
-{
-    char *rest;
-    if (*text < '0' || *text > '9')
-        return NULL;
-    errno = 0;
-    *number = strtoull(text, &rest, 10);
-    return errno != 0 || *rest != end ? NULL : rest + (end != '\0');
-}
-
-/* Whether a file has the name of a segment. */
-static bool name_read(const char *name, struct candidate *candidate)
-{
-    size_t prefix = strlen(MONITOR_PREFIX);
-    const char *rest;
-    if (strncmp(name, MONITOR_PREFIX, prefix) != 0)
-        return false;
-    rest = number_read(name + prefix, '.', &candidate->pid);
-    candidate->name = name;
-    return rest != NULL && number_read(rest, '\0', &candidate->number) != NULL;
-}
 
 static void unseen_drop(struct processes *processes)
 {
@@ -245,7 +224,8 @@ bool processes_scan(struct processes *processes)
     for (unsigned i = 0; i < processes->count; i++)
         processes->items[i].is_seen = false;
     for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        bool is_segment = name_read(entry->d_name, &candidate);
+        bool is_segment = vmm__left_name_read(entry->d_name, &candidate.pid, &candidate.number);
+        candidate.name = entry->d_name;
         if (is_segment && (processes->only == 0 || processes->only == candidate.pid))
             candidate_read(&candidate);
     }
