@@ -1242,7 +1242,8 @@ VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size
  * Does:     changes the size of a live block and keeps its contents, as far as the new size reaches. Contents that were
  *           not there before are undefined. Work that is submitted to the block's stream after the call sees the
  *           contents at *out; order work of other streams after it. If the address changes, the old one is no longer a
- *           block; work submitted before the call may still use it.
+ *           block; work submitted before the call may still use it. host: the contents are at *out when the call
+ *           returns; where bytes are copied, it waits for the stream's work.
  *
  *           A block above 1 MiB grows in place if there are free bytes or addresses behind it. Otherwise its chunks are
  *           mapped at other addresses, with as many free ones behind them: a block that grows step by step moves at

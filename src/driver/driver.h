@@ -177,7 +177,8 @@ struct driver_piece {
 /*
  * Contents of memory, in stream order.
  *
- *   copy         from device to device.
+ *   copy         from device to device. host: the bytes are written before the call returns, after all earlier work of
+ *                the stream.
  *   clear        sets every byte of the range to `value`. On a stream under capture the clear becomes part of the
  *                graph. host: the bytes are written before the call returns, after all earlier work of the stream,
  *                during a capture after that of all streams; the program may then use them without the stream.

@@ -33,6 +33,39 @@ CACHE_TEST(a_copy_is_one_call_if_there_are_bytes)
     }
 }
 
+/* A block that the host has written, with work under way on its stream; the host reads it right after the resize. */
+static void resize_at_once(struct cache_test *test, size_t bytes, size_t more, bool has_neighbour)
+{
+    enum { DELAY_NS = 10 * 1000 * 1000 };
+    void *block = block_alloc(test, bytes, 1);
+    void *next = has_neighbour ? block_alloc(test, bytes, 1) : NULL;
+    memset(block, 0x5A, bytes);
+    assert_ok(vmm__driver_delay(test->driver, DELAY_NS, test->streams[1]));
+    uint64_t copied = cache_stats(test).resize_copied_bytes;
+    block = block_resize(test, block, more);
+    assert_true(cache_stats(test).resize_copied_bytes > copied);
+    for (size_t i = 0; i < bytes; i++) {
+        if (((unsigned char *)block)[i] != 0x5A)
+            fail_msg("byte %zu of %zu is not there", i, bytes);
+    }
+    block_free(test, block);
+    block_free(test, next);
+}
+
+/* Programs access memory of the host driver without a stream. */
+CACHE_TEST(bytes_of_the_host_are_there_when_a_resize_returns)
+{
+    if (driver_choice_kind() != VMM_DRIVER_HOST)
+        return;
+    resize_at_once(test, 4096, 8192, false);
+    resize_at_once(test, 300000, 600000, false);
+    resize_at_once(test, 9 * MIB + 4096, 30 * MIB,
+                   true); /* of which a part moves with its chunks */
+    cache_verify_empty(test);
+    cache_restart_with(test, .debug = VMM_DEBUG_ON);
+    resize_at_once(test, 4096, 3 * MIB, false);
+}
+
 static void copy_refuse(struct cache_test *test, void *block, vmm_status wanted, const char *why)
 {
     void *out = test;

@@ -98,16 +98,6 @@ vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t byt
     return range_submit(driver, "check", &piece, stream);
 }
 
-vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
-                          vmm_stream stream)
-{
-    struct host_piece piece = {
-        .kind = HOST_PIECE_COPY, .address = to, .bytes = bytes, .from = from
-    };
-    vmm_status status = access_check(driver, "copy", from, bytes);
-    return status == VMM_OK ? range_submit(driver, "copy", &piece, stream) : status;
-}
-
 /* Blocks until the stream's work so far has finished. */
 static void stream_finish_locked(struct host_work *work, vmm_stream name)
 {
@@ -117,9 +107,36 @@ static void stream_finish_locked(struct host_work *work, vmm_stream name)
         vmm__host_wait_locked(work, (struct host_position){ stream, stream->submitted });
 }
 
-/* Writes the bytes before it returns, because the program accesses this memory directly, without a stream. A stream
- * under capture accepts no work; the work of all streams finishes first, because graphs that use this memory may have
- * been launched on any of them. */
+/* Submits a piece and waits for it: the program accesses this memory directly, without a stream. */
+static vmm_status piece_finish_locked(struct host_work *work, const struct host_piece *piece,
+                                      vmm_stream stream)
+{
+    vmm_status status = vmm__host_submit_locked(work, piece, stream);
+    if (status == VMM_OK)
+        stream_finish_locked(work, stream);
+    return status;
+}
+
+vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                          vmm_stream stream)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    struct host_piece piece = {
+        .kind = HOST_PIECE_COPY, .address = to, .bytes = bytes, .from = from
+    };
+    vmm_status status = access_check(driver, "copy", from, bytes);
+    if (status == VMM_OK)
+        status = access_check(driver, "copy", to, bytes);
+    if (status != VMM_OK)
+        return status;
+    vmm__mutex_lock(&work->lock);
+    status = piece_finish_locked(work, &piece, stream);
+    vmm__mutex_unlock(&work->lock);
+    return status;
+}
+
+/* A stream under capture accepts no work; the work of all streams finishes first, because graphs that use this memory
+ * may have been launched on any of them. */
 vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
                            vmm_stream stream)
 {
@@ -133,13 +150,10 @@ vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t byt
     vmm__mutex_lock(&work->lock);
     const struct host_stream *found = host_stream_find(work, stream);
     bool is_captured = found != NULL && found->soft.is_captured;
-    if (is_captured) {
+    if (is_captured)
         vmm__host_all_wait_locked(work);
-    } else {
-        status = vmm__host_submit_locked(work, &piece, stream);
-        if (status == VMM_OK)
-            stream_finish_locked(work, stream);
-    }
+    else
+        status = piece_finish_locked(work, &piece, stream);
     vmm__mutex_unlock(&work->lock);
     if (is_captured)
         (void)vmm__host_piece_run(&piece);
