@@ -155,6 +155,10 @@ struct sim_pin {
 
 extern const struct soft_backing vmm__sim_backing;
 
+/* Gives the driver addresses that no other open one has. False: too many are open. */
+bool vmm__sim_space_take(struct sim *sim);
+void vmm__sim_space_give(const struct sim *sim);
+
 static inline struct sim_handle *sim_handle_of(const struct soft_mapping *mapping)
 {
     return (struct sim_handle *)mapping->handle;
@@ -295,6 +299,7 @@ struct sim {
     _Atomic uint64_t clock_ns;
     struct sim_faults faults;
     struct soft_report mismatches;
+    uint32_t space;    /* the number of its addresses: see memory.c */
     bool is_sharing;   /* has had exportable memory */
     struct map events; /* by an id, which no handle has either */
     struct sim_order order;

@@ -2,9 +2,10 @@
  * The backing of the sim driver: no memory, but the addresses that an H200 gives out, a rule of CUDA, and the cost of
  * each call. See soft.h.
  *
- * Owns: the lists of each handle's mappings, and the users of each mapping. Reservations lie in the range below, at the
- * caller's hint or at the lowest fit, so that freed addresses are reused soon and stale uses are detected. The
- * addresses do not exist on this machine and are never dereferenced.
+ * Owns: the lists of each handle's mappings, the users of each mapping, and the spaces of the process's drivers: each
+ * open one has the lowest that is free, so no two have the same addresses, and those of the first are always the same.
+ * Reservations lie in the driver's space, at the caller's hint or at the lowest fit, so that freed addresses are reused
+ * soon and stale uses are detected. The addresses do not exist on this machine and are never dereferenced.
  */
 #include "driver/sim/internal.h"
 
@@ -12,21 +13,55 @@
 
 /* Measured on an H200: one reservation of 2^46 bytes succeeds, 2^47 fails; 126 TiB in total. */
 #define SIM_SPACE_BASE  UINT64_C(0x300000000000)
-#define SIM_SPACE_END   (SIM_SPACE_BASE + (UINT64_C(126) << 40))
+#define SIM_SPACE_BYTES (UINT64_C(126) << 40)
+#define SIM_SPACE_STEP  (UINT64_C(1) << 47) /* from one driver's to the next */
 #define SIM_RESERVE_MAX (UINT64_C(1) << 46)
+
+enum { SIM_SPACES = 1024, WORD_BITS = 64 };
+
+/* ---- Spaces ---------------------------------------------------------------------------------- */
+
+static _Atomic uint64_t spaces[SIM_SPACES / WORD_BITS]; /* a bit for each: an open driver has it */
+
+bool vmm__sim_space_take(struct sim *sim)
+{
+    for (unsigned word = 0; word < SIM_SPACES / WORD_BITS; word++) {
+        uint64_t taken = atomic_load_explicit(&spaces[word], memory_order_relaxed);
+        while (taken != UINT64_MAX) {
+            uint64_t lowest = ~taken & (taken + 1);
+            if (!atomic_compare_exchange_weak(&spaces[word], &taken, taken | lowest))
+                continue;
+            sim->space = word * WORD_BITS + (unsigned)__builtin_ctzll(lowest);
+            return true;
+        }
+    }
+    return false;
+}
+
+void vmm__sim_space_give(const struct sim *sim)
+{
+    atomic_fetch_and(&spaces[sim->space / WORD_BITS], ~(UINT64_C(1) << sim->space % WORD_BITS));
+}
 
 /* ---- Addresses ------------------------------------------------------------------------------- */
 
-/* The first address of a reservation, or the end of the space. */
-static uint64_t gap_end(const struct soft_space *space, uint32_t index)
+static uint64_t space_begin(const struct soft *soft)
 {
-    return index == space->count ? SIM_SPACE_END : space->items[index].address;
+    return SIM_SPACE_BASE + ((const struct sim *)soft)->space * SIM_SPACE_STEP;
 }
 
-static bool hint_fits(const struct soft_space *space, uint64_t bytes, uint64_t hint)
+/* The first address of a reservation, or the end of the space. */
+static uint64_t gap_end(const struct soft *soft, uint32_t index)
 {
-    uint64_t end = gap_end(space, vmm__soft_space_search(space, hint));
-    return hint >= SIM_SPACE_BASE && hint < end && end - hint >= bytes;
+    const struct soft_space *space = &soft->space;
+    return index == space->count ? space_begin(soft) + SIM_SPACE_BYTES
+                                 : space->items[index].address;
+}
+
+static bool hint_fits(const struct soft *soft, uint64_t bytes, uint64_t hint)
+{
+    uint64_t end = gap_end(soft, vmm__soft_space_search(&soft->space, hint));
+    return hint >= space_begin(soft) && hint < end && end - hint >= bytes;
 }
 
 static vmm_status backing_reserve(struct soft *soft, uint64_t bytes, uint64_t hint,
@@ -38,14 +73,14 @@ static vmm_status backing_reserve(struct soft *soft, uint64_t bytes, uint64_t hi
         return vmm__soft_refuse(soft, VMM_ERR_ADDRESS_SPACE, "reserve", bytes,
                                 "more than the largest reservation");
     *address = hint;
-    if (hint_fits(space, bytes, hint))
+    if (hint_fits(soft, bytes, hint))
         return VMM_OK;
-    *address = SIM_SPACE_BASE;
-    while (gap_end(space, index) - *address < bytes && index < space->count) {
+    *address = space_begin(soft);
+    while (gap_end(soft, index) - *address < bytes && index < space->count) {
         *address = space->items[index].address + space->items[index].bytes;
         index++;
     }
-    if (gap_end(space, index) - *address >= bytes)
+    if (gap_end(soft, index) - *address >= bytes)
         return VMM_OK;
     return vmm__soft_refuse(soft, VMM_ERR_ADDRESS_SPACE, "reserve", bytes,
                             "no free range of that size");

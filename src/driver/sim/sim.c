@@ -71,6 +71,7 @@ static void sim_close(struct driver *driver)
     vmm__soft_close(&sim->soft);
     vmm__sim_shares_leave(sim);
     sim_unlock(sim);
+    vmm__sim_space_give(sim);
     vmm__sim_order_free(sim);
     vmm__host_free(sim->runs.items, sim->runs.capacity * sizeof *sim->runs.items);
     (void)pthread_mutex_destroy(&sim->mutex);
@@ -175,6 +176,11 @@ vmm_status vmm__driver_sim_open(const struct driver_options *options, struct dri
     if (pthread_mutex_init(&sim->mutex, NULL) != 0) {
         vmm__host_free(sim, sizeof *sim);
         return vmm__error(VMM_ERR_HOST_OOM, "sim: open: cannot create a mutex");
+    }
+    if (!vmm__sim_space_take(sim)) {
+        (void)pthread_mutex_destroy(&sim->mutex);
+        vmm__host_free(sim, sizeof *sim);
+        return vmm__error(VMM_ERR_ADDRESS_SPACE, "sim: open: too many drivers are open");
     }
     sim->soft.backing = &vmm__sim_backing;
     vmm__driver_init(&sim->soft.driver, &sim_ops);
