@@ -59,8 +59,7 @@ CACHE_TEST(bytes_of_the_host_are_there_when_a_resize_returns)
         return;
     resize_at_once(test, 4096, 8192, false);
     resize_at_once(test, 300000, 600000, false);
-    resize_at_once(test, 9 * MIB + 4096, 30 * MIB,
-                   true); /* of which a part moves with its chunks */
+    resize_at_once(test, 9 * MIB + 4096, 30 * MIB, true); /* a part moves with its chunks */
     cache_verify_empty(test);
     cache_restart_with(test, .debug = VMM_DEBUG_ON);
     resize_at_once(test, 4096, 3 * MIB, false);

@@ -92,8 +92,13 @@ class Program(TopTest):
                 done = subprocess.run([TOP, option], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual((done.returncode, done.stderr), (2, "vmmtop: the output could not be written\n"))
         self.assertIn("vmmtop: unknown option", self.top("--fast", code=2))
-        self.assertIn("cannot read the folder", self.top("--once", "--dir", "/nowhere", code=2))
         self.assertIn("--prometheus takes", self.top("--prometheus", "9400", code=2))
+
+    def test_a_folder_that_cannot_be_read_is_named(self):
+        for mode in ("--once", "--json"):
+            for folder, why in (("/nowhere", "No such file or directory"), (__file__, "Not a directory")):
+                self.assertEqual(self.top(mode, "--dir", folder, code=2),
+                                 "vmmtop: cannot read %s: %s\n" % (folder, why))
 
 
 if __name__ == "__main__":

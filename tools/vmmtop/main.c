@@ -82,8 +82,10 @@ static int options_run(const struct vmmtop_options *options, struct processes *p
         return screen_run(processes, options->period_ms);
     bool is_read = options->mode == MODE_JSON ? processes_scan(processes)
                                               : scan_twice(processes, options->period_ms);
-    if (!is_read)
-        return fail("cannot read the folder: ", strerror(errno));
+    if (!is_read) {
+        (void)fprintf(stderr, "vmmtop: cannot read %s: %s\n", processes->folder, strerror(errno));
+        return EXIT_BAD;
+    }
     if (options->mode == MODE_JSON)
         export_json(stdout, processes);
     else
