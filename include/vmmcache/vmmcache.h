@@ -49,10 +49,10 @@
  * A C++ callback must catch all exceptions.
  *
  * fork(). A cache belongs to the process that created it. In a child process, every call on the
- * cache returns ERR_FORKED and does nothing, except vmm_free(cache, NULL), which returns VMM_OK.
- * The child's copy of the cache's records is released when the child calls exec() or exits. The
- * child may create its own caches, but with the CUDA driver only if the parent had not started CUDA
- * before fork() (ERR_FORKED).
+ * cache returns ERR_FORKED and does nothing, except vmm_free(cache, NULL), which returns VMM_OK, and
+ * vmm_block_bytes(), which answers as in the parent. The child's copy of the cache's records is
+ * released when the child calls exec() or exits. The child may create its own caches, but with the
+ * CUDA driver only if the parent had not started CUDA before fork() (ERR_FORKED).
  *
  * Lost device. A device is lost if its context was destroyed or reset, or if a kernel broke it.
  * After a driver call reports this, the cache makes no further driver call. Functions that need the
@@ -1560,7 +1560,8 @@ VMM_API vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uin
  * Does:     returns the size of the block that a request of `bytes` bytes gets: a multiple of 512 up to 4 KiB, and of
  *           1 KiB up to 8 KiB; above a multiple of 4 KiB, from 2 MiB on of 8 KiB, from 4 MiB on of 16 KiB. When memory
  *           has run out, a block of up to 8 KiB may be one of a larger size.
- * Returns:  bytes; 0 if the request is larger than any block can be, or if the cache is NULL.
+ * Returns:  bytes, also on a lost device and in a child of fork(): the answer follows from the configuration of the
+ *           cache alone. 0 if the request is larger than any block can be, or if the cache is NULL.
  * Threads:  any; callbacks may call it too.
  */
 VMM_API uint64_t vmm_block_bytes(vmm_cache *cache, uint64_t bytes);

@@ -28,9 +28,14 @@ enum { CHILD_THREADS = 3 };
 
 enum { CALL_NS = 1000000 };
 
+/* The last is more than any block. */
+static const uint64_t asked_bytes[] = { 0, 1, 5000, 100000, 3 * MIB, UINT64_MAX };
+enum { ASKED = sizeof asked_bytes / sizeof asked_bytes[0] };
+
 struct scene {
     struct cache_test *test;
-    vmm_stream stream; /* the thread takes the fast path of this stream's lane */
+    uint64_t block_bytes[ASKED]; /* as the parent gets them */
+    vmm_stream stream;           /* the thread takes the fast path of this stream's lane */
     void *live;
     void *used;
 };
@@ -158,6 +163,18 @@ static void report_calls_try(const struct scene *scene)
     require_refused(vmm_debug_report(cache, stderr), "vmm_debug_report");
 }
 
+/* It needs neither the records nor a device. */
+static void block_bytes_ask(const struct scene *scene)
+{
+    (void)vmm_poll(scene->test->cache);
+    char line[512];
+    (void)snprintf(line, sizeof line, "%s", vmm_last_error());
+    for (int i = 0; i < ASKED; i++)
+        CHILD_REQUIRES(vmm_block_bytes(scene->test->cache, asked_bytes[i]) ==
+                       scene->block_bytes[i]);
+    CHILD_REQUIRES(strcmp(vmm_last_error(), line) == 0);
+}
+
 static uint64_t driver_calls(const struct driver *driver)
 {
     uint64_t calls = 0;
@@ -171,6 +188,7 @@ static void calls_try(const struct scene *scene)
     uint64_t calls = driver_calls(scene->test->driver);
     memory_calls_try(scene);
     report_calls_try(scene);
+    block_bytes_ask(scene);
     require_refused(vmm_destroy(scene->test->cache), "vmm_destroy");
     require_refused(vmm_destroy(scene->test->cache), "vmm_destroy");
     CHILD_REQUIRES(driver_calls(scene->test->driver) == calls);
@@ -188,6 +206,9 @@ static void all_calls_try(void *context)
 static struct scene scene_start(struct cache_test *test)
 {
     struct scene scene = { .test = test, .stream = test->streams[0] };
+    for (int i = 0; i < ASKED; i++)
+        scene.block_bytes[i] = vmm_block_bytes(test->cache, asked_bytes[i]);
+    assert_true(scene.block_bytes[1] >= 512 && scene.block_bytes[ASKED - 1] == 0);
     scene.used = block_alloc(test, 600, 1);
     block_use(test, scene.used, 2);
     scene.live = block_alloc(test, 3 * MIB, 0);
@@ -215,6 +236,23 @@ CACHE_TEST(calls_of_a_child_fail)
     struct scene scene = scene_start(test);
     child_runs(all_calls_try, &scene);
     scene_end(&scene);
+}
+
+static void sizes_ask(void *context)
+{
+    block_bytes_ask(context);
+}
+
+CACHE_TEST(a_child_is_told_the_sizes_of_blocks)
+{
+    const vmm_config configs[] = { CONFIG(.no_caching = VMM_ON), CONFIG(.debug = VMM_DEBUG_ON) };
+    for (int i = 0; i < 2; i++) {
+        cache_restart(test, &configs[i]);
+        struct scene scene = { .test = test };
+        for (int asked = 0; asked < ASKED; asked++)
+            scene.block_bytes[asked] = vmm_block_bytes(test->cache, asked_bytes[asked]);
+        child_runs(sizes_ask, &scene);
+    }
 }
 
 /* A thread that does not exist in the child holds every lock. */
