@@ -325,7 +325,8 @@ typedef struct vmm_config {
     uint64_t decay_keep_bytes;   /* idle memory that decay does not release */
     vmm_switch decay_thread;     /* on: a thread of the library calls vmm_poll() on time; off: slow
                                     paths and one free in 64 check the time; a program that pauses
-                                    should call vmm_poll() */
+                                    should call vmm_poll(). Default: on if decay_ms is set and clock
+                                    is not. The thread calls log, the listener and sources, too */
     vmm_clock_fn clock;          /* for decay and time budgets; NULL: the host's monotonic clock */
     void *clock_context;
     vmm_pressure_fn pressure; /* NULL: none */

@@ -102,12 +102,14 @@ static vmm_status fields_check(const vmm_config *config)
 /* Replaces values that mean "default" or "none" by the value in effect. */
 static void defaults_fill(vmm_config *config)
 {
+    if (config->decay_ms == VMM_NO_DECAY)
+        config->decay_ms = 0;
+    if (config->decay_thread == VMM_DEFAULT && config->decay_ms != 0 && config->clock == NULL)
+        config->decay_thread = VMM_ON;
     for (int i = 0; i < CHOICES; i++) {
         if (choice_get(config, &choices[i]) == 0)
             choice_set(config, &choices[i], choices[i].otherwise);
     }
-    if (config->decay_ms == VMM_NO_DECAY)
-        config->decay_ms = 0;
 }
 
 vmm_status vmm__config_settle(vmm_config *config)

@@ -1,6 +1,7 @@
 /* Decay as a program sees it: what goes back in time, what stays, who notices, the library's thread. */
 #define _GNU_SOURCE
 #include "support/cache_support.h"
+#include "support/folder_support.h"
 #include "support/thread_support.h"
 
 #include "base/hostmem.h"
@@ -200,7 +201,7 @@ CACHE_TEST(decay_works_with_failures_and_no_caching)
     time_passes(PERIOD_MS);
     assert_status(vmm_alloc(test->cache, CACHE_LIMIT + 1, NULL, &block), VMM_ERR_DEVICE_OOM);
     assert_non_null(strstr(vmm_last_error(), "needed"));
-    cache_restart_with(test, .no_caching = 1, .decay_ms = 1);
+    cache_restart_with(test, .no_caching = 1, .decay_ms = 1, .decay_thread = VMM_OFF);
     block = block_alloc(test, LARGE, 1);
     block_fill(test, block, LARGE, 1, 1);
     work_verify(test);
@@ -232,6 +233,49 @@ CACHE_TEST(the_thread_releases_idle_memory)
     block_free(test, block);
     nothing_reserved_awaited(test);
     cache_verify(test);
+}
+
+static int threads_count(void)
+{
+    return count_entries("/proc/self/task");
+}
+
+CACHE_TEST(decay_has_a_thread_of_its_own)
+{
+    vmm_cache *cache;
+    vmm_config config = CONFIG(.decay_ms = PERIOD_MS);
+    int threads = threads_count();
+    assert_ok(vmm__cache_create_on(&config, test->driver, &cache));
+    assert_int_equal(threads_count(), threads + 1);
+    assert_ok(vmm_destroy(cache));
+    config.decay_thread = VMM_OFF;
+    assert_ok(vmm__cache_create_on(&config, test->driver, &cache));
+    assert_int_equal(threads_count(), threads);
+    assert_ok(vmm_destroy(cache));
+    cache_restart_with(test, .decay_ms = PERIOD_MS);
+    block_free(test, block_alloc(test, LARGE, 1));
+    nothing_reserved_awaited(test);
+}
+
+/* A program with its own clock polls; so does one that turns the thread off. */
+CACHE_TEST(without_the_thread_calls_of_the_program_release)
+{
+    for (int has_clock = 0; has_clock < 2; has_clock++) {
+        cache_restart_with(test, .decay_ms = 1, .clock = has_clock != 0 ? clock_read : NULL,
+                           .clock_context = &now_ms,
+                           .decay_thread = has_clock != 0 ? VMM_DEFAULT : VMM_OFF);
+        block_free(test, block_alloc(test, LARGE, 1));
+        work_verify(test);
+        time_passes(2);
+        slept_ms(20);
+        assert_int_equal(reserved_now(test), LARGE);
+        for (int i = 0; i < 3; i++) {
+            ticked(test);
+            time_passes(2);
+            slept_ms(3);
+        }
+        assert_int_equal(reserved_now(test), 0);
+    }
 }
 
 CACHE_TEST(the_thread_uses_the_configured_clock)

@@ -83,6 +83,7 @@ CACHE_TEST(every_change_is_reported)
         config.footprint_permille = config.limit_bytes == 0 ? 50 : i % 4 == 0 ? 1 : 0;
         config.no_caching = i == 7;
         config.decay_ms = i == 8;
+        config.decay_thread = i == 8 ? VMM_OFF : VMM_DEFAULT; /* the model is of one thread */
         if (driver_choice_kind() == VMM_DRIVER_SIM)
             vmm__sim_lag_set(test->driver, lags[i % 3]);
         struct reached reached = changes_followed(test, &config, 40 + i);

@@ -309,7 +309,7 @@ CACHE_TEST(the_end_of_the_cache_gives_live_segments_back)
 
 CACHE_TEST(decay_gives_segments_back)
 {
-    cache_restart_with(test, .decay_ms = 1);
+    cache_restart_with(test, .decay_ms = 1, .decay_thread = VMM_OFF);
     struct source *source = source_open(test);
     vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     block_free(test, pool_alloc(test, pool, 8 * MIB, 1));
@@ -684,7 +684,7 @@ CACHE_TEST(polls_and_frees_do_not_wait_for_a_thread_that_allocates)
 {
     struct passer passer = { .has_failed = false };
     pthread_t thread;
-    cache_restart_with(test, .decay_ms = 1);
+    cache_restart_with(test, .decay_ms = 1, .decay_thread = VMM_OFF);
     passer.cache = test->cache;
     for (unsigned i = 0; i < FREES; i++)
         passer.blocks[i] = block_alloc(test, 4096, 1);

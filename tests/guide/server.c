@@ -41,6 +41,7 @@ static vmm_cache *create_decaying(void)
     vmm_cache *cache;
     config.decay_ms = DECAY_MS;
     config.decay_keep_bytes = 64 << 20; /* for the next request */
+    config.decay_thread = VMM_OFF;      /* on_timer() does its work */
     check(vmm_create(&config, &cache));
     return cache;
 }

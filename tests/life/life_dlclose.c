@@ -92,7 +92,7 @@ int main(int argc, char **argv)
                     : strcmp(argv[2], "host") == 0 ? VMM_DRIVER_HOST
                                                    : VMM_DRIVER_SIM;
     config.decay_ms = 1;
-    config.decay_thread = strcmp(argv[3], "decay") == 0;
+    config.decay_thread = strcmp(argv[3], "decay") == 0 ? VMM_ON : VMM_OFF;
     vmm_cache *cache = NULL;
     vmm_status status = create(&config, &cache);
     if (status == VMM_ERR_NO_DEVICE || status == VMM_ERR_UNSUPPORTED)

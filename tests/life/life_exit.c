@@ -205,7 +205,7 @@ int main(int argc, char **argv)
     vmm_config config = VMM_CONFIG_INIT;
     config.driver = driver_of(argv[1]);
     config.decay_ms = TICK_MS;
-    config.decay_thread = strcmp(argv[3], "decay") == 0;
+    config.decay_thread = strcmp(argv[3], "decay") == 0 ? VMM_ON : VMM_OFF;
     may_be_lost = config.driver == VMM_DRIVER_CUDA;
     if (strcmp(way, "atexit_before") == 0 && atexit(cache_destroy) != 0)
         fail("atexit failed");

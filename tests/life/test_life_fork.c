@@ -324,9 +324,9 @@ static void *blocks_cycle(void *cache)
 
 static vmm_cache *own_cache_create(void)
 {
-    vmm_config config =
-        CONFIG(.driver = CHILD_THREADS > 0 ? driver_choice_kind() : VMM_DRIVER_SIM,
-               .device_bytes = 64 * MIB, .decay_ms = 1, .decay_thread = CHILD_THREADS > 0);
+    vmm_config config = CONFIG(.driver = CHILD_THREADS > 0 ? driver_choice_kind() : VMM_DRIVER_SIM,
+                               .device_bytes = 64 * MIB, .decay_ms = 1,
+                               .decay_thread = CHILD_THREADS > 0 ? VMM_ON : VMM_OFF);
     vmm_cache *cache = NULL;
     CHILD_REQUIRES(vmm_create(&config, &cache) == VMM_OK);
     return cache;

@@ -276,7 +276,7 @@ static vmm_status call_from_a_filter(struct stage *stage, uint64_t uses_other)
 static void prepare_clock(struct stage *stage, uint64_t has_thread)
 {
     stage_restart(stage, .clock = nested_clock, .decay_ms = has_thread ? 4 : 1000,
-                  .decay_thread = has_thread != 0);
+                  .decay_thread = has_thread != 0 ? VMM_ON : VMM_OFF);
 }
 
 static vmm_status call_from_the_clock(struct stage *stage, uint64_t value)

@@ -141,7 +141,7 @@ for _ in range(2):
         code = ("import torch\nfrom vmmcache import _install\n"
                 "print(_install._settings['peers'], _install._settings['decay_thread'])")
         for peers, read in (("", "auto"), ("auto", "auto"), ("none", "None"), ("0", "[0]"), ("0,3", "[0, 3]")):
-            self.assertEqual(self.told(code, VMMCACHE_PEERS=peers), f"{read} False\n")
+            self.assertEqual(self.told(code, VMMCACHE_PEERS=peers), f"{read} None\n")
         self.assertEqual(self.told(code, VMMCACHE_DECAY_THREAD="1", VMM_DECAY_MS="100"), "auto True\n")
         self.assertEqual(self.told(code, VMMCACHE_DECAY_THREAD="off", VMM_DECAY_MS="100"), "auto False\n")
         for wrong, why in (({"VMMCACHE_PEERS": "0,x"},

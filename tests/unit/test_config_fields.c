@@ -70,6 +70,35 @@ CONFIG_TEST(decay_thread_needs_decay)
     assert_ok(vmm__config_settle(&config));
 }
 
+static uint64_t clock_stand(void *context)
+{
+    (void)context;
+    return 0;
+}
+
+/* A program with a clock of its own says when time passes, and polls. */
+CONFIG_TEST(decay_has_a_thread_unless_the_program_says_no)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    config.decay_ms = 1;
+    assert_ok(vmm__config_settle(&config));
+    assert_int_equal(config.decay_thread, VMM_ON);
+    config.decay_thread = VMM_OFF;
+    assert_ok(vmm__config_settle(&config));
+    assert_int_equal(config.decay_thread, VMM_OFF);
+    config.decay_thread = VMM_DEFAULT;
+    config.clock = clock_stand;
+    assert_ok(vmm__config_settle(&config));
+    assert_int_equal(config.decay_thread, VMM_OFF);
+    config.decay_thread = VMM_ON;
+    assert_ok(vmm__config_settle(&config));
+    assert_int_equal(config.decay_thread, VMM_ON);
+    config = (vmm_config)VMM_CONFIG_INIT;
+    config.decay_ms = VMM_NO_DECAY;
+    assert_ok(vmm__config_settle(&config));
+    assert_int_equal(config.decay_thread, VMM_OFF);
+}
+
 /* NVTX cannot follow bytes that move, and a tool would report what these write. */
 CONFIG_TEST(nvtx_excludes_what_moves_or_writes)
 {

@@ -51,7 +51,7 @@ def _variables_set(values: dict) -> None:
 
 
 def translated(limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
-               decay_keep=None, decay_thread=False, no_caching=None, peers="auto",
+               decay_keep=None, decay_thread=None, no_caching=None, peers="auto",
                pressure=None, ipc=None) -> tuple:
     """The vmm_config, and the limit as a share of the device, or 0."""
     config = _layout.Config(struct_size=ctypes.sizeof(_layout.Config))

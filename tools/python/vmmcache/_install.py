@@ -38,7 +38,7 @@ _missing_hooks: list = []
 
 
 def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
-            decay_keep=None, decay_thread=False, no_caching=None, peers="auto", pressure=None, ipc=None,
+            decay_keep=None, decay_thread=None, no_caching=None, peers="auto", pressure=None, ipc=None,
             patch=True, plain_graphs=False, native=None) -> None:
     """Makes libvmmcache PyTorch's allocator for the rest of the process. Call it before the first use of CUDA.
 
