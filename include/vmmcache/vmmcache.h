@@ -1494,7 +1494,10 @@ typedef struct vmm_stat {
     X(asleep_bytes, BYTES, "Asleep")  /* memory that sleeping pools gave back and need to wake */  \
     X(backup_bytes, BYTES, "Backups") /* host memory that pools keep for their contents */         \
     X(resize_copied_bytes, BYTES, "Copied by resizes") /* by vmm_resize() */                       \
-    X(imported_bytes, BYTES, "Imported") /* memory of other caches, which no other statistic has */
+    X(imported_bytes, BYTES,                                                                       \
+      "Imported")                       /* memory of other caches, which no other statistic has */ \
+    X(free_bytes, BYTES, "Free")        /* of reserved_bytes, for any request: see below */        \
+    X(host_bytes, BYTES, "Host memory") /* of the library's records: see below */
 
 /* Initialize with VMM_STATS_INIT, which sets struct_size. From version 1.0 on, a later version adds
  * statistics only at the end of VMM_VALUE_MAP, and a caller gets those that it knows. */
@@ -1524,8 +1527,10 @@ typedef struct vmm_stats {
  *           if threads allocate and free megabytes every few microseconds, and by the block that each
  *           stream freed last. With VMM_DEBUG_ON, peaks may be too high by what debug mode adds to one
  *           block, and active_bytes counts all that it adds and blocks in quarantine.
- *           reserved_bytes = active_bytes + idle_bytes + pinned_bytes + retained_bytes + limbo_bytes
- *           while no pool sleeps.
+ *           reserved_bytes = active_bytes + free_bytes + limbo_bytes while no pool sleeps, and
+ *           free_bytes = idle_bytes + pinned_bytes + retained_bytes.
+ *           host_bytes is of all caches of the process, without backups, and without tables by address:
+ *           of these only the pages of addresses that were used take memory.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size that is too small for any statistic or
  *           too large).
@@ -1534,8 +1539,8 @@ VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
 /*
  * Does:     reads the statistics of one pool. Those that only a whole cache counts are 0: calls, waits, driver time,
- *           retries, ooms, compactions, pressure_calls, imported_bytes, resize_copied_bytes, and those of views but
- *           occupied_bytes.
+ *           retries, ooms, compactions, pressure_calls, imported_bytes, resize_copied_bytes, host_bytes, and those of
+ *           views but occupied_bytes.
  * Returns, Threads, On failure: as vmm_stats_get(); ERR_INVALID_ARGUMENT also if it is not a pool.
  */
 VMM_API vmm_status vmm_pool_stats_get(vmm_pool *pool, vmm_stats *out);

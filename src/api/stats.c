@@ -2,6 +2,7 @@
 #include "api/internal.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/hostmem.h"
 #include "cache/pool/backup.h"
 #include "cache/pool/pool_backup.h"
 #include "cache/reuse/idle_scan.h"
@@ -59,6 +60,7 @@ static void lanes_read(struct vmm_cache *cache, const struct pool *pool, vmm_sta
         vmm__lane_unlock(lane);
     }
     reserves_read(cache, pool, stats);
+    stats->free_bytes = stats->idle_bytes + stats->pinned_bytes + stats->retained_bytes;
     for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
         bool is_counted = pool == NULL || pool == lane->pool;
         stats->streams += is_counted ? 1 : 0;
@@ -120,6 +122,7 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     out->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
     out->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);
     out->imported_bytes = vmm__stat_now(&cache->imports.account.reserved_bytes);
+    out->host_bytes = vmm__host_record_bytes();
     views_read(cache, out);
     driver_read(cache->driver, out);
     vmm__fair_unlock(&cache->grow_lock);

@@ -9,7 +9,11 @@
 
 enum { LINE_BYTES = 64 /* a cache line of the processor */, ARRAY_ITEMS_FIRST = 4 };
 
+/* A larger table is indexed by address, and few of its pages are touched; or it is a backup. */
+enum { TABLE_DENSE_MOST_BYTES = 1 << 20 };
+
 static _Atomic uint64_t outstanding_bytes;
+static _Atomic uint64_t large_bytes; /* of these, in such tables */
 static _Atomic uint64_t fail_number; /* 0: no allocation fails, and none is counted */
 static _Atomic uint64_t fail_count;
 
@@ -17,6 +21,14 @@ static void outstanding_change(size_t freed, size_t allocated)
 {
     atomic_fetch_add_explicit(&outstanding_bytes, (uint64_t)allocated - (uint64_t)freed,
                               memory_order_relaxed);
+}
+
+static void table_change(size_t freed, size_t allocated)
+{
+    outstanding_change(freed, allocated);
+    if (freed > TABLE_DENSE_MOST_BYTES || allocated > TABLE_DENSE_MOST_BYTES)
+        atomic_fetch_add_explicit(&large_bytes, (uint64_t)allocated - (uint64_t)freed,
+                                  memory_order_relaxed);
 }
 
 /* Returns whether a test wants this allocation to fail. */
@@ -93,7 +105,7 @@ static void *pages_alloc(size_t bytes, int flags)
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
     if (pages == MAP_FAILED)
         return NULL;
-    outstanding_change(0, bytes);
+    table_change(0, bytes);
     return pages;
 }
 
@@ -116,16 +128,24 @@ void vmm__host_table_free(void *table, size_t bytes)
 {
     if (table == NULL)
         return;
-    outstanding_change(bytes, 0);
+    table_change(bytes, 0);
     (void)munmap(table, bytes);
 }
 
 void vmm__host_table_abandon(size_t bytes)
 {
-    outstanding_change(bytes, 0);
+    table_change(bytes, 0);
 }
 
 uint64_t vmm__host_outstanding(void)
 {
     return atomic_load_explicit(&outstanding_bytes, memory_order_relaxed);
+}
+
+/* Another thread may have changed only one of the two. */
+uint64_t vmm__host_record_bytes(void)
+{
+    uint64_t large = atomic_load_explicit(&large_bytes, memory_order_relaxed);
+    uint64_t all = atomic_load_explicit(&outstanding_bytes, memory_order_relaxed);
+    return all - (large < all ? large : all);
 }

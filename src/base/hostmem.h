@@ -41,4 +41,7 @@ uint64_t vmm__host_fail_at(uint64_t number);
 /* Returns the bytes that are allocated and not freed. A table counts with its whole size. */
 uint64_t vmm__host_outstanding(void);
 
+/* The same without tables above 1 MiB: what records take. */
+uint64_t vmm__host_record_bytes(void);
+
 #endif

@@ -3,6 +3,7 @@
 #include "support/cache_support.h"
 #include "support/thread_support.h"
 
+#include "base/hostmem.h"
 #include "cache/cache.h"
 
 /* What a lane may not have flushed while several threads call: see lane/counters.h. */
@@ -31,6 +32,53 @@ CACHE_TEST(first_blocks_count)
     assert_int_equal(stats.active_bytes.peak, 32 * MIB);
     assert_int_equal(stats.allocations.peak, 2);
     assert_int_equal(stats.allocated_bytes.current, 0);
+}
+
+/* Idle, beside a live block, in a slab, in a retained pool: all that a request could get. */
+CACHE_TEST(free_bytes_are_all_that_no_block_has)
+{
+    vmm_pool *pool;
+    vmm_stats of_pool = VMM_STATS_INIT;
+    assert_int_equal(cache_stats(test).free_bytes, 0);
+    void *live = block_alloc(test, 5 * MIB, 0);
+    void *small = block_alloc(test, 512, 0);
+    uint64_t beside = cache_stats(test).free_bytes;
+    assert_true(beside >= 2 * MIB - 64 * KIB && beside < 4 * MIB);
+    block_free(test, block_alloc(test, 16 * MIB, 1));
+    assert_int_equal(cache_stats(test).free_bytes, beside + 16 * MIB);
+    assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+    assert_ok(vmm_pool_retain(pool));
+    void *block = NULL;
+    assert_ok(vmm_alloc_from(pool, 8 * MIB, test->streams[2], &block));
+    block_free(test, block);
+    assert_int_equal(cache_stats(test).free_bytes, beside + 16 * MIB); /* it took idle memory */
+    assert_ok(vmm_pool_stats_get(pool, &of_pool));
+    assert_int_equal(of_pool.free_bytes, 8 * MIB);
+    assert_int_equal(of_pool.host_bytes, 0);
+    assert_ok(vmm_pool_drop(pool));
+    assert_ok(vmm_pool_destroy(pool, 0));
+    block_free(test, live);
+    block_free(test, small);
+    cache_verify_empty(test);
+    assert_int_equal(cache_stats(test).free_bytes, 0);
+}
+
+/* Records of all caches count, and the tables by address, which would hide them, do not. */
+CACHE_TEST(host_bytes_are_those_of_records)
+{
+    enum { BLOCKS = 2000, FEWEST_BYTES_EACH = 16, MOST_BYTES = 4 * MIB };
+    static void *blocks[BLOCKS];
+    uint64_t before = cache_stats(test).host_bytes;
+    assert_true(before > 0 && before < MOST_BYTES);
+    assert_true(before < vmm__host_outstanding());
+    vmm_cache *second = cache_second(test);
+    uint64_t with_second = cache_stats(test).host_bytes;
+    assert_true(with_second > before);
+    for (int i = 0; i < BLOCKS; i++)
+        assert_ok(vmm_alloc(second, 20000, test->streams[i % CACHE_STREAMS], &blocks[i]));
+    assert_true(cache_stats(test).host_bytes >= with_second + BLOCKS * FEWEST_BYTES_EACH);
+    assert_ok(vmm_destroy(second));
+    assert_int_equal(cache_stats(test).host_bytes, before);
 }
 
 CACHE_TEST(stats_of_a_cache_that_does_not_cache_are_exact)

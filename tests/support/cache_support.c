@@ -431,6 +431,8 @@ static void stats_verified(struct cache_test *test)
         assert_int_equal(stats.reserved_bytes.current,
                          stats.active_bytes.current + stats.idle_bytes + stats.pinned_bytes +
                              stats.retained_bytes + stats.limbo_bytes);
+        assert_int_equal(stats.free_bytes, stats.reserved_bytes.current -
+                                               stats.active_bytes.current - stats.limbo_bytes);
     }
 #define STAT_VERIFIED(name, unit, label)                                                           \
     assert_true(stats.name.peak >= stats.name.current);                                            \

@@ -35,7 +35,7 @@ NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "pinned_bytes", "u
            "clock_ticks", "clock_pauses", "clock_kind",
            "views", "places", "places_max", "view_bytes", "occupied_bytes", "view_hits",
            "stitches", "plans", "planning_ns", "evictions", "asleep_bytes", "backup_bytes",
-           "resize_copied_bytes", "imported_bytes")
+           "resize_copied_bytes", "imported_bytes", "free_bytes", "host_bytes")
 KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
                 "active")
 
