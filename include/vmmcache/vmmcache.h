@@ -877,8 +877,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_poo
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int adopt);
 
 /*
- * Does:     frees every live block of a pool, reserved ones and those that it lent for use_on_oom
- *           too, each as vmm_free() does. Memory stays with the pool.
+ * Does:     frees every live block of a pool, reserved ones and those that other pools have by
+ *           use_on_oom too, each as vmm_free() does. Memory stays with the pool.
  * Takes:    a pool; vmm_cache_pool() for the default one, whose imported blocks stay.
  * Returns:  VMM_OK.
  * Threads:  any; no other call on the pool or its blocks may be under way.

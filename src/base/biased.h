@@ -53,9 +53,9 @@ void vmm__biased_lock(struct biased_lock *lock);
 void vmm__biased_lock_second(struct biased_lock *lock);
 
 /*
- * A holder by vmm__biased_lock() or lock_second() leaves the mutex and stays the holder; it takes the mutex again before
- * it releases the lock. So a thread may hold the locks of any number of lanes: ThreadSanitizer ends a process in which a
- * thread holds more than 64 mutexes.
+ * A holder by vmm__biased_lock() or lock_second() leaves the mutex and stays the holder; it takes the mutex again
+ * before it releases the lock. So a thread may hold the locks of any number of lanes: ThreadSanitizer ends a process in
+ * which a thread holds more than 64 mutexes.
  */
 void vmm__biased_keep(struct biased_lock *lock);
 void vmm__biased_keep_end(struct biased_lock *lock);
