@@ -41,19 +41,30 @@ static void bias_revoke_locked(struct biased_lock *lock, struct thread_slot *thr
     lock->visits = 0;
 }
 
-/* Makes the holder of the mutex the only holder of the lock. Returns whether another thread kept it, or was the bias
+/* The bias owner of a lock whose holder has left the mutex: no thread's. */
+static struct thread_slot kept_slot;
+
+/* Waits for a holder that has left the mutex, or ends the bias of another thread. */
+static void other_end_locked(struct biased_lock *lock, struct thread_slot *bias_owner)
+{
+    while (bias_owner == &kept_slot) {
+        (void)pthread_cond_wait(&lock->kept_ended, &lock->mutex);
+        bias_owner = atomic_load_explicit(&lock->bias_owner, memory_order_relaxed);
+    }
+    if (bias_owner != NULL && !vmm__thread_slot_is_mine(bias_owner))
+        bias_revoke_locked(lock, bias_owner);
+}
+
+/* Makes the holder of the mutex the only holder of the lock. Returns whether there was another, or another bias
  * owner. */
 static bool others_exclude_locked(struct biased_lock *lock)
 {
-    bool was_kept = lock->is_kept;
-    while (lock->is_kept)
-        (void)pthread_cond_wait(&lock->kept_ended, &lock->mutex);
     struct thread_slot *thread_slot = atomic_load_explicit(&lock->bias_owner, memory_order_relaxed);
     bool is_others = thread_slot != NULL && !vmm__thread_slot_is_mine(thread_slot);
     if (is_others)
-        bias_revoke_locked(lock, thread_slot);
+        other_end_locked(lock, thread_slot);
     VMM_LOCK_TAKE(lock);
-    return is_others || was_kept;
+    return is_others;
 }
 
 void vmm__biased_lock(struct biased_lock *lock)
@@ -97,14 +108,15 @@ void vmm__biased_lock_slow(struct biased_lock *lock)
 
 void vmm__biased_keep(struct biased_lock *lock)
 {
-    lock->is_kept = true;
+    lock->kept_bias_owner = atomic_load_explicit(&lock->bias_owner, memory_order_relaxed);
+    atomic_store_explicit(&lock->bias_owner, &kept_slot, memory_order_relaxed);
     (void)pthread_mutex_unlock(&lock->mutex);
 }
 
 void vmm__biased_keep_end(struct biased_lock *lock)
 {
     mutex_lock_second(lock);
-    lock->is_kept = false;
+    atomic_store_explicit(&lock->bias_owner, lock->kept_bias_owner, memory_order_release);
     (void)pthread_cond_broadcast(&lock->kept_ended);
 }
 

@@ -46,9 +46,16 @@ static void stats_unlock(struct stats *stats)
     vmm__biased_unlock(&stats->lock);
 }
 
+/* Two addresses to choose from, because a product with the size of a record costs more. */
+static vmm_torch_kind_stats *kind_of(struct stats *stats, uint64_t requested_bytes)
+{
+    return vmm__torch_kind(requested_bytes) == TORCH_SMALL ? &stats->kinds[TORCH_SMALL]
+                                                           : &stats->kinds[TORCH_LARGE];
+}
+
 void vmm__torch_stats_alloc(struct stats *stats, uint64_t requested_bytes, uint64_t block_bytes)
 {
-    vmm_torch_kind_stats *kind = &stats->kinds[vmm__torch_kind(requested_bytes)];
+    vmm_torch_kind_stats *kind = kind_of(stats, requested_bytes);
     stats_lock(stats);
     stat_raise(&kind->requested_bytes, requested_bytes);
     stat_raise(&kind->allocated_bytes, block_bytes);
@@ -61,7 +68,7 @@ void vmm__torch_stats_alloc(struct stats *stats, uint64_t requested_bytes, uint6
 void vmm__torch_stats_free(struct stats *stats, uint64_t requested_bytes, uint64_t block_bytes,
                            bool waits)
 {
-    vmm_torch_kind_stats *kind = &stats->kinds[vmm__torch_kind(requested_bytes)];
+    vmm_torch_kind_stats *kind = kind_of(stats, requested_bytes);
     stats_lock(stats);
     stat_lower(&kind->requested_bytes, requested_bytes);
     stat_lower(&kind->allocated_bytes, block_bytes);
