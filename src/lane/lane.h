@@ -68,8 +68,9 @@ struct lane {
     bool is_imported;    /* its memory belongs to other caches: see cache/share/import.h */
     bool has_source;     /* made for a pool with a source: see pool.h */
     uint32_t exports;    /* of its blocks: how many are exported; guarded by `lock` */
-    bool is_asleep;      /* its pool is not awake: no request is served; changes under both locks */
-    bool stays_awake;    /* its pool adopted it when it was not awake; guarded by the grow lock */
+    /* Its pool is not awake: no request is served. Changes under both locks, with the magazines closed. */
+    bool is_asleep;
+    bool stays_awake; /* its pool adopted it when it was not awake; guarded by the grow lock */
     _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
     uint64_t serial;          /* never reused */
     /* The fast path may lock it: it is the active lane, or totals are shared; and its clock is not due. */

@@ -145,7 +145,8 @@ bool vmm__magazine_take(struct lane *lane, uint64_t bytes, void **out)
     struct magazine *magazine = magazine_lock_mine(magazines, MAGAZINE_KEPT);
     if (magazine == NULL)
         return false;
-    bool took = kept_take(magazines, magazine, bytes, out);
+    /* the pool may have gone to sleep since the caller found the lane */
+    bool took = !lane->is_asleep && kept_take(magazines, magazine, bytes, out);
     magazine_unlock(magazine);
     return took;
 }

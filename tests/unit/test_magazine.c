@@ -547,6 +547,25 @@ SIM_TEST(blocks_may_pass_without_an_order_of_memory)
     assert_ok(vmm_destroy(passage.cache));
 }
 
+/* A thread has found the lane, and then the pool goes to sleep: what is freed until it wakes has no memory. */
+SIM_TEST(a_magazine_of_a_sleeping_pool_serves_no_request)
+{
+    vmm_cache *cache;
+    void *block;
+    void *again;
+    struct lane *lane = shared_cache(driver, &cache);
+    vmm_pool *pool = vmm_cache_pool(cache);
+    vmm__biased_disable(&lane->lock);
+    assert_ok(vmm_alloc(cache, 4096, STREAM(1), &block));
+    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    assert_ok(vmm_free(cache, block));
+    assert_int_equal(kept_count(lane), 1);
+    assert_false(vmm__magazine_take(lane, 4096, &again));
+    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
+    assert_ok(vmm_alloc(cache, 4096, STREAM(1), &block));
+    assert_ok(vmm_destroy(cache));
+}
+
 /* ---- What only the lock frees ---------------------------------------------------------------- */
 
 /* A block that another stream uses waits for it, also if another thread frees it; a pinned one is unpinned. */
