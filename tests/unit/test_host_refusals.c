@@ -1,8 +1,12 @@
 /* What the host driver refuses: invalid calls, and every call that runs out of host memory. */
+#define _GNU_SOURCE
 #include "support/host_support.h"
 
 #include "driver/host/host.h"
 #include "driver/sim/sim.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* ---- Invalid calls --------------------------------------------------------------------------- */
 
@@ -83,6 +87,25 @@ HOST_TEST(work_requires_accessible_memory)
     assert_ok(vmm__driver_copy(driver, good, good, GRANULE, STREAM(1)));
     assert_status(vmm__driver_fill(driver, bad, GRANULE, 1, STREAM(1)), VMM_ERR_DRIVER);
     assert_status(vmm__driver_check(driver, bad, GRANULE, 1, STREAM(1)), VMM_ERR_DRIVER);
+}
+
+/* Such as that of a source, which the driver has not created. */
+HOST_TEST(work_may_use_memory_of_the_program)
+{
+    uint64_t memory = memory_map(driver, GRANULE, NULL);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *mapped = mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(mapped, MAP_FAILED);
+    uint64_t own = (uint64_t)(uintptr_t)mapped;
+    assert_int_equal(munmap((char *)mapped + 2 * page, page), 0);
+    memory_fill(driver, memory, page, 5, STREAM(1));
+    assert_ok(vmm__driver_copy(driver, own + 512, memory, page, STREAM(1)));
+    memory_check(driver, own + 512, page, 5, STREAM(1));
+    assert_int_equal(mismatches(driver), 0);
+    assert_status(vmm__driver_fill(driver, own + page, page + 512, 1, STREAM(1)), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_fill(driver, own, UINT64_MAX, 1, STREAM(1)), VMM_ERR_DRIVER);
+    assert_int_equal(munmap(mapped, 2 * page), 0);
+    assert_status(vmm__driver_fill(driver, own, page, 1, STREAM(1)), VMM_ERR_DRIVER);
 }
 
 HOST_TEST(captures_begin_and_end_once)

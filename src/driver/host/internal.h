@@ -79,7 +79,8 @@ extern const struct soft_backing vmm__host_backing;
 
 struct host_driver;
 
-/* True if work can access the whole range now. */
+/* True if work can access the whole range now. Memory outside of all reservations is the program's, such as that of a
+ * source: it must be mapped. */
 bool vmm__host_memory_is_accessible(struct host_driver *host, uint64_t address, uint64_t bytes);
 
 /* ---- work.c: streams, queues, workers -------------------------------------------------------- */

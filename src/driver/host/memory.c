@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* ---- System calls ---------------------------------------------------------------------------- */
 
@@ -202,21 +203,37 @@ static vmm_status backing_access(struct soft *soft, const struct soft_reservatio
     return VMM_OK;
 }
 
-bool vmm__host_memory_is_accessible(struct host_driver *host, uint64_t address, uint64_t bytes)
+static bool mapping_is_accessible(const struct soft_reservation *reservation, uint64_t address,
+                                  uint64_t bytes)
 {
-    vmm__mutex_lock(&host->memory_lock);
-    const struct soft_reservation *reservation =
-        vmm__soft_reservation_at(&host->soft.space, address);
-    bool accessible =
-        reservation != NULL && bytes <= reservation->bytes - (address - reservation->address);
+    bool accessible = bytes <= reservation->bytes - (address - reservation->address);
     for (uint64_t at = address; accessible && at < address + bytes;) {
         const struct soft_mapping *mapping = *soft_granule(reservation, at);
         accessible = mapping != NULL && mapping->accessible;
         if (accessible)
             at = mapping->address + mapping->bytes;
     }
-    vmm__mutex_unlock(&host->memory_lock);
     return accessible;
+}
+
+/* Whether the process has mapped a range; msync() with MS_ASYNC does nothing else on Linux. */
+static bool range_is_mapped(uint64_t address, uint64_t bytes)
+{
+    uint64_t ahead = address % (uint64_t)sysconf(_SC_PAGESIZE);
+    return bytes <= UINT64_MAX - address &&
+           msync(vmm__host_pointer(address - ahead), ahead + bytes, MS_ASYNC) == 0;
+}
+
+bool vmm__host_memory_is_accessible(struct host_driver *host, uint64_t address, uint64_t bytes)
+{
+    struct soft_space *space = &host->soft.space;
+    vmm__mutex_lock(&host->memory_lock);
+    const struct soft_reservation *reservation = vmm__soft_reservation_at(space, address);
+    bool is_own = reservation != NULL;
+    bool accessible = is_own && mapping_is_accessible(reservation, address, bytes);
+    bool reaches_own = vmm__soft_reservation_at(space, address + bytes - 1) != NULL;
+    vmm__mutex_unlock(&host->memory_lock);
+    return is_own || reaches_own ? accessible : range_is_mapped(address, bytes);
 }
 
 const struct soft_backing vmm__host_backing = {
