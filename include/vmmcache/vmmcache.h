@@ -22,7 +22,8 @@
  * Threads. Any thread may call any function on any cache at any time, with one exception:
  * vmm_destroy() must be the last call on its cache. Signal handlers must not call the library. If a
  * signal handler that interrupted a call of the library calls exit(), exit handlers must not call
- * the library either.
+ * the library either. A thread must not be cancelled (pthread_cancel()) inside a call: locks would
+ * stay locked.
  *
  * Context. With the CUDA driver, a cache lives in the device's primary context, which the CUDA
  * runtime also uses. A call may run under any current context and leaves the current context
