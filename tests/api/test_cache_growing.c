@@ -527,6 +527,15 @@ CACHE_TEST(debug_mode_takes_reserved_and_resized_blocks)
     work_verify(test);
 }
 
+CACHE_TEST(an_alignment_that_no_arena_has_is_named)
+{
+    void *block = test;
+    assert_status(vmm_alloc_aligned(pool_of(test), 1, (size_t)1 << 63, test->streams[1], &block),
+                  VMM_ERR_ADDRESS_SPACE);
+    assert_ptr_equal(block, test);
+    assert_non_null(strstr(vmm_last_error(), "1 bytes at a multiple of 9223372036854775808"));
+}
+
 /* Addresses that wait for work are used again once it has ended. */
 CACHE_TEST(reserved_addresses_come_back_from_limbo)
 {

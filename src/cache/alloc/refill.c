@@ -12,6 +12,8 @@
 #include "cache/reuse/gather.h"
 #include "cache/reuse/transfer.h"
 
+#include <stdio.h>
+
 static bool idle_gather(struct vmm_cache *cache, const struct request *request)
 {
     uint64_t granules = vmm__target_chunk_granules(cache, request->heap, 0);
@@ -172,13 +174,18 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
 }
 
 /* Fails at once: no reclaim could help. */
-static vmm_status arena_exceeded(struct vmm_cache *cache, uint64_t bytes)
+static vmm_status arena_exceeded(struct vmm_cache *cache, const struct request *request)
 {
+    char aligned[48] = "";
     atomic_fetch_add_explicit(&cache->ooms, 1, memory_order_relaxed);
+    if (request->alignment > 0)
+        (void)snprintf(aligned, sizeof aligned, " at a multiple of %llu",
+                       (unsigned long long)request->alignment);
     vmm_status status =
         vmm__error(VMM_ERR_ADDRESS_SPACE,
-                   "alloc: %llu bytes are more than the arena of %s has: see arena_bytes",
-                   (unsigned long long)bytes, vmm__size_text(cache->vm.arena.limit_bytes).text);
+                   "alloc: %llu bytes%s are more than the arena of %s has: see arena_bytes",
+                   (unsigned long long)request->bytes, aligned,
+                   vmm__size_text(cache->vm.arena.limit_bytes).text);
     vmm__cache_log(cache, "%s", vmm_last_error());
     return status;
 }
@@ -208,7 +215,7 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
 {
     struct lane *lane = request->lane;
     if (!need_find(cache, request))
-        return arena_exceeded(cache, request->bytes);
+        return arena_exceeded(cache, request);
     /* a source has no views: the steps that allow them change nothing */
     request->from = lane->has_source ? GROW_FOLLOW : GROW_TARGET;
     struct error_line line;
