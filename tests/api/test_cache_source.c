@@ -703,4 +703,42 @@ CACHE_TEST(polls_and_frees_do_not_wait_for_a_thread_that_allocates)
     assert_false(atomic_load(&test->cache->vm.segments.has_ready));
 }
 
+/* ---- Lines of errors ------------------------------------------------------------------------ */
+
+static uint64_t clock_read(void *context)
+{
+    return *(const uint64_t *)context;
+}
+
+static void free_after_failure(void *context, void *segment, size_t bytes)
+{
+    struct source *source = context;
+    assert_status(vmm_free(source->cache, context), VMM_ERR_UNKNOWN_POINTER);
+    source_free(context, segment, bytes);
+}
+
+CACHE_TEST(a_source_does_not_change_the_line_of_a_call_that_fails)
+{
+    uint64_t now_ns = 1;
+    cache_restart_with(test, .decay_ms = 1, .clock = clock_read, .clock_context = &now_ns);
+    struct source *source = source_open(test);
+    vmm_pool *pool = pool_make(test, .source = { source_alloc, free_after_failure, source, 0 });
+    vmm_pool *sleeper = pool_make(test, .name = "sleeper");
+    void *block = pool_alloc(test, sleeper, 100, 1);
+    block_free(test, pool_alloc(test, pool, 3 * MIB, 1));
+    assert_ok(vmm_pool_sleep(&sleeper, 1, NULL, NULL)); /* waits for the work */
+    for (int period = 0; period < 3; period++) {
+        void *out;
+        now_ns += 1000000;
+        assert_status(vmm_alloc_aligned(sleeper, 100, 4096, test->streams[1], &out),
+                      VMM_ERR_ASLEEP);
+        assert_non_null(strstr(vmm_last_error(), "pool sleeper sleeps"));
+    }
+    assert_int_equal(source->frees, 1); /* by a call that failed */
+    assert_ok(vmm_pool_wake(&sleeper, 1, NULL, NULL));
+    block_free(test, block);
+    assert_ok(vmm_pool_destroy(sleeper, 0));
+    sourced_end(test, pool, source);
+}
+
 CACHE_MAIN()

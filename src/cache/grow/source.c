@@ -8,10 +8,12 @@
 
 /* ---- Segments back ------------------------------------------------------------------------- */
 
+/* If the program's function fails in a call, the line of the call that runs the function stays. */
 static void segment_return(const struct vmm_cache *cache, struct sourced_segment *segment)
 {
     struct callback callback;
     vmm_segment_free_fn give = segment->source.free;
+    VMM_QUIET();
     vmm__callback_begin(&callback, cache, false);
     give(segment->source.context, (void *)(uintptr_t)segment->outer, segment->bytes);
     vmm__callback_end(&callback);
@@ -155,7 +157,6 @@ static vmm_status segment_attach(struct vmm_cache *cache, struct heap *heap, uin
 static void memory_return(struct vmm_cache *cache, struct lane *lane,
                           struct sourced_segment *memory)
 {
-    VMM_QUIET();
     vmm__cache_locks_drop(cache, lane);
     segment_return(cache, memory);
     vmm__cache_locks_take(cache, lane);
