@@ -38,9 +38,11 @@ vmm_status vmm__cache_admit_work(const struct vmm_cache *cache, const char *func
     return status;
 }
 
+/* If the program's function fails in a call, the line of the call that logs stays. */
 static void log_call(const struct vmm_cache *cache, const char *line)
 {
     struct callback callback;
+    VMM_QUIET();
     vmm__callback_begin(&callback, cache, true);
     cache->log(cache->log_context, line);
     vmm__callback_end(&callback);

@@ -288,6 +288,25 @@ TEST(the_log_gets_growth_trim_and_failure)
     assert_ok(vmm_destroy(cache));
 }
 
+/* A log function may use other caches. */
+static void failure_made(void *context, const char *line)
+{
+    (void)context;
+    (void)line;
+    assert_status(vmm_log_write(NULL, "line"), VMM_ERR_INVALID_ARGUMENT);
+}
+
+TEST(a_log_function_does_not_change_the_line_of_a_call_that_fails)
+{
+    vmm_config config = chosen_config();
+    config.log = failure_made;
+    vmm_cache *cache = cache_created(&config);
+    void *block;
+    assert_status(vmm_alloc(cache, CACHE_LIMIT + 1, NULL, &block), VMM_ERR_DEVICE_OOM);
+    assert_int_equal(strncmp(vmm_last_error(), "needed ", 7), 0);
+    assert_ok(vmm_destroy(cache));
+}
+
 /* ---- A cache that does not cache ----------------------------------------------------------------
  */
 
