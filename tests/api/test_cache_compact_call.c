@@ -1,8 +1,10 @@
 /* vmm_compact() on every driver: what it moves, what it leaves alone, and when it is refused. */
+#define _GNU_SOURCE
 #include "support/graph_support.h"
 
 #include "cache/cache.h"
 #include "support/pool_calls.h"
+#include "support/thread_support.h"
 
 #include <string.h>
 
@@ -300,6 +302,60 @@ CACHE_TEST(debug_mode_refuses_compaction)
             assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
         block_free(test, block);
     }
+}
+
+/* ---- What calls of other threads submit ---------------------------------------------------------- */
+
+/* A driver that lets another thread allocate a block while a compaction gives idle memory back: it has waited for the
+ * device, and holds no lane's lock. */
+static struct {
+    struct driver_ops table;
+    const struct driver_ops *real;
+    struct cache_test *test;
+    vmm_status status;
+    void *block; /* NULL: not yet */
+} late;
+
+static void *late_main(void *context)
+{
+    (void)context;
+    late.status = vmm_alloc(late.test->cache, PIECE, late.test->streams[1], &late.block);
+    return NULL;
+}
+
+static vmm_status late_unmap(struct driver *driver, uint64_t address, uint64_t bytes)
+{
+    if (late.block == NULL)
+        (void)thread_run(late_main, NULL);
+    return late.real->unmap(driver, address, bytes);
+}
+
+static void late_arm(struct cache_test *test)
+{
+    late.test = test;
+    late.block = NULL;
+    late.real = test->driver->ops;
+    late.table = *late.real;
+    late.table.unmap = late_unmap;
+    test->driver->ops = &late.table;
+}
+
+/* The program submits no work meanwhile, but the library clears the new block. */
+CACHE_TEST(compaction_waits_for_what_other_calls_clear)
+{
+    uint64_t moved = 0;
+    checkerboard_begun(test, CONFIG(.zero = VMM_ON));
+    block_free(test, block_alloc(test, 48 * MIB, 2));
+    late_arm(test);
+    vmm_status status = vmm_compact(test->cache, 0, &moved, NULL);
+    test->driver->ops = late.real;
+    assert_ok(status);
+    assert_true(moved > 0);
+    assert_non_null(late.block);
+    assert_ok(late.status);
+    pieces_check(test);
+    block_free(test, late.block);
+    pieces_free(test);
 }
 
 CACHE_MAIN()

@@ -162,7 +162,10 @@ static vmm_status compaction_run(struct compaction *compaction, struct lane *hel
         return vmm__error(VMM_ERR_DRIVER, "compact: the driver refuses to map %u live chunks",
                           cache->vm.remap_pending);
     vmm__cache_lanes_lock(cache, held);
-    status = passes_run(compaction);
+    /* calls of other threads may have submitted clears and copies since */
+    status = vmm__clock_wait_all(&cache->clock);
+    if (status == VMM_OK)
+        status = passes_run(compaction);
     vmm__cache_lanes_unlock(cache, held);
     if (vmm__driver_calls(cache->driver, DRIVER_CALL_copy) != copies)
         atomic_fetch_add_explicit(&cache->compactions, 1, memory_order_relaxed);
