@@ -541,6 +541,14 @@ vmm_status vmm__clock_wait(struct clock *clock, uint64_t epoch)
     return status;
 }
 
+vmm_status vmm__clock_wait_recorded(struct clock *clock)
+{
+    vmm__mutex_lock(&clock->lock);
+    uint64_t epoch = newest_epoch(clock);
+    vmm__mutex_unlock(&clock->lock);
+    return vmm__clock_wait(clock, epoch);
+}
+
 vmm_status vmm__clock_wait_all(struct clock *general)
 {
     if (!vmm__clock_is_context(general))

@@ -159,6 +159,9 @@ vmm_status vmm__clock_query_all(struct clock *general, uint64_t epoch);
  * clock meanwhile, but not close it. After a second the log says so. */
 vmm_status vmm__clock_wait(struct clock *clock, uint64_t epoch);
 
+/* Waits for the newest event that was recorded, such as that of an announcement. */
+vmm_status vmm__clock_wait_recorded(struct clock *clock);
+
 /* Makes the host wait for all work that was submitted, on all streams, also those that the cache does not know.
  * VMM__PENDING: a capture is announced, or the cache can see one. */
 vmm_status vmm__clock_wait_all(struct clock *general);

@@ -4,6 +4,7 @@
 #include "support/graph_support.h"
 #include "support/pool_calls.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -374,6 +375,36 @@ CACHE_TEST(a_cache_can_end_during_a_capture)
         capture_end(test, 1);
         lag_set(0, test);
     }
+}
+
+static void *announce_main(void *context)
+{
+    struct cache_test *test = context;
+    assert_ok(vmm_capture_announce(test->cache, test->streams[1]));
+    return NULL;
+}
+
+/* Another thread has announced a capture of the stream, and has not begun it. */
+CACHE_TEST(a_wait_covers_work_from_before_an_announcement)
+{
+    const size_t bytes = 48 * MIB;
+    pthread_t thread;
+    void *block = block_alloc(test, bytes, 1);
+    void *out;
+    if (driver_choice_kind() != VMM_DRIVER_HOST)
+        return;
+    memset(block, 7, bytes);
+    assert_ok(vmm_record_stream(test->cache, block, test->streams[2]));
+    (void)block_alloc(test, 2 * MIB, 1); /* behind it, so that it is copied */
+    assert_ok(vmm_resize(test->cache, block, bytes + 8 * MIB, &out));
+    assert_int_equal(pthread_create(&thread, NULL, announce_main, test), 0);
+    (void)pthread_join(thread, NULL);
+    assert_ok(vmm_wait(test->cache));
+    const char *copy = out;
+    bool is_copied = copy[0] == 7 && memcmp(copy, copy + 1, bytes - 1) == 0;
+    assert_ok(vmm_capture_retract(test->cache, test->streams[1]));
+    assert_true(is_copied);
+    assert_ptr_not_equal(block, out);
 }
 
 CACHE_MAIN()
