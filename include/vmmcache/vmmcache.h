@@ -1780,9 +1780,8 @@ VMM_API vmm_status vmm_pool_walk(vmm_pool *pool, vmm_visitor visit, void *contex
  * Owns, Threads: as vmm_alloc().
  * On failure: ERR_INVALID_ARGUMENT, and one line that says why: not a pool; NULL; the pool has no
  *           memory there; another stream has; some of the bytes are not free, not mapped, or freed
- *           while other streams still use them; no block of this size begins there; a capture is
- *           under way. ERR_ASLEEP, ERR_HOST_OOM, ERR_DRIVER, ERR_FORKED, ERR_LOST. Nothing has
- *           changed.
+ *           while other streams still use them; no block of this size begins there. ERR_ASLEEP,
+ *           ERR_HOST_OOM, ERR_DRIVER, ERR_FORKED, ERR_LOST. Nothing has changed.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_pool_place(vmm_pool *pool, void *address, size_t bytes,
                                                 vmm_stream stream);

@@ -112,14 +112,9 @@ vmm_status vmm__place(struct pool *pool, uint64_t address, uint64_t bytes, vmm_s
         return status;
     vmm__cache_lane_activate(cache, place.lane);
     vmm__fair_lock(&cache->grow_lock);
-    status = vmm__clock_capture_query(&cache->clock);
-    if (status == VMM__PENDING)
-        status = place_refuse(&place, "a capture is under way");
-    if (status == VMM_OK) {
-        vmm__lane_lock(place.lane);
-        status = place_locked(cache, &place);
-        vmm__lane_unlock(place.lane);
-    }
+    vmm__lane_lock(place.lane);
+    status = place_locked(cache, &place);
+    vmm__lane_unlock(place.lane);
     status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     return status;
