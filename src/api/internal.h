@@ -8,6 +8,7 @@
  *   alloc.c         allocate, free, trim, compact, wait; the listener, the log
  *   grow.c          alignment, reserved blocks, resizes
  *   find.c          the block at an address
+ *   waits.c         freed blocks that other streams still use
  *   pool.c          pools
  *   sleep.c         sleep and wake
  *   peers.c         devices that get access

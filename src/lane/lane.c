@@ -678,6 +678,25 @@ vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char
     return status;
 }
 
+/* Frees a block whose wait is over, unless another process has it. */
+static void waited_release(struct lane *lane, uint64_t address)
+{
+    struct heap *heap = vmm__directory_heap(lane->large.directory, address);
+    struct block_ref ref;
+    if (vmm__block_ref_find(heap, address, &ref) && !vmm__block_ref_is_exported(&ref))
+        ref_release(lane, heap, &ref, address);
+}
+
+bool vmm__lane_wait_end_locked(struct lane *lane, uint64_t address)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    if (!vmm__uses_wait_end(&lane->uses, address))
+        return false;
+    waited_release(lane, address);
+    vmm__lane_counters_flush(lane);
+    return true;
+}
+
 vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most)
 {
     VMM_ASSERT_HELD(&lane->lock);
@@ -687,10 +706,7 @@ vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most)
     vmm__uses_pass_begin(&lane->uses, most, &pass);
     vmm_status status = vmm__uses_pass_next(&lane->uses, &pass, &address);
     while (status == VMM_OK) {
-        struct heap *heap = vmm__directory_heap(lane->large.directory, address);
-        struct block_ref ref;
-        if (vmm__block_ref_find(heap, address, &ref) && !vmm__block_ref_is_exported(&ref))
-            ref_release(lane, heap, &ref, address);
+        waited_release(lane, address);
         any = VMM_OK;
         status = vmm__uses_pass_next(&lane->uses, &pass, &address);
     }

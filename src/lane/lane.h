@@ -310,6 +310,9 @@ void vmm__lane_unexport_locked(struct lane *lane, struct heap *heap, uint64_t ad
  */
 vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most);
 
+/* Ends the wait of a freed block whose uses have ended, as the caller knows. False: it does not wait. */
+bool vmm__lane_wait_end_locked(struct lane *lane, uint64_t address);
+
 /*
  * Frees blocks whose waits are over and returns empty slabs to the heap. Then begins a new epoch,
  * and returns the one that ended, which is the latest of all idle memory.

@@ -251,12 +251,50 @@ vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
     return VMM__PENDING;
 }
 
-bool vmm__uses_is_waiting(const struct uses *uses, uint64_t address)
+/* The link to the wait of a block; its end, if there is none. */
+static struct wait **wait_find(struct uses *uses, uint64_t address)
 {
-    const struct wait *wait = uses->oldest;
-    while (wait != NULL && wait->address != address)
-        wait = wait->next;
-    return wait != NULL;
+    struct wait **link = &uses->oldest;
+    while (*link != NULL && (*link)->address != address)
+        link = &(*link)->next;
+    return link;
+}
+
+/* Removes a wait whose uses are gone. */
+static void wait_remove(struct uses *uses, struct wait **link)
+{
+    struct wait *wait = *link;
+    *link = wait->next;
+    if (wait->next == NULL)
+        uses->newest_next = link;
+    vmm__host_free(wait, sizeof *wait);
+}
+
+bool vmm__uses_is_waiting(struct uses *uses, uint64_t address)
+{
+    return *wait_find(uses, address) != NULL;
+}
+
+unsigned vmm__uses_streams(struct uses *uses, uint64_t address, vmm_stream *streams, unsigned most)
+{
+    const struct wait *wait = *wait_find(uses, address);
+    unsigned count = 0;
+    for (const struct use *use = wait == NULL ? NULL : wait->uses; use != NULL; use = use->next) {
+        if (count < most)
+            streams[count] = use->user.stream;
+        count++;
+    }
+    return count;
+}
+
+bool vmm__uses_wait_end(struct uses *uses, uint64_t address)
+{
+    struct wait **link = wait_find(uses, address);
+    if (*link == NULL)
+        return false;
+    use_list_free(uses, (*link)->uses);
+    wait_remove(uses, link);
+    return true;
 }
 
 void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pass)
@@ -314,10 +352,7 @@ vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64
         if (status != VMM_OK)
             return status;
         *address = wait->address;
-        *pass->link = wait->next;
-        if (wait->next == NULL)
-            uses->newest_next = pass->link;
-        vmm__host_free(wait, sizeof *wait);
+        wait_remove(uses, pass->link);
         return VMM_OK;
     }
     return VMM__NOTHING;

@@ -90,7 +90,13 @@ bool vmm__uses_borrower(const struct uses *uses, uint64_t address, vmm_stream *s
 vmm_status vmm__uses_end(struct uses *uses, uint64_t address);
 
 /* Whether the block at an address waits. */
-bool vmm__uses_is_waiting(const struct uses *uses, uint64_t address);
+bool vmm__uses_is_waiting(struct uses *uses, uint64_t address);
+
+/* The first `most` streams that the block at an address waits for. Returns the number of all; 0: it does not wait. */
+unsigned vmm__uses_streams(struct uses *uses, uint64_t address, vmm_stream *streams, unsigned most);
+
+/* Ends the wait of a block, whose uses have ended. False: it does not wait. */
+bool vmm__uses_wait_end(struct uses *uses, uint64_t address);
 
 /* Records an event for each use of a live block, of the work that its stream has now. Without host memory, or on
  * another failure, the use waits for the cache's clock. */

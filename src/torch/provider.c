@@ -3,6 +3,7 @@
  * Called by: the allocator class of PyTorch (src/torch/shim). Locks: none of its own.
  */
 #include "api/find.h"
+#include "api/waits.h"
 #include "base/error.h"
 #include "base/outcome.h"
 #include "torch/hooks.h"
@@ -171,6 +172,19 @@ static void capture_retract(int ordinal, vmm_stream stream)
     vmm__error_restore(&line);
 }
 
+static unsigned wait_streams(int ordinal, const void *ptr, vmm_stream *streams, unsigned most)
+{
+    const struct torch_device *device = vmm__torch_find(ordinal);
+    return device == NULL ? 0 : vmm__wait_streams(vmm__torch_cache_of(device), ptr, streams, most);
+}
+
+static void wait_end(int ordinal, const void *ptr)
+{
+    const struct torch_device *device = vmm__torch_find(ordinal);
+    if (device != NULL)
+        (void)vmm__wait_end(vmm__torch_cache_of(device), ptr);
+}
+
 /* ---- The table ------------------------------------------------------------------------------ */
 
 static const vmm_torch_functions functions = {
@@ -220,6 +234,8 @@ static const vmm_torch_functions functions = {
     .failure_write = vmm__torch_failure_write,
     .capture_announce = capture_announce,
     .capture_retract = capture_retract,
+    .wait_streams = wait_streams,
+    .wait_end = wait_end,
 };
 
 const vmm_torch_functions *vmm_torch_provider(void)

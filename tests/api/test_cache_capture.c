@@ -1,5 +1,6 @@
 /* While a stream is being captured: nothing breaks the capture, and nothing that it forbids is missed after it. */
 #define _GNU_SOURCE
+#include "api/waits.h"
 #include "driver/sim/sim.h"
 #include "support/graph_support.h"
 #include "support/pool_calls.h"
@@ -353,6 +354,34 @@ CACHE_TEST(a_pool_cannot_be_destroyed_while_a_route_leads_to_it)
     graph_discard(test, &graph);
     assert_int_equal(cache_stats(test).retained_bytes, 0);
     assert_status(graph_pool_release(test->cache, graph.id), VMM_ERR_INVALID_ARGUMENT);
+}
+
+/* A freed block that another captured stream uses waits for the end of the capture, unless the caller knows from the
+ * graph that the use comes before all that its own stream does next. */
+CACHE_TEST(a_caller_can_end_the_wait_of_a_block)
+{
+    for (size_t bytes = 512; bytes <= LARGE; bytes *= LARGE / 512) {
+        vmm_stream streams[4] = { 0 };
+        void *block = block_alloc(test, bytes, 1);
+        capture_begin(test, 1);
+        capture_begin(test, 2);
+        block_use(test, block, 2);
+        assert_int_equal(vmm__wait_streams(test->cache, block, streams, 4), 0);
+        block_free(test, block);
+        assert_int_equal(vmm__wait_streams(test->cache, block, streams, 4), 2);
+        assert_ptr_equal(streams[0], test->streams[1]);
+        assert_ptr_equal(streams[1], test->streams[2]);
+        void *beside = block_alloc(test, bytes, 1);
+        assert_ptr_not_equal(beside, block);
+        assert_true(vmm__wait_end(test->cache, block));
+        assert_false(vmm__wait_end(test->cache, block));
+        assert_ptr_equal(block_alloc(test, bytes, 1), block);
+        block_free(test, block);
+        block_free(test, beside);
+        capture_end(test, 2);
+        capture_end(test, 1);
+    }
+    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_cache_can_end_during_a_capture)

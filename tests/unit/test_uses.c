@@ -285,6 +285,35 @@ ENGINE_TEST(a_use_by_a_captured_stream_waits_for_the_clock)
     assert_waits_for_all(engine);
 }
 
+/* A caller that knows that the uses of a block have ended may take it out of the list, wherever it stands. */
+ENGINE_TEST(a_caller_can_end_a_wait)
+{
+    struct uses *uses = &engine->lane->uses;
+    uint64_t address = 0;
+    vmm_stream streams[2] = { 0 };
+    other_start(engine);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_ok(vmm__uses_add(uses, ADDRESS + i, user_of(engine->other)));
+        assert_int_equal(vmm__uses_streams(uses, ADDRESS + i, streams, 2), 0);
+        assert_status(vmm__uses_end(uses, ADDRESS + i), VMM__PENDING);
+    }
+    assert_int_equal(vmm__uses_streams(uses, ADDRESS + 1, streams, 2), 1);
+    assert_ptr_equal(streams[0], engine->other->stream);
+    assert_int_equal(vmm__uses_streams(uses, ADDRESS + 1, streams, 0), 1);
+    assert_true(vmm__uses_wait_end(uses, ADDRESS + 2)); /* the last one */
+    assert_true(vmm__uses_wait_end(uses, ADDRESS));
+    assert_false(vmm__uses_wait_end(uses, ADDRESS));
+    assert_true(vmm__uses_is_waiting(uses, ADDRESS + 1));
+    assert_ok(vmm__uses_add(uses, ADDRESS + 3, user_of(engine->other)));
+    assert_status(vmm__uses_end(uses, ADDRESS + 3), VMM__PENDING);
+    other_finish(engine);
+    for (unsigned i = 1; i <= 3; i += 2) {
+        assert_ok(uses_poll(uses, UINT32_MAX, &address));
+        assert_int_equal(address, ADDRESS + i);
+    }
+    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
+}
+
 /* After its free a borrowed block serves another stream: not only its own work may use it. */
 ENGINE_TEST(a_borrowed_block_can_wait_for_all_work)
 {
