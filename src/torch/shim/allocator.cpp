@@ -93,6 +93,7 @@ static void allocation_tell(int device, void *ptr, size_t bytes, cudaStream_t st
 static void *block_take(size_t bytes, int device, cudaStream_t stream)
 {
     void *ptr = nullptr;
+    captured_waits_end(device, stream);
     vmm_status status = library->allocate(bytes, device, stream, &ptr);
     if (status != VMM_OK)
         allocation_fail(bytes, device, status);
@@ -113,8 +114,10 @@ static vmm_status block_free(void *ptr)
     free_trace trace(ptr);
     vmm_torch_freed freed = {};
     vmm_status status = library->release(ptr, &freed);
-    if (status == VMM_OK)
+    if (status == VMM_OK) {
         trace.complete();
+        captured_wait_note(freed.device, ptr);
+    }
     if (status == VMM_OK && freed.bytes > 0 && C10_UNLIKELY(c10::memoryProfilingEnabled())) {
         usage now = usage_read(freed.device);
         c10::reportMemoryUsageToProfiler(ptr, -static_cast<int64_t>(freed.bytes),

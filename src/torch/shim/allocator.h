@@ -197,6 +197,20 @@ vmm_status pool_hold(int device, const MempoolId_t &id);
 /* Whether the pool had a use of ours, which the caller now ends. */
 bool pool_hold_end(int device, const MempoolId_t &id);
 
+/* Captures: reuse.cpp. */
+
+/* Counts captures that a pool has begun (1) and ended (-1). */
+void captures_count(int change);
+
+/* Notes a freed block, if it waits for other streams of a capture and PyTorch's settings want it reused. */
+void captured_wait_note(int device, const void *ptr);
+
+/* Forgets a block, which no longer waits. With the library's locks held. */
+void captured_wait_forget(const void *ptr);
+
+/* Frees the blocks whose uses come before all that a captured stream does next, as the graph says. */
+void captured_waits_end(int device, cudaStream_t stream);
+
 /* Tells the trackers of an event. */
 void event_trace(const vmm_torch_event &event);
 

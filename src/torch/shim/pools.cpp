@@ -91,12 +91,15 @@ static void begun_add(const route *of, stream_filter filter)
         check("beginAllocateToPool", library->capture_announce(of->device, *captured));
     std::lock_guard<std::mutex> guard(begun_lock);
     begun.push_back({ of, std::this_thread::get_id(), std::move(filter), captured });
+    captures_count(captured ? 1 : 0);
 }
 
 static void begun_retract(const begun_route &each)
 {
-    if (each.captured)
-        library->capture_retract(each.of->device, *each.captured);
+    if (!each.captured)
+        return;
+    library->capture_retract(each.of->device, *each.captured);
+    captures_count(-1);
 }
 
 static void begun_purge(const route *of)

@@ -4,4 +4,5 @@
 #include "torch/shim/install.cpp"
 #include "torch/shim/pools.cpp"
 #include "torch/shim/report.cpp"
+#include "torch/shim/reuse.cpp"
 #include "torch/shim/trackers.cpp"

@@ -363,6 +363,7 @@ static void change_tell(int device, const vmm_change *change)
         return;
     }
     if (change->kind == VMM_CHANGE_FREE) {
+        captured_wait_forget(reinterpret_cast<const void *>(change->address));
         free_tell(device, change);
         return;
     }

@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -88,6 +89,56 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode)
     std::swap(now, *mode);
     return cudaSuccess;
 }
+
+static cudaError_t capture_tell(cudaStream_t stream, cudaStreamCaptureStatus *status,
+                                unsigned long long *id, const cudaGraphNode_t **last, size_t *count)
+{
+    auto found = fake().captures.find(stream);
+    *status = cudaStreamCaptureStatusNone;
+    if (found == fake().captures.end())
+        return cudaSuccess;
+    *status = cudaStreamCaptureStatusActive;
+    *id = found->second.id;
+    *last = found->second.last.data();
+    *count = found->second.last.size();
+    return cudaSuccess;
+}
+
+static cudaError_t dependencies_tell(cudaGraphNode_t node, cudaGraphNode_t *out, size_t *count)
+{
+    if (out != nullptr)
+        std::copy(node->after.begin(), node->after.end(), out);
+    *count = node->after.size();
+    return cudaSuccess;
+}
+
+#if CUDART_VERSION >= 13000
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus *status,
+                                     unsigned long long *id, cudaGraph_t *,
+                                     const cudaGraphNode_t **last, const cudaGraphEdgeData **,
+                                     size_t *count)
+{
+    return capture_tell(stream, status, id, last, count);
+}
+
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *out,
+                                         cudaGraphEdgeData *, size_t *count)
+{
+    return dependencies_tell(node, out, count);
+}
+#else
+cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus *status,
+                                        unsigned long long *id, cudaGraph_t *,
+                                        const cudaGraphNode_t **last, size_t *count)
+{
+    return capture_tell(stream, status, id, last, count);
+}
+
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *out, size_t *count)
+{
+    return dependencies_tell(node, out, count);
+}
+#endif
 
 namespace c10
 {
@@ -265,6 +316,11 @@ C10_EXPORT uint64_t fake_tracked_bytes()
 }
 
 #if VMM_TEST_TORCH >= 210
+bool c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig::graph_capture_record_stream_reuse()
+{
+    return fake().reuses_in_captures;
+}
+
 double c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig::per_process_memory_fraction()
 {
     return fake().memory_fraction;

@@ -23,6 +23,15 @@ struct fake_gpu_trace {
     uintptr_t allocated, freed; /* the last ones */
 };
 
+/* A node of a graph that is being captured, and where its streams are. */
+struct CUgraphNode_st {
+    std::vector<cudaGraphNode_t> after;
+};
+struct fake_capture {
+    unsigned long long id;
+    std::vector<cudaGraphNode_t> last;
+};
+
 struct fake_c10 {
     c10::DeviceIndex device;
     cudaStream_t stream;
@@ -38,6 +47,8 @@ struct fake_c10 {
     c10::Allocator *registered;
     uint8_t priority;
     double memory_fraction = 1.0; /* of PYTORCH_ALLOC_CONF */
+    bool reuses_in_captures;      /* the same */
+    std::map<cudaStream_t, fake_capture> captures;
 };
 
 C10_EXPORT fake_c10 &fake();

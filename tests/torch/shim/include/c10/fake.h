@@ -26,6 +26,13 @@
 #define VMM_TEST_TORCH 211
 #endif
 
+/* Some functions of the runtime have other parameters since CUDA 13. */
+#if VMM_TEST_TORCH >= 211
+#define CUDART_VERSION 13000
+#else
+#define CUDART_VERSION 12080
+#endif
+
 #define C10_EXPORT      __attribute__((visibility("default")))
 #define C10_UNLIKELY(x) (__builtin_expect(static_cast<bool>(x), 0))
 
@@ -33,6 +40,12 @@
 
 struct CUstream_st;
 using cudaStream_t = CUstream_st *;
+struct CUgraph_st;
+using cudaGraph_t = CUgraph_st *;
+struct CUgraphNode_st;
+using cudaGraphNode_t = CUgraphNode_st *;
+struct cudaGraphEdgeData;
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1 };
 enum cudaError_t { cudaSuccess = 0, cudaErrorPeerAccessAlreadyEnabled = 704 };
 struct cudaIpcMemHandle_t {
     char reserved[64];
@@ -55,6 +68,22 @@ C10_EXPORT cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *
 C10_EXPORT cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 C10_EXPORT cudaError_t cudaGetLastError();
 C10_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode);
+#if CUDART_VERSION >= 13000
+C10_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
+                                                cudaStreamCaptureStatus *status,
+                                                unsigned long long *id, cudaGraph_t *graph,
+                                                const cudaGraphNode_t **last,
+                                                const cudaGraphEdgeData **edges, size_t *count);
+C10_EXPORT cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *out,
+                                                    cudaGraphEdgeData *edges, size_t *count);
+#else
+C10_EXPORT cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream,
+                                                   cudaStreamCaptureStatus *status,
+                                                   unsigned long long *id, cudaGraph_t *graph,
+                                                   const cudaGraphNode_t **last, size_t *count);
+C10_EXPORT cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *out,
+                                                    size_t *count);
+#endif
 }
 
 namespace c10

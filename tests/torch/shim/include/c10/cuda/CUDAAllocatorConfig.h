@@ -12,6 +12,7 @@ class C10_EXPORT CUDAAllocatorConfig
 #if VMM_TEST_TORCH >= 210
   public:
     static double per_process_memory_fraction();
+    static bool graph_capture_record_stream_reuse();
 #endif
 };
 
