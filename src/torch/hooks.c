@@ -12,6 +12,8 @@
 #include "torch/record.h"
 #include "torch/shared_blocks.h"
 
+#define EXABYTE (UINT64_C(1) << 60)
+
 /* ---- Running out of memory -------------------------------------------------------------------- */
 
 enum { LISTENER_PROGRAM, LISTENER_ALLOCATOR, LISTENERS };
@@ -69,11 +71,27 @@ static void oom_tell(const struct torch_device *device, vmm_status status, uint6
     vmm__error_restore(&line);
 }
 
+/* A size as PyTorch's errors have it. */
+static const char *torch_size_write(char *text, size_t text_bytes, uint64_t bytes)
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB" };
+    double size = (double)bytes / 1024.0;
+    unsigned unit = 0;
+    for (; unit < 2 && size > 1024.0; unit++)
+        size /= 1024.0;
+    if (bytes <= 1024)
+        (void)snprintf(text, text_bytes, "%llu bytes", (unsigned long long)bytes);
+    else
+        (void)snprintf(text, text_bytes, "%.2f %s", size, units[unit]);
+    return text;
+}
+
 /* What PyTorch's own error says of the memory, in its words, because programs search for them. Writes a colon if the
  * device does not report it. */
 static void memory_write(int ordinal, char *text, size_t text_bytes)
 {
     char sizes[5][32];
+    char allowed[48] = "";
     vmm_stats stats = VMM_STATS_INIT;
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
@@ -89,13 +107,14 @@ static void memory_write(int ordinal, char *text, size_t text_bytes)
     const uint64_t values[] = { total_bytes, free_bytes, stats.limit_bytes, allocated,
                                 reserved - allocated };
     for (int i = 0; i < 5; i++)
-        (void)vmm__size_write(sizes[i], sizeof sizes[i], values[i]);
+        (void)torch_size_write(sizes[i], sizeof sizes[i], values[i]);
+    if (stats.limit_bytes != 0)
+        (void)snprintf(allowed, sizeof allowed, "%s allowed; ", sizes[2]);
     (void)snprintf(text, text_bytes,
-                   " has a total capacity of %s of which %s is free. %s%s"
+                   " has a total capacity of %s of which %s is free. %s"
                    "Of the allocated memory %s is allocated by PyTorch, "
-                   "and %s is reserved by PyTorch but unallocated. In detail:",
-                   sizes[0], sizes[1], stats.limit_bytes == 0 ? "" : sizes[2],
-                   stats.limit_bytes == 0 ? "" : " allowed; ", sizes[3], sizes[4]);
+                   "and %s is reserved by PyTorch but unallocated. vmmcache:",
+                   sizes[0], sizes[1], allowed, sizes[3], sizes[4]);
 }
 
 void vmm__torch_failure_write(int ordinal, size_t bytes, vmm_status status, char *text,
@@ -104,14 +123,21 @@ void vmm__torch_failure_write(int ordinal, size_t bytes, vmm_status status, char
     char size[32];
     char memory[320] = ":";
     struct error_line line;
+    bool is_oom = vmm__is_oom(status);
     vmm__error_save(&line);
-    if (vmm__is_oom(status))
+    if (is_oom)
         memory_write(ordinal, memory, sizeof memory);
     vmm__error_restore(&line);
-    (void)snprintf(text, text_bytes, "vmmcache: %s %s. GPU %d%s %s",
-                   vmm__is_oom(status) ? "CUDA out of memory. Tried to allocate"
-                                       : "cannot allocate",
-                   vmm__size_write(size, sizeof size, bytes), ordinal, memory, line.text);
+    if (!is_oom)
+        (void)snprintf(text, text_bytes, "vmmcache: cannot allocate %s. GPU %d: %s",
+                       vmm__size_write(size, sizeof size, bytes), ordinal, line.text);
+    else if (bytes >= EXABYTE)
+        (void)snprintf(text, text_bytes,
+                       "CUDA out of memory. Tried to allocate more than 1EB memory. vmmcache: %s",
+                       line.text);
+    else
+        (void)snprintf(text, text_bytes, "CUDA out of memory. Tried to allocate %s. GPU %d%s %s",
+                       torch_size_write(size, sizeof size, bytes), ordinal, memory, line.text);
 }
 
 /* ---- Allocating and freeing ------------------------------------------------------------------- */

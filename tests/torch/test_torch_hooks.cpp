@@ -309,14 +309,13 @@ TEST(recorded_blocks_stay_active)
 TEST(out_of_memory_is_reported)
 {
     std::string text = alloc_failure(2 * device_bytes, 0);
-    assert_int_equal(
-        text.find("vmmcache: CUDA out of memory. Tried to allocate 512 MiB. GPU 0 has a "
-                  "total capacity of 256 MiB of "
-                  "which "),
-        0);
+    assert_int_equal(text.find("CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a "
+                               "total capacity of 256.00 MiB of "
+                               "which "),
+                     0);
     assert_true(has(text, " is free. Of the allocated memory "));
     assert_true(has(text, " is allocated by PyTorch, and "));
-    assert_true(has(text, " is reserved by PyTorch but unallocated. In detail: needed 512.0 MiB"));
+    assert_true(has(text, " is reserved by PyTorch but unallocated. vmmcache: needed 512.0 MiB"));
     assert_null(plugin.try_alloc(2 * device_bytes, 0, nullptr));
     assert_true(has(text, plugin.last_error()));
     void *block = plugin.alloc(MIB, 0, stream_of(0));
@@ -344,7 +343,7 @@ TEST(fraction_limits_memory)
     assert_int_equal(stats_of(0).limit_bytes, device_bytes / 4);
     std::string text = alloc_failure(device_bytes / 2, 0);
     assert_true(has(text, "out of memory"));
-    assert_true(has(text, " is free. 64.0 MiB allowed; Of the allocated memory "));
+    assert_true(has(text, " is free. 64.00 MiB allowed; Of the allocated memory "));
     plugin.memory_fraction(0.0, 0);
     assert_true(has(alloc_failure(4 * MIB, 0), "out of memory"));
     logged.clear();

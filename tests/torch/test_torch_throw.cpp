@@ -15,7 +15,7 @@ TEST(out_of_memory_throws_pytorchs_exception)
     } catch (const c10::OutOfMemoryError &error) {
         caught = true;
         assert_int_equal(c10::Error::alive, 1);
-        static const char begin[] = "vmmcache: CUDA out of memory. Tried to allocate 1.0 GiB. GPU "
+        static const char begin[] = "CUDA out of memory. Tried to allocate 1024.00 MiB. GPU "
                                     "0 has a total capacity of ";
         assert_memory_equal(error.what(), begin, sizeof begin - 1);
         assert_non_null(std::strstr(error.what(), plugin.last_error()));

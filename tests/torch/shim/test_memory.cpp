@@ -131,9 +131,9 @@ TEST(out_of_memory_is_pytorchs_error)
     std::string text =
         thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(2 * device_bytes); });
     fake().profiler.is_enabled = false;
-    assert_true(has(text, "vmmcache: CUDA out of memory. Tried to allocate 512 MiB. GPU 0 has a "
-                          "total capacity of 256 MiB of "
-                          "which "));
+    assert_true(has(text, "CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total "
+                          "capacity of 256.00 MiB of"));
+    assert_true(has(text, " is reserved by PyTorch but unallocated. vmmcache: "));
     assert_true(has(text, provider().last_error()));
     assert_int_equal(fake().profiler.oom_bytes, 2 * device_bytes);
     assert_int_equal(observed.size(), 4);
@@ -144,8 +144,10 @@ TEST(out_of_memory_is_pytorchs_error)
     static int called;
     shim().attachOutOfMemoryObserver([](int64_t, size_t, size_t, size_t) { called++; });
     text = thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(20 * device_bytes); });
-    assert_true(has(text, "CUDA out of memory. Tried to allocate 5.0 GiB. GPU 0"));
-    assert_int_equal(called, 1); /* whatever the one before it throws */
+    assert_true(has(text, "CUDA out of memory. Tried to allocate 5.00 GiB. GPU 0"));
+    text = thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(size_t{ 7 } << 60); });
+    assert_true(has(text, "Tried to allocate more than 1EB memory. vmmcache: "));
+    assert_int_equal(called, 2); /* whatever the one before it throws */
 }
 
 struct hoard final : c10::FreeMemoryCallback {
