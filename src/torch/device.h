@@ -18,8 +18,11 @@ enum { TORCH_DEVICES = 64 };
 struct torch_device {
     _Atomic(vmm_cache *) cache; /* NULL before the first use */
     int ordinal;
-    bool has_debug;       /* debug mode is on, or may be */
-    uint64_t limit_bytes; /* of the settings or the environment; 0: none */
+    bool has_debug;          /* debug mode is on, or may be */
+    uint64_t limit_bytes;    /* of the settings or the environment; 0: none */
+    _Atomic double fraction; /* that PyTorch has set; negative: limit_bytes counts instead */
+    _Atomic uint64_t fraction_limit_bytes; /* what the two mean; 0: none */
+    _Atomic int64_t calls_beyond_stalls;   /* of empty_cache(): PyTorch counts each as one wait */
     /* Why the device cannot share its blocks; empty: it can, or need not. */
     struct error_line sharing_failure;
     vmm_pressure_fn pressure; /* the program's */

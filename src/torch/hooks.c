@@ -231,13 +231,22 @@ void vmm_torch_free_unsized(void *ptr, size_t bytes, int ordinal, vmm_stream str
 
 /* ---- Caches as a whole ---------------------------------------------------------------------- */
 
+static uint64_t stalls_read(const struct torch_device *device)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    return vmm_stats_get(vmm__torch_cache_of(device), &stats) == VMM_OK ? stats.stalls : 0;
+}
+
 static vmm_status device_empty(struct torch_device *device)
 {
     vmm_cache *cache = vmm__torch_cache_of(device);
+    uint64_t stalls = stalls_read(device);
     vmm_status status = vmm_wait(cache);
-    if (status != VMM_OK)
-        return status;
-    return vmm__torch_records() ? vmm__record_trim(device) : vmm_trim(cache, 0, NULL);
+    if (status == VMM_OK)
+        status = vmm__torch_records() ? vmm__record_trim(device) : vmm_trim(cache, 0, NULL);
+    int64_t beyond = 1 - (int64_t)(stalls_read(device) - stalls);
+    atomic_fetch_add_explicit(&device->calls_beyond_stalls, beyond, memory_order_relaxed);
+    return status;
 }
 
 vmm_status vmm__torch_empty(void)
@@ -268,7 +277,7 @@ vmm_status vmm__torch_fraction_set(int ordinal, double fraction)
     vmm_status status = vmm__torch_open(ordinal, &device);
     if (status != VMM_OK)
         return status;
-    return vmm__torch_fraction_limit(vmm__torch_cache_of(device), device->limit_bytes, fraction);
+    return vmm__torch_fraction_limit(device, vmm__torch_cache_of(device), fraction);
 }
 
 void vmm_torch_memory_fraction(double fraction, int device)

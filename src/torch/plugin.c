@@ -236,15 +236,22 @@ static vmm_status share_bytes(vmm_cache *cache, double share, uint64_t *bytes)
     return status;
 }
 
-vmm_status vmm__torch_fraction_limit(vmm_cache *cache, uint64_t limit_bytes, double fraction)
+vmm_status vmm__torch_fraction_limit(struct torch_device *device, vmm_cache *cache, double fraction)
 {
     uint64_t bytes = 0;
     vmm_status status = fraction < 1.0 ? share_bytes(cache, fraction, &bytes) : VMM_OK;
     if (status != VMM_OK)
         return status;
-    if (limit_bytes != 0 && (bytes == 0 || bytes > limit_bytes))
-        bytes = limit_bytes;
-    return vmm_limit_set(cache, bytes);
+    if (device->limit_bytes != 0 && (bytes == 0 || bytes > device->limit_bytes)) {
+        bytes = device->limit_bytes;
+        fraction = -1.0;
+    }
+    status = vmm_limit_set(cache, bytes);
+    if (status != VMM_OK)
+        return status;
+    atomic_store_explicit(&device->fraction, fraction, memory_order_relaxed);
+    atomic_store_explicit(&device->fraction_limit_bytes, bytes, memory_order_relaxed);
+    return VMM_OK;
 }
 
 void vmm__torch_fraction_begin(double fraction)
@@ -254,9 +261,16 @@ void vmm__torch_fraction_begin(double fraction)
     vmm__mutex_unlock(&opening);
 }
 
-/* Limits a new cache to the share that vmm_torch_limit_share() has set, and to the first fraction. Returns the limit
- * without the latter. */
-static vmm_status limit_begin_locked(vmm_cache *cache, uint64_t *limit_bytes)
+double vmm__torch_fraction_first(void)
+{
+    vmm__mutex_lock(&opening);
+    double fraction = first_fraction;
+    vmm__mutex_unlock(&opening);
+    return fraction;
+}
+
+/* Limits a new cache to the share that vmm_torch_limit_share() has set, and to the first fraction. */
+static vmm_status limit_begin_locked(struct torch_device *device, vmm_cache *cache)
 {
     VMM_ASSERT_HELD(&opening);
     uint64_t bytes;
@@ -271,10 +285,8 @@ static vmm_status limit_begin_locked(vmm_cache *cache, uint64_t *limit_bytes)
         status = vmm_stats_get(cache, &stats);
     if (status != VMM_OK)
         return status;
-    *limit_bytes = stats.limit_bytes;
-    return first_fraction < 1.0
-               ? vmm__torch_fraction_limit(cache, stats.limit_bytes, first_fraction)
-               : VMM_OK;
+    device->limit_bytes = stats.limit_bytes;
+    return vmm__torch_fraction_limit(device, cache, first_fraction);
 }
 
 void vmm__torch_class_note(void)
@@ -341,7 +353,7 @@ static vmm_status device_create_locked(struct torch_device *device, int ordinal)
         debug == VMM_DEBUG_DEFAULT ? vmm__variable("VMM_DEBUG") != NULL : debug != VMM_DEBUG_OFF;
     vmm__torch_stats_init(&device->stats);
     vmm__history_init(&device->history);
-    status = limit_begin_locked(cache, &device->limit_bytes);
+    status = limit_begin_locked(device, cache);
     if (status == VMM_OK)
         status = vmm_listen(cache, change_handle, device);
     if (status != VMM_OK) {

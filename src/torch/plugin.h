@@ -15,12 +15,14 @@
 /* Returns a device's record, and creates its cache if there is none. Errors: as vmm_create(). */
 vmm_status vmm__torch_open(int ordinal, struct torch_device **out);
 
-/* Sets the limit of a cache to a fraction of the device's memory, at least one byte. A fraction of 1 means the limit of
- * the settings, which no fraction exceeds; 0: none. */
-vmm_status vmm__torch_fraction_limit(vmm_cache *cache, uint64_t limit_bytes, double fraction);
+/* Sets the limit of a device's cache to a fraction of its memory, at least one byte. A fraction of 1 means the limit of
+ * the settings, which no fraction exceeds. */
+vmm_status vmm__torch_fraction_limit(struct torch_device *device, vmm_cache *cache,
+                                     double fraction);
 
 /* The fraction that caches begin with from now on. */
 void vmm__torch_fraction_begin(double fraction);
+double vmm__torch_fraction_first(void);
 
 /* From now on, settings that name all devices (UINT64_MAX) give a new cache none: vmm__torch_peers_add() does, when
  * PyTorch asks. */

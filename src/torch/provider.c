@@ -80,15 +80,18 @@ static vmm_status fraction_get(int ordinal, double *fraction)
     const struct torch_device *device = vmm__torch_find(ordinal);
     uint64_t free_bytes, total_bytes = 1;
     vmm_stats stats = VMM_STATS_INIT;
+    double known = device == NULL ? vmm__torch_fraction_first() : device->fraction;
     vmm_status status = VMM_OK;
     if (device != NULL)
         status = vmm_stats_get(vmm__torch_cache_of(device), &stats);
-    if (status == VMM_OK && stats.limit_bytes != 0)
+    if (status == VMM_OK && device != NULL && stats.limit_bytes != device->fraction_limit_bytes)
+        known = -1.0; /* another limit was set since then */
+    if (status == VMM_OK && known < 0.0 && stats.limit_bytes != 0)
         status = vmm_device_memory(vmm__torch_cache_of(device), &free_bytes, &total_bytes);
     if (status != VMM_OK)
         return status;
     double limit = (double)stats.limit_bytes / (double)total_bytes;
-    *fraction = stats.limit_bytes == 0 || limit > 1.0 ? 1.0 : limit;
+    *fraction = known >= 0.0 ? known : stats.limit_bytes == 0 || limit > 1.0 ? 1.0 : limit;
     return VMM_OK;
 }
 
@@ -104,6 +107,8 @@ static vmm_status stats_get(int ordinal, vmm_stats *stats, vmm_torch_stats *kind
         status = vmm_torch_stats_get(ordinal, &read);
     if (status != VMM_OK)
         return status;
+    if (device != NULL)
+        all.stalls += (uint64_t)device->calls_beyond_stalls;
     *stats = all;
     *kinds = read;
     return VMM_OK;

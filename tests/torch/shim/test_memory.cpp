@@ -120,6 +120,28 @@ TEST(a_block_of_the_plug_in_is_freed_too)
     assert_int_equal(shim().getDeviceStats(0).requested_bytes[0].current, 0);
 }
 
+TEST(a_fraction_is_read_as_it_was_set)
+{
+    for (double fraction : { 0.0, 0.3, 0.5, 1.0 }) {
+        shim().setMemoryFraction(fraction, 0);
+        assert_true(shim().getMemoryFraction(0) == fraction);
+    }
+    provider().fraction_begin(0.0);
+    assert_true(shim().getMemoryFraction(9) == 0.0); /* before its first use */
+    provider().fraction_begin(1.0);
+    assert_true(shim().getMemoryFraction(9) == 1.0);
+}
+
+TEST(each_empty_cache_counts_as_one_wait)
+{
+    int64_t before = shim().getDeviceStats(0).num_sync_all_streams;
+    for (int i = 1; i <= 3; i++) {
+        shim().raw_delete(shim().raw_alloc(5 * MIB));
+        shim().emptyCache();
+        assert_int_equal(shim().getDeviceStats(0).num_sync_all_streams, before + i);
+    }
+}
+
 TEST(out_of_memory_is_pytorchs_error)
 {
     static std::vector<size_t> observed; /* observers stay for good */
