@@ -48,6 +48,8 @@ typedef struct vmm_torch_recording {
     vmm_torch_stack_fn free_stack; /* of frees, releases and snapshots; NULL: no stacks */
     vmm_torch_stack_use_fn use;    /* NULL: none */
     int keeps; /* a recording of as many entries goes on, with these settings; 0: it begins anew */
+    vmm_torch_stack_fn
+        texts; /* of changes that no call makes; called with locks held; NULL: none */
 } vmm_torch_recording;
 
 /* A block that was freed. */

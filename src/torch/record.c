@@ -18,6 +18,7 @@ static struct mutex recording = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static uint64_t entries_kept; /* of each device; 0: not recording */
 static _Atomic(vmm_torch_stack_fn) stack_fn;
 static _Atomic(vmm_torch_stack_fn) free_stack_fn;
+static _Atomic(vmm_torch_stack_fn) texts_fn;
 static _Atomic(vmm_torch_reclaim_fn) reclaim_fn;
 static _Atomic bool pressure_ended;
 static _Thread_local struct call *innermost;
@@ -33,6 +34,13 @@ static uint64_t stack_get(bool is_free)
     uint64_t stack = get();
     vmm__python_error_restore(&error);
     return stack;
+}
+
+/* With the cache's locks held. */
+static uint64_t texts_get(void)
+{
+    vmm_torch_stack_fn get = atomic_load_explicit(&texts_fn, memory_order_acquire);
+    return get == NULL ? 0 : get();
 }
 
 uint64_t vmm__record_stack(void)
@@ -214,14 +222,17 @@ static void segment_record(struct torch_device *device, vmm_torch_action action,
                            const vmm_change *change)
 {
     const struct call *call = innermost;
+    bool is_of_call = call != NULL && call->device == device;
     vmm_torch_event event = { .address = change->address,
                               .bytes = change->bytes,
                               .stream = (uint64_t)(uintptr_t)change->stream,
-                              .stack = call != NULL && call->device == device ? call->stack : 0,
+                              .stack = is_of_call ? call->stack : texts_get(),
                               .pool = change->pool_id,
                               .action = (int32_t)action,
                               .device = device->ordinal };
     (void)vmm__history_push(&device->history, &event);
+    if (!is_of_call)
+        vmm__history_stack_drop(event.stack);
 }
 
 static void wait_record(struct torch_device *device, const vmm_change *change)
@@ -241,8 +252,10 @@ static void completed_record(struct torch_device *device, const vmm_change *chan
                                      .requested_bytes = change->bytes,
                                      .stream = (uint64_t)(uintptr_t)change->stream,
                                      .pool = change->pool_id };
+    uint64_t stack = texts_get();
     vmm__history_forget(&device->history, change->address);
-    (void)block_record(device, VMM_TORCH_FREE_COMPLETED, &block, 0);
+    (void)block_record(device, VMM_TORCH_FREE_COMPLETED, &block, stack);
+    vmm__history_stack_drop(stack);
 }
 
 void vmm__record_change(struct torch_device *device, const vmm_change *change)
@@ -383,6 +396,7 @@ static void recording_stop_locked(void)
     VMM_ASSERT_HELD(&recording);
     atomic_store_explicit(&stack_fn, NULL, memory_order_relaxed);
     atomic_store_explicit(&free_stack_fn, NULL, memory_order_relaxed);
+    atomic_store_explicit(&texts_fn, NULL, memory_order_relaxed);
     entries_kept = 0;
     for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
          device = vmm__torch_next(device))
@@ -417,6 +431,7 @@ vmm_status vmm__record_start(const vmm_torch_recording *wanted)
     vmm__history_stack_use(wanted->use);
     atomic_store_explicit(&stack_fn, wanted->stack, memory_order_release);
     atomic_store_explicit(&free_stack_fn, wanted->free_stack, memory_order_release);
+    atomic_store_explicit(&texts_fn, wanted->texts, memory_order_release);
     vmm_status status = goes_on ? VMM_OK : recording_start_locked(wanted->entries);
     vmm__mutex_unlock(&recording);
     return status;

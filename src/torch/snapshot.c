@@ -174,6 +174,7 @@ static int item_visit(void *context, const vmm_item *item)
     return builder->status != VMM_OK;
 }
 
+/* Its own event comes last: the next snapshot has it. */
 static vmm_status builder_fill_locked(struct builder *builder, uint64_t stack)
 {
     VMM_ASSERT_HELD(&builder->device->history.order);
@@ -181,13 +182,14 @@ static vmm_status builder_fill_locked(struct builder *builder, uint64_t stack)
     vmm_torch_event event = { .stack = stack,
                               .action = VMM_TORCH_SNAPSHOT,
                               .device = device->ordinal };
-    (void)vmm__history_push(&device->history, &event);
     builder->history_end = vmm__history_length(&device->history);
     vmm_status status = vmm_walk(vmm__torch_cache_of(device), item_visit, builder);
     if (status != VMM_OK || builder->status != VMM_OK)
         return status != VMM_OK ? status : builder->status;
     segment_end(builder);
-    return vmm__history_copy(&device->history, builder->history_end, &builder->history);
+    status = vmm__history_copy(&device->history, builder->history_end, &builder->history);
+    (void)vmm__history_push(&device->history, &event);
+    return status;
 }
 
 static vmm_status builder_fill(struct builder *builder)

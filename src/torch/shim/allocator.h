@@ -232,6 +232,7 @@ class free_trace
 /* What was recorded of a stack's number; empty if the library has dropped the number meanwhile. */
 struct context {
     std::shared_ptr<c10::GatheredContext> frames;
+    bool is_traced; /* events have the frames, too */
     std::string compile_context;
     std::string user_metadata;
 };

@@ -61,10 +61,13 @@ std::string allocator::getUserMetadata()
     return metadata;
 }
 
+static std::atomic<bool> traces_frames{ false }; /* events have frames, not only live blocks */
+
 /* gather: makes the frames; nullptr: none. */
 static context context_make(caching::CreateContextFn gather)
 {
     context made;
+    made.is_traced = traces_frames.load();
     if (gather != nullptr)
         made.frames = gather();
     if (!compile_contexts.empty())
@@ -195,7 +198,9 @@ static void recording_start_locked(const settings &wanted, bool goes_on)
     recording.stack = has_frames ? context_gather : texts_gather;
     recording.free_stack = has_free_frames ? context_gather : texts_gather;
     recording.use = context_count;
+    recording.texts = texts_gather;
     gather_fn.store(wanted.gather);
+    traces_frames.store(wanted.contexts >= caching::RecordContext::ALLOC);
     hidden_actions.store(actions_mask(wanted.skipped));
     if (!goes_on)
         annotations_clear(wanted.entries);
@@ -325,7 +330,8 @@ caching::TraceEntry trace_entry(const vmm_torch_event &event)
     caching::TraceEntry entry(action_of(event.action), static_cast<DeviceIndex>(event.device),
                               static_cast<size_t>(event.address), static_cast<size_t>(event.bytes),
                               stream_of(event.stream),
-                              MempoolId_t{ event.pool.first, event.pool.second }, 0, known.frames);
+                              MempoolId_t{ event.pool.first, event.pool.second }, 0,
+                              known.is_traced ? known.frames : nullptr);
     entry.time_.t_ = static_cast<time_t>(event.time_us);
     compile_context_set(entry, known.compile_context, 0);
     user_metadata_set(entry, known.user_metadata, 0);

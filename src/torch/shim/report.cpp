@@ -327,9 +327,63 @@ void segment_add(caching::SnapshotInfo *snapshot, const vmm_torch_snapshot &take
     snapshot->segments.push_back(std::move(info));
 }
 
+/* What was allocated last at an address. */
+struct last_block {
+    std::shared_ptr<c10::GatheredContext> frames;
+    uint64_t bytes = 0;
+    uint64_t freed = 0; /* the number of the free, from 1 */
+};
+using last_blocks = std::map<uint64_t, last_block>;
+
+/* A free that recorded no frames has those of the block's allocation, as with PyTorch's own allocator. */
+std::vector<caching::TraceEntry> trace_of(const vmm_torch_snapshot &taken, last_blocks *last)
+{
+    std::vector<caching::TraceEntry> trace;
+    for (uint64_t i = 0; i < taken.event_count; i++) {
+        const vmm_torch_event &event = taken.events[i];
+        caching::TraceEntry entry = trace_entry(event);
+        bool is_free =
+            event.action == VMM_TORCH_FREE_REQUESTED || event.action == VMM_TORCH_FREE_COMPLETED;
+        if (event.action == VMM_TORCH_ALLOC)
+            (*last)[event.address] = { entry.context_, event.bytes, 0 };
+        if (is_free) {
+            last_block &block = (*last)[event.address];
+            block.bytes = event.bytes;
+            block.freed = i + 1;
+            if (entry.context_ == nullptr)
+                entry.context_ = block.frames;
+        }
+        if (action_is_shown(event.action))
+            trace.push_back(std::move(entry));
+    }
+    return trace;
+}
+
+/* The requested bytes of the block that was freed last, among those that lie in [address, end). */
+uint64_t freed_last(const last_blocks &last, uint64_t address, uint64_t end)
+{
+    last_block newest;
+    for (auto at = last.lower_bound(address); at != last.end() && at->first < end; ++at)
+        if (at->second.freed > newest.freed && at->first + at->second.bytes <= end)
+            newest = at->second;
+    return newest.bytes;
+}
+
+/* As with PyTorch's own allocator, a free block says how much was requested in it last. */
+void free_blocks_tell(caching::SegmentInfo *segment, const last_blocks &last)
+{
+    uint64_t address = segment->address;
+    for (caching::BlockInfo &block : segment->blocks) {
+        if (!block.active)
+            block.requested_size = freed_last(last, address, address + block.size);
+        address += block.size;
+    }
+}
+
 void device_add(caching::SnapshotInfo *snapshot, int device, const MempoolId_t &id, bool has_traces)
 {
     bool is_tracked = segments_are_tracked();
+    size_t begin = snapshot->segments.size();
     snapshot_ptr taken = snapshot_get(device);
     for (uint64_t i = 0; i < taken->segment_count; i++) {
         const vmm_torch_segment &segment = taken->segments[i];
@@ -343,11 +397,12 @@ void device_add(caching::SnapshotInfo *snapshot, int device, const MempoolId_t &
     for (const pool_segment &segment : tracked)
         if (is_wanted(segment.pool, id))
             snapshot->segments.push_back(tracked_segment(*taken, segment));
-    std::vector<caching::TraceEntry> trace;
-    for (uint64_t i = 0; has_traces && i < taken->event_count; i++)
-        if (action_is_shown(taken->events[i].action))
-            trace.push_back(trace_entry(taken->events[i]));
-    snapshot->device_traces.push_back(std::move(trace));
+    last_blocks last;
+    snapshot->device_traces.emplace_back();
+    if (has_traces)
+        snapshot->device_traces.back() = trace_of(*taken, &last);
+    for (size_t i = begin; i < snapshot->segments.size(); i++)
+        free_blocks_tell(&snapshot->segments[i], last);
 }
 
 } // namespace
