@@ -177,6 +177,9 @@ bool is_torch_pool(const MempoolId_t &id);
  * zeros. From now on trackers may rely on them. */
 std::vector<pool_segment> segments_show(int device, const MempoolId_t &id);
 
+/* The segments of a device that allocators of pools have given, by address. */
+std::vector<pool_segment> segments_of_sources(int device);
+
 /* Whether there is a tracker, so that snapshots must have its segments. */
 bool segments_are_tracked();
 
@@ -193,6 +196,10 @@ bool pool_is_held(int device, MempoolId_t id);
 /* Adds a use of ours, if there is such a pool and it has none. With another use, a pool with use_on_oom keeps its
  * memory, and lends what is free only to requests that would fail. */
 vmm_status pool_hold(int device, const MempoolId_t &id);
+
+/* Holds a pool that lends segments of an allocator of its own: so it keeps them while its MemPool lives. */
+void pool_source_hold(int device, const MempoolId_t &id);
+bool pool_has_source(int device, const MempoolId_t &id);
 
 /* Whether the pool had a use of ours, which the caller now ends. */
 bool pool_hold_end(int device, const MempoolId_t &id);

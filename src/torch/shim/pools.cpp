@@ -164,6 +164,7 @@ void allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, stream_f
     std::lock_guard<std::mutex> guard(begins);
     check("beginAllocateToPool", library->pool_use(device, id_of(id)));
     try {
+        pool_source_hold(device, id);
         route_begin_locked(device, id, std::move(filter));
     } catch (...) {
         (void)library->pool_leave(device, id_of(id));

@@ -241,8 +241,8 @@ caching::SegmentInfo segment_of(const vmm_torch_snapshot &taken, const vmm_torch
     info.total_size = segment.bytes;
     info.stream = reinterpret_cast<decltype(info.stream)>(static_cast<uintptr_t>(segment.stream));
     info.is_large = segment.is_small == 0;
-    info.is_expandable = true;
     info.owner_private_pool_id = { segment.pool.first, segment.pool.second };
+    info.is_expandable = !pool_has_source(segment.device, info.owner_private_pool_id);
     for (uint64_t i = 0; i < segment.block_count; i++)
         block_add(&info, taken.blocks[segment.first_block + i]);
     return info;
@@ -304,7 +304,7 @@ caching::SegmentInfo tracked_segment(const vmm_torch_snapshot &taken, const pool
     info.address = segment.address;
     info.total_size = segment.bytes;
     info.stream = reinterpret_cast<decltype(info.stream)>(static_cast<uintptr_t>(segment.stream));
-    info.is_expandable = true;
+    info.is_expandable = !pool_has_source(segment.device, segment.pool);
     info.owner_private_pool_id = segment.pool;
     for (uint64_t i = 0; i < taken.segment_count; i++) {
         const vmm_torch_segment &from = taken.segments[i];
@@ -388,13 +388,12 @@ void device_add(caching::SnapshotInfo *snapshot, int device, const MempoolId_t &
     for (uint64_t i = 0; i < taken->segment_count; i++) {
         const vmm_torch_segment &segment = taken->segments[i];
         MempoolId_t pool = { segment.pool.first, segment.pool.second };
-        if (is_wanted(pool, id) && !(is_tracked && is_torch_pool(pool)))
+        bool is_listed = is_tracked ? is_torch_pool(pool) : pool_has_source(device, pool);
+        if (is_wanted(pool, id) && !is_listed)
             segment_add(snapshot, *taken, segment);
     }
-    std::vector<pool_segment> tracked;
-    if (is_tracked)
-        tracked = segments_show(device, id);
-    for (const pool_segment &segment : tracked)
+    for (const pool_segment &segment :
+         is_tracked ? segments_show(device, id) : segments_of_sources(device))
         if (is_wanted(segment.pool, id))
             snapshot->segments.push_back(tracked_segment(*taken, segment));
     last_blocks last;

@@ -291,6 +291,24 @@ vmm_status pool_hold(int device, const MempoolId_t &id)
     return status;
 }
 
+void pool_source_hold(int device, const MempoolId_t &id)
+{
+    {
+        std::lock_guard<std::mutex> guard(trackers_lock);
+        auto found = known_pools.find({ device, id });
+        if (found == known_pools.end() || !found->second.has_source || !found->second.lends)
+            return;
+    }
+    check("beginAllocateToPool", pool_hold(device, id));
+}
+
+bool pool_has_source(int device, const MempoolId_t &id)
+{
+    std::lock_guard<std::mutex> guard(trackers_lock);
+    auto found = known_pools.find({ device, id });
+    return found != known_pools.end() && found->second.has_source;
+}
+
 bool pool_hold_end(int device, const MempoolId_t &id)
 {
     std::lock_guard<std::mutex> guard(trackers_lock);
@@ -319,6 +337,16 @@ std::vector<pool_segment> segments_show(int device, const MempoolId_t &id)
         return library->pool_uses(segment.device, id_of(segment.pool)) == 0;
     };
     found.erase(std::remove_if(found.begin(), found.end(), is_ended), found.end());
+    return found;
+}
+
+std::vector<pool_segment> segments_of_sources(int device)
+{
+    std::vector<pool_segment> found;
+    std::lock_guard<std::mutex> guard(trackers_lock);
+    for (const auto &each : segments)
+        if (each.second.device == device && traits_of_locked(each.second).has_source)
+            found.push_back(each.second);
     return found;
 }
 

@@ -457,6 +457,29 @@ TEST(a_pool_has_its_segments_from_an_allocator_of_its_own)
 #endif
 }
 
+/* Also if they lie side by side: the allocator may register each. */
+TEST(segments_of_an_allocator_are_not_joined)
+{
+    foreign_counts counts;
+    std::unique_ptr<char, void (*)(void *)> arena(
+        static_cast<char *>(std::aligned_alloc(4096, 64 * MIB)), std::free);
+    counts.arena = arena.get();
+    auto own = std::make_shared<foreign::allocator>(&counts);
+    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
+    void *first = pool_alloc(20 * MIB), *second = pool_alloc(20 * MIB);
+    caching::SnapshotInfo snapshot = snapshot_of(graph);
+    assert_int_equal(snapshot.segments.size(), 2);
+    for (const caching::SegmentInfo &segment : snapshot.segments) {
+        assert_int_equal(segment.total_size, 20 * MIB);
+        assert_int_equal(segment.allocated_size, 20 * MIB);
+        assert_true(segment.is_large && !segment.is_expandable);
+    }
+    shim().raw_delete(first);
+    shim().raw_delete(second);
+    shim().releasePool(0, graph);
+    assert_int_equal(snapshot_of(graph).segments.size(), 0);
+}
+
 /* By CUDA's own handles, as with PyTorch's own allocator. */
 TEST(memory_of_another_allocator_is_shared)
 {
@@ -500,6 +523,34 @@ TEST(a_pool_keeps_its_allocator_when_options_are_set)
     shim().raw_delete(block);
     shim().releasePool(0, graph);
     assert_int_equal(counts.allocs, 1);
+    assert_int_equal(counts.frees, 1);
+}
+
+/* As PyTorch's own allocator does: a request that would fail gets the segment, and the pool gets it back. */
+TEST(a_pool_keeps_the_segments_that_it_lends)
+{
+    foreign_counts counts;
+    auto own = std::make_shared<foreign::allocator>(&counts);
+    shim().emptyCache();
+    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
+    pool_share(true);
+    shim().setMemoryFraction(0.25, 0);
+    void *first = pool_alloc(40 * MIB);
+    assert_int_equal(shim().getPoolUseCount(0, graph), 1);
+    shim().raw_delete(first);
+    void *borrowed = shim().raw_alloc(30 * MIB);
+    assert_ptr_equal(borrowed, first);
+    assert_false(snapshot_of(graph).segments[0].is_expandable);
+    shim().raw_delete(borrowed);
+    assert_ptr_equal(pool_alloc(20 * MIB), first);
+    shim().raw_delete(first);
+    assert_int_equal(counts.allocs, 1);
+    shim().setMemoryFraction(1.0, 0);
+#if VMM_TEST_TORCH >= 210
+    pool_destroy();
+#else
+    shim().releasePool(0, graph);
+#endif
     assert_int_equal(counts.frees, 1);
 }
 
