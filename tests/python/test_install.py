@@ -266,13 +266,24 @@ assert len(unsupported) == 7 and unsupported[0] == 'torch.cuda.MemPool', unsuppo
 
     def test_expandable_segments_do_nothing(self):
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-            for value in ("expandable_segments:True", "max_split_size_mb:64, expandable_segments : true"):
+            for value in ("expandable_segments:True", "pinned_reserve_segment_size_mb:64, expandable_segments : true"):
                 lines = self.warnings(**{name: value})
                 self.assertEqual(len(lines), 2, lines)
                 self.assertTrue(lines[0].startswith(f"{name} has expandable_segments:True, which has no effect"),
                                 lines)
-            for value in ("expandable_segments:False", "max_split_size_mb:64", ""):
+            for value in ("expandable_segments:False", "pinned_reserve_segment_size_mb:64,unknown:1", ""):
                 self.assertEqual(len(self.warnings(**{name: value})), 1)
+
+    def test_settings_without_effect_are_named_in_one_line(self):
+        line, _ = self.warnings(PYTORCH_ALLOC_CONF="roundup_power2_divisions:[256:1,>:8],throw_on_cudamalloc_oom:True,"
+                                                   "expandable_segments_reserve_by_class:[a:0.5]")
+        self.assertEqual(line, "PYTORCH_ALLOC_CONF has roundup_power2_divisions, throw_on_cudamalloc_oom, "
+                               "expandable_segments_reserve_by_class, without effect on vmmcache: see "
+                               "docs/pytorch.md#settings")
+
+    def test_another_allocator_that_was_chosen_stays(self):
+        self.fails(BEGIN + "vmmcache.install()", "PYTORCH_ALLOC_CONF has backend:cudaMallocAsync, which is another "
+                        "allocator", PYTORCH_ALLOC_CONF="max_split_size_mb:20,backend:cudaMallocAsync")
 
 
 class PatchTest(ProgramTest):

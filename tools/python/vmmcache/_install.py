@@ -160,6 +160,10 @@ def _usable_torch():
         raise InstallError(f"PyTorch {torch.__version__} was built without CUDA")
     if not hasattr(torch.cuda.memory, "CUDAPluggableAllocator"):
         raise InstallError(f"PyTorch {torch.__version__} cannot change its allocator; 2.0 and later can")
+    other = _notices.other_backend()
+    if other is not None:
+        raise InstallError(f"{other[0]} has backend:{other[1]}, which is another allocator: take it out, or do without "
+                           "vmmcache")
     if torch.cuda.is_initialized():
         raise InstallError("CUDA is initialised already: call vmmcache.install() before anything uses a "
                            "GPU, best right after the imports")

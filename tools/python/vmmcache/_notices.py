@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 
 from ._errors import VmmWarning
@@ -13,6 +14,11 @@ _NEVER = ("torch.cuda.MemPool", "sharing CUDA tensors with other processes", "NC
 _WITHOUT_PLAIN_GRAPHS = "torch.compile(mode='reduce-overhead') without install(plain_graphs=True)"
 
 _SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
+# Keys that tell PyTorch's own allocator how to cut, keep or reserve memory. Those of pinned memory work as ever.
+_WITHOUT_EFFECT = ("max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb",
+                   "roundup_power2_divisions", "garbage_collection_threshold", "release_lock_on_cudamalloc",
+                   "throw_on_cudamalloc_oom", "expandable_segments_reserve", "expandable_segments_reserve_by_class")
 
 
 def unsupported(has_plain_graphs: bool, has_graphs: bool, has_record_stream: bool) -> list:
@@ -31,7 +37,12 @@ def warn(why_not, features: list, ended: list) -> None:
     """Warns the caller of install(). why_not: None with the allocator class; else why PyTorch has the plug-in, or empty
     if that was asked for. features: what does not work. ended: variables of NCCL's registration that were set to 0."""
     for name in _SETTINGS:
-        if _has_expandable_segments(os.environ.get(name, "")):
+        given = _pairs(name)
+        ignored = [key for key in _WITHOUT_EFFECT if key in given]
+        if ignored:
+            warnings.warn(f"{name} has {', '.join(ignored)}, without effect on vmmcache: see docs/pytorch.md#settings",
+                          VmmWarning, stacklevel=3)
+        if given.get("expandable_segments", "").lower() == "true":
             warnings.warn(f"{name} has expandable_segments:True, which has no effect on vmmcache but changes what "
                           "some frameworks (vLLM, SGLang) do: see docs/pytorch.md#sleep", VmmWarning, stacklevel=3)
     for name in ended:
@@ -43,7 +54,17 @@ def warn(why_not, features: list, ended: list) -> None:
                       f"these do not work with it: {', '.join(features)}", VmmWarning, stacklevel=3)
 
 
-def _has_expandable_segments(settings: str) -> bool:
-    """Whether a list such as 'max_split_size_mb:64,expandable_segments:True' turns them on."""
-    pairs = (setting.partition(":") for setting in settings.lower().split(","))
-    return any(name.strip() == "expandable_segments" and value.strip() == "true" for name, _, value in pairs)
+def other_backend():
+    """The setting that gives PyTorch another allocator than its default, as (variable, value); None: there is none."""
+    for name in _SETTINGS:
+        value = _pairs(name).get("backend", "native")
+        if value != "native":
+            return name, value
+    return None
+
+
+def _pairs(name: str) -> dict:
+    """The settings of a variable such as 'max_split_size_mb:64,roundup_power2_divisions:[256:1,>:8]'."""
+    text = re.sub(r"\[[^]]*\]", "[]", os.environ.get(name, ""))
+    pairs = (setting.partition(":") for setting in text.split(","))
+    return {key.strip().lower(): value.strip() for key, _, value in pairs if key.strip()}
