@@ -298,7 +298,9 @@ typedef struct vmm_config {
     size_t struct_size;
     int device;             /* ordinal of the device */
     vmm_driver_kind driver; /* environment: VMM_DRIVER=cuda|host|sim */
-    uint64_t device_bytes;  /* host, sim, and cuda with nvtx: capacity of the simulated device */
+    uint64_t device_bytes; /* host, sim, and cuda with nvtx: capacity of the simulated device. host:
+                               processes with one environment VMM_HOST_DEVICE=FILE share a device of
+                               that file's size; who makes the file gives it this one */
     uint64_t
         limit_bytes; /* most physical memory to reserve, at least a granule (2 MiB); default: no
                                limit, or with CUDA that of MPS, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT;

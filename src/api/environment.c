@@ -15,6 +15,7 @@ static const char *const known[] = {
     "VMM_DRIVER",
     "VMM_FOOTPRINT",
     "VMM_DEBUG",
+    "VMM_HOST_DEVICE",
     "VMM_LIMIT",
     "VMM_LOG",
     "VMM_MONITOR",

@@ -7,6 +7,7 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "base/variable.h"
 #include "cache/grow/plan.h"
 #include "cache/grow/source.h"
 #include "cache/pool/pool_sleep.h"
@@ -282,6 +283,7 @@ vmm_status vmm__cache_create_trial(const vmm_config *config, vmm_cache **out)
     struct driver_options options = { .device = settings.device,
                                       .device_bytes = device_bytes_choose(&settings),
                                       .peer_devices = settings.peer_devices,
+                                      .file = vmm__variable("VMM_HOST_DEVICE"),
                                       .is_plain = settings.nvtx == VMM_ON };
     struct error_line line;
     vmm__error_save(&line);
