@@ -360,6 +360,19 @@ typedef struct vmm_config {
     /* On: the program announces every capture in the process. The cache then does not ask CUDA whether
      * streams that have live blocks are being captured; environment: VMM_ANNOUNCES_CAPTURES=0|1. */
     vmm_switch announces_captures;
+    /* On: this cache and those of other processes of the user, on the same device, that have it on
+     * give each other idle memory: see "Neighbours"; environment: VMM_NEIGHBOURS=0|1. */
+    vmm_switch neighbours;
+    uint32_t neighbours_wait_ms; /* how long a request waits for others before it goes on; default
+                                        200; environment: VMM_NEIGHBOURS_WAIT_MS=N */
+    uint64_t neighbours_floor_bytes; /* reserved memory that others never get; environment:
+                                        VMM_NEIGHBOURS_FLOOR=SIZE */
+    uint32_t neighbours_priority;    /* lower ones give first; environment:
+                                        VMM_NEIGHBOURS_PRIORITY=N */
+    vmm_switch neighbours_pressure; /* on: the pressure function may serve others, if their priority
+                                        is not lower; environment: VMM_NEIGHBOURS_PRESSURE=0|1 */
+    const char *neighbours_name;    /* what others see; copied; NULL: the program's name;
+                                        environment: VMM_NEIGHBOURS_NAME */
 } vmm_config;
 
 /* clang-format off */
@@ -367,7 +380,7 @@ typedef struct vmm_config {
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL,   \
     NULL, 0, VMM_REUSE_DEFAULT, VMM_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL,            \
     0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT, VMM_DEFAULT,          \
-    VMM_CLOCK_DEFAULT, VMM_DEFAULT }
+    VMM_CLOCK_DEFAULT, VMM_DEFAULT, VMM_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -1480,7 +1493,13 @@ typedef struct vmm_stat {
     X(asleep_bytes, BYTES, "Asleep")  /* memory that sleeping pools gave back and need to wake */  \
     X(backup_bytes, BYTES, "Backups") /* host memory that pools keep for their contents */         \
     X(resize_copied_bytes, BYTES, "Copied by resizes") /* by vmm_resize() */                       \
-    X(imported_bytes, BYTES, "Imported") /* memory of other caches, which no other statistic has */
+    X(imported_bytes, BYTES,                                                                       \
+      "Imported") /* memory of other caches, which no other statistic has */                       \
+    X(neighbour_claims, COUNT, "Claims")            /* requests that asked other processes */      \
+    X(neighbour_misses, COUNT, "Claims failed")     /* of these waits, without enough memory */    \
+    X(neighbour_wait_ns, NANOSECONDS, "Claim time") /* time in these waits */                      \
+    X(neighbour_given_bytes, BYTES, "Given")        /* released because others claimed it */       \
+    X(neighbour_turns, COUNT, "Claims in turn")     /* less than 1 s after memory was given */
 
 /* Initialize with VMM_STATS_INIT, which sets struct_size. From version 1.0 on, a later version adds
  * statistics only at the end of VMM_VALUE_MAP, and a caller gets those that it knows. */

@@ -12,6 +12,7 @@
 #include "cache/grow/source.h"
 #include "cache/pool/pool_sleep.h"
 #include "cache/pool/ticket.h"
+#include "cache/reclaim/answer.h"
 #include "cache/reclaim/trim.h"
 #include "cache/registry.h"
 #include "cache/share/export.h"
@@ -209,6 +210,12 @@ static void failures_log(vmm_cache *cache)
                        driver->device_name, driver->alias_failure);
 }
 
+static const char *neighbours_folder(void)
+{
+    const char *folder = vmm__variable("VMM_NEIGHBOURS_DIR");
+    return folder != NULL ? folder : MONITOR_DIRECTORY;
+}
+
 /* Makes a cache on a driver, which it owns from the start if owns_driver: then a failure closes the driver, too. */
 static vmm_status cache_create(const vmm_config *settings, struct driver *driver, bool owns_driver,
                                vmm_cache **out)
@@ -232,6 +239,8 @@ static vmm_status cache_create(const vmm_config *settings, struct driver *driver
     if (status == VMM_OK && settings->decay_thread == VMM_ON) /* the thread may use the cache */
         status = vmm__ticker_start(&cache->ticker, settings->decay_ms / TICKS_A_PERIOD, cache_tick,
                                    cache);
+    if (status == VMM_OK && settings->neighbours == VMM_ON)
+        vmm__neighbours_begin(cache, settings, neighbours_folder());
     if (status == VMM_OK)
         *out = cache;
     else
@@ -373,6 +382,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     if (status != VMM_OK)
         return status;
     vmm__monitor_end(cache);
+    vmm__neighbours_end(cache);
     vmm__tickets_end(cache);
     vmm__pools_close(cache);
     vmm__ticker_stop(&cache->ticker); /* its polls check what follows */

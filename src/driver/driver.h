@@ -296,7 +296,8 @@ struct driver {
     char sharing_failure[360]; /* the same as alias_failure, if D7 does not hold */
     /* Which device the memory is on, for other processes, too. host and sim: the driver's name, and the file. */
     unsigned char uuid[DRIVER_UUID_BYTES];
-    bool is_shared; /* other processes have memory of the device, too */
+    bool
+        is_shared; /* other processes may have memory of the device, which the UUID tells from all others */
 
     /* The other devices that get access, one bit each. Open sets it to those of the options that can have it; the
      * owner of the mappings may change it, once peers_check accepted the devices. */

@@ -28,7 +28,7 @@ enum { TURN_MS = 100 };
 enum { READ_TRIES = 4 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards these */
-static struct record *records;
+static struct neighbour_record *records;
 static bool is_exit_watched;
 
 /* The locks need no bytes in the file: one for each slot, and the turn. */
@@ -44,7 +44,7 @@ static off_t slot_offset(unsigned slot)
     return (off_t)(offsetof(struct neighbour_file, slots) + slot * sizeof(struct neighbour_slot));
 }
 
-static vmm_status record_refuse(const struct record *record, const char *why)
+static vmm_status record_refuse(const struct neighbour_record *record, const char *why)
 {
     return vmm__error(VMM_ERR_UNSUPPORTED, "neighbours: %.400s: %s", record->path, why);
 }
@@ -61,7 +61,7 @@ static bool turn_begin(int file)
 
 /* ---- Join ------------------------------------------------------------------------------------ */
 
-static vmm_status head_make(const struct record *record, int file)
+static vmm_status head_make(const struct neighbour_record *record, int file)
 {
     const struct neighbour_head head = { .magic = NEIGHBOUR_MAGIC,
                                          .version = NEIGHBOUR_VERSION,
@@ -73,7 +73,7 @@ static vmm_status head_make(const struct record *record, int file)
 }
 
 /* A file whose maker was killed has no head yet. The caller has the turn. */
-static vmm_status head_check(const struct record *record, int file)
+static vmm_status head_check(const struct neighbour_record *record, int file)
 {
     static const char nothing[MONITOR_MAGIC_BYTES];
     struct neighbour_head head = { .version = 0 };
@@ -95,7 +95,7 @@ static vmm_status head_check(const struct record *record, int file)
     return VMM_OK;
 }
 
-static vmm_status slot_take(struct record *record, int file)
+static vmm_status slot_take(struct neighbour_record *record, int file)
 {
     unsigned slot = 0;
     while (slot < NEIGHBOUR_SLOTS && !vmm__file_try_lock(file, slot_range(slot)))
@@ -112,7 +112,7 @@ static vmm_status slot_take(struct record *record, int file)
 }
 
 /* *is_gone: the last one that left has removed the file meanwhile. */
-static vmm_status file_enter(struct record *record, int file, bool *is_gone)
+static vmm_status file_enter(struct neighbour_record *record, int file, bool *is_gone)
 {
     struct stat about;
     if (!turn_begin(file))
@@ -125,7 +125,7 @@ static vmm_status file_enter(struct record *record, int file, bool *is_gone)
     return status;
 }
 
-static vmm_status file_join(struct record *record, int *joined)
+static vmm_status file_join(struct neighbour_record *record, int *joined)
 {
     bool is_gone = true;
     while (is_gone) {
@@ -143,8 +143,8 @@ static vmm_status file_join(struct record *record, int *joined)
     return VMM_OK;
 }
 
-static vmm_status path_make(struct record *record, const char *folder, const unsigned char *uuid,
-                            size_t uuid_bytes)
+static vmm_status path_make(struct neighbour_record *record, const char *folder,
+                            const unsigned char *uuid, size_t uuid_bytes)
 {
     int length = snprintf(record->path, sizeof record->path, "%s/" NEIGHBOUR_PREFIX "%u.", folder,
                           (unsigned)geteuid());
@@ -165,7 +165,7 @@ static bool is_last(int file)
 }
 
 /* Without its turn, the file stays for the next one. */
-static void file_leave(const struct record *record, int file)
+static void file_leave(const struct neighbour_record *record, int file)
 {
     vmm__file_unlock(file, slot_range(record->slot));
     if (!turn_begin(file))
@@ -180,7 +180,7 @@ static void file_leave(const struct record *record, int file)
 static void child_begin(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    for (struct record *record = records; record != NULL; record = record->next) {
+    for (struct neighbour_record *record = records; record != NULL; record = record->next) {
         (void)close(record->file);
         record->file = -1;
     }
@@ -193,7 +193,7 @@ static void exit_leave(void)
 {
     if (pthread_mutex_trylock(&lock) != 0)
         return;
-    for (struct record *record = records; record != NULL; record = record->next)
+    for (struct neighbour_record *record = records; record != NULL; record = record->next)
         file_leave(record, atomic_exchange(&record->file, -1));
     records = NULL;
     is_exit_watched = false;
@@ -208,8 +208,8 @@ static vmm_status exit_watch_locked(void)
     return vmm__fork_watch(child_begin);
 }
 
-vmm_status vmm__record_join(struct record *record, const char *folder, const unsigned char *uuid,
-                            size_t uuid_bytes)
+vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *folder,
+                               const unsigned char *uuid, size_t uuid_bytes)
 {
     int file = -1;
     record->file = -1;
@@ -229,10 +229,10 @@ vmm_status vmm__record_join(struct record *record, const char *folder, const uns
     return status;
 }
 
-void vmm__record_leave(struct record *record)
+void vmm__neighbour_leave(struct neighbour_record *record)
 {
     (void)pthread_mutex_lock(&lock);
-    struct record **link = &records;
+    struct neighbour_record **link = &records;
     while (*link != NULL && *link != record)
         link = &(*link)->next;
     if (*link == record)
@@ -254,7 +254,7 @@ static uint64_t slot_checksum(const struct neighbour_slot *slot)
                                  sizeof *slot - sizeof slot->checksum);
 }
 
-void vmm__record_write(const struct record *record, struct neighbour_slot *slot)
+void vmm__neighbour_write(const struct neighbour_record *record, struct neighbour_slot *slot)
 {
     if (slot->pid == 0) {
         slot->pid = (uint64_t)getpid();
@@ -266,7 +266,8 @@ void vmm__record_write(const struct record *record, struct neighbour_slot *slot)
     (void)!pwrite(record->file, slot, sizeof *slot, slot_offset(record->slot));
 }
 
-bool vmm__record_read(const struct record *record, unsigned index, struct neighbour_slot *slot)
+bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
+                         struct neighbour_slot *slot)
 {
     struct file_range locked;
     bool is_whole = false;
@@ -291,12 +292,12 @@ static off_t bell_offset(enum neighbour_bell bell)
 }
 
 /* The kernel reads it; here nothing does, because the file may have been cut. */
-static void *bell_address(const struct record *record, enum neighbour_bell bell)
+static void *bell_address(const struct neighbour_record *record, enum neighbour_bell bell)
 {
     return (char *)record->bells + bell_offset(bell);
 }
 
-uint32_t vmm__record_bell(const struct record *record, enum neighbour_bell bell)
+uint32_t vmm__neighbour_bell(const struct neighbour_record *record, enum neighbour_bell bell)
 {
     uint32_t state = 0;
     (void)!pread(record->file, &state, sizeof state, bell_offset(bell));
@@ -304,7 +305,7 @@ uint32_t vmm__record_bell(const struct record *record, enum neighbour_bell bell)
 }
 
 /* The time, so that two that ring at once leave no state that one of them has found. */
-void vmm__record_ring(const struct record *record, enum neighbour_bell bell)
+void vmm__neighbour_ring(const struct neighbour_record *record, enum neighbour_bell bell)
 {
     uint32_t state = (uint32_t)vmm__time_ns();
     if (pwrite(record->file, &state, sizeof state, bell_offset(bell)) == (ssize_t)sizeof state)
@@ -312,8 +313,8 @@ void vmm__record_ring(const struct record *record, enum neighbour_bell bell)
 }
 
 /* A kernel that refuses, because the file was cut, must not let the caller run in circles. */
-void vmm__record_wait(const struct record *record, enum neighbour_bell bell, uint32_t state,
-                      uint64_t ns)
+void vmm__neighbour_wait(const struct neighbour_record *record, enum neighbour_bell bell,
+                         uint32_t state, uint64_t ns)
 {
     struct timespec time = { .tv_sec = (time_t)(ns / 1000000000),
                              .tv_nsec = (long)(ns % 1000000000) };

@@ -25,35 +25,36 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-struct record {
+struct neighbour_record {
     _Atomic int file; /* -1: closed, in a child of fork(), or at exit */
     unsigned slot;
     void *bells; /* the mapped page */
-    struct record *next;
+    struct neighbour_record *next;
     char path[NEIGHBOUR_FOLDER_MOST + 128];
 };
 
 /* Takes a slot in the record of a device, in a folder. ERR_UNSUPPORTED: there is none; the line says why, and the cache
  * works without. ERR_HOST_OOM. */
-vmm_status vmm__record_join(struct record *record, const char *folder, const unsigned char *uuid,
-                            size_t uuid_bytes);
+vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *folder,
+                               const unsigned char *uuid, size_t uuid_bytes);
 
 /* Gives the slot back. */
-void vmm__record_leave(struct record *record);
+void vmm__neighbour_leave(struct neighbour_record *record);
 
 /* Writes the own slot, completing it. */
-void vmm__record_write(const struct record *record, struct neighbour_slot *slot);
+void vmm__neighbour_write(const struct neighbour_record *record, struct neighbour_slot *slot);
 
 /* Copies another process's slot. False: no living process has it, or it is damaged. All numbers are that process's
  * word; the name is a text. */
-bool vmm__record_read(const struct record *record, unsigned index, struct neighbour_slot *slot);
+bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
+                         struct neighbour_slot *slot);
 
 /* The state of a bell, to wait for the next; changes it, and wakes who waits. */
-uint32_t vmm__record_bell(const struct record *record, enum neighbour_bell bell);
-void vmm__record_ring(const struct record *record, enum neighbour_bell bell);
+uint32_t vmm__neighbour_bell(const struct neighbour_record *record, enum neighbour_bell bell);
+void vmm__neighbour_ring(const struct neighbour_record *record, enum neighbour_bell bell);
 
 /* Waits until the bell is no longer in that state, or for so long. May return early. */
-void vmm__record_wait(const struct record *record, enum neighbour_bell bell, uint32_t state,
-                      uint64_t ns);
+void vmm__neighbour_wait(const struct neighbour_record *record, enum neighbour_bell bell,
+                         uint32_t state, uint64_t ns);
 
 #endif

@@ -35,7 +35,8 @@ NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "pinned_bytes", "u
            "clock_ticks", "clock_pauses", "clock_kind",
            "views", "places", "places_max", "view_bytes", "occupied_bytes", "view_hits",
            "stitches", "plans", "planning_ns", "evictions", "asleep_bytes", "backup_bytes",
-           "resize_copied_bytes", "imported_bytes")
+           "resize_copied_bytes", "imported_bytes", "neighbour_claims", "neighbour_misses",
+           "neighbour_wait_ns", "neighbour_given_bytes", "neighbour_turns")
 KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
                 "active")
 
@@ -58,7 +59,9 @@ class Config(ctypes.Structure):
         ("pressure_context", pointer), ("peer_devices", u64), ("zero", ctypes.c_int),
         ("debug", ctypes.c_int), ("misuse", pointer), ("misuse_context", pointer), ("nvtx", ctypes.c_int),
         ("shareable", ctypes.c_int), ("views", ctypes.c_int), ("clock_kind", ctypes.c_int),
-        ("announces_captures", ctypes.c_int),
+        ("announces_captures", ctypes.c_int), ("neighbours", ctypes.c_int), ("neighbours_wait_ms", u32),
+        ("neighbours_floor_bytes", u64), ("neighbours_priority", u32), ("neighbours_pressure", ctypes.c_int),
+        ("neighbours_name", ctypes.c_char_p),
     ]
 
 

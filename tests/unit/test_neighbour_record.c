@@ -41,24 +41,24 @@ static int folder_teardown(void **state)
 
 #define RECORD_TEST(name) TEST_BETWEEN(name, folder_setup, folder_teardown)
 
-static void join(struct record *record)
+static void join(struct neighbour_record *record)
 {
-    assert_ok(vmm__record_join(record, folder, uuid, sizeof uuid));
+    assert_ok(vmm__neighbour_join(record, folder, uuid, sizeof uuid));
 }
 
 static void join_is_refused(const char *part)
 {
-    struct record record;
-    assert_status(vmm__record_join(&record, folder, uuid, sizeof uuid), VMM_ERR_UNSUPPORTED);
+    struct neighbour_record record;
+    assert_status(vmm__neighbour_join(&record, folder, uuid, sizeof uuid), VMM_ERR_UNSUPPORTED);
     if (strstr(vmm_last_error(), part) == NULL)
         print_error("%s\n", vmm_last_error());
     assert_non_null(strstr(vmm_last_error(), part));
 }
 
-static void show(const struct record *record, uint64_t idle_bytes)
+static void show(const struct neighbour_record *record, uint64_t idle_bytes)
 {
     struct neighbour_slot slot = { .idle_bytes = idle_bytes, .name = "shown" };
-    vmm__record_write(record, &slot);
+    vmm__neighbour_write(record, &slot);
 }
 
 static bool exists(void)
@@ -70,52 +70,52 @@ static bool exists(void)
 
 RECORD_TEST(the_last_one_removes_the_file)
 {
-    struct record first;
-    struct record second;
+    struct neighbour_record first;
+    struct neighbour_record second;
     struct stat about;
     join(&first);
     join(&second);
     assert_int_equal(stat(path, &about), 0);
     assert_int_equal(about.st_mode & 0777, 0600);
-    vmm__record_leave(&first);
+    vmm__neighbour_leave(&first);
     assert_true(exists());
-    vmm__record_leave(&second);
+    vmm__neighbour_leave(&second);
     assert_false(exists());
 }
 
 RECORD_TEST(each_sees_what_the_other_shows)
 {
-    struct record first;
-    struct record second;
+    struct neighbour_record first;
+    struct neighbour_record second;
     struct neighbour_slot seen;
     join(&first);
     join(&second);
     assert_int_not_equal(first.slot, second.slot);
-    assert_false(vmm__record_read(&first, second.slot, &seen)); /* nothing yet */
+    assert_false(vmm__neighbour_read(&first, second.slot, &seen)); /* nothing yet */
     show(&second, 42);
-    assert_true(vmm__record_read(&first, second.slot, &seen));
+    assert_true(vmm__neighbour_read(&first, second.slot, &seen));
     assert_int_equal(seen.idle_bytes, 42);
     assert_int_equal(seen.pid, getpid());
     assert_string_equal(seen.name, "shown");
-    assert_false(vmm__record_read(&second, second.slot, &seen)); /* its own */
-    assert_false(vmm__record_read(&second, NEIGHBOUR_SLOTS, &seen));
-    vmm__record_leave(&second);
-    assert_false(vmm__record_read(&first, 1, &seen));
-    vmm__record_leave(&first);
+    assert_false(vmm__neighbour_read(&second, second.slot, &seen)); /* its own */
+    assert_false(vmm__neighbour_read(&second, NEIGHBOUR_SLOTS, &seen));
+    vmm__neighbour_leave(&second);
+    assert_false(vmm__neighbour_read(&first, 1, &seen));
+    vmm__neighbour_leave(&first);
 }
 
 RECORD_TEST(there_are_so_many_slots)
 {
-    static struct record all[NEIGHBOUR_SLOTS];
+    static struct neighbour_record all[NEIGHBOUR_SLOTS];
     int descriptors = descriptors_open();
     for (int i = 0; i < NEIGHBOUR_SLOTS; i++)
         join(&all[i]);
     join_is_refused("all slots are taken");
-    vmm__record_leave(&all[7]);
+    vmm__neighbour_leave(&all[7]);
     join(&all[7]);
     assert_int_equal(all[7].slot, 7);
     for (int i = 0; i < NEIGHBOUR_SLOTS; i++)
-        vmm__record_leave(&all[i]);
+        vmm__neighbour_leave(&all[i]);
     assert_int_equal(descriptors_open(), descriptors);
 }
 
@@ -139,8 +139,8 @@ static char hear(void)
 
 static void joins_and_stays(void *context)
 {
-    struct record *record = context;
-    CHILD_REQUIRES(vmm__record_join(record, folder, uuid, sizeof uuid) == VMM_OK);
+    struct neighbour_record *record = context;
+    CHILD_REQUIRES(vmm__neighbour_join(record, folder, uuid, sizeof uuid) == VMM_OK);
     show(record, 7);
     say('j');
     for (;;)
@@ -149,7 +149,7 @@ static void joins_and_stays(void *context)
 
 static pid_t joined_child(void)
 {
-    static struct record record;
+    static struct neighbour_record record;
     assert_int_equal(pipe(pipe_ends), 0);
     pid_t child = child_begun(joins_and_stays, &record);
     assert_int_equal(hear(), 'j');
@@ -165,30 +165,30 @@ static void child_kill(pid_t child)
 
 RECORD_TEST(the_slot_of_a_killed_process_is_free)
 {
-    struct record record;
+    struct neighbour_record record;
     struct neighbour_slot seen;
     pid_t child = joined_child();
     join(&record);
     assert_int_equal(record.slot, 1);
-    assert_true(vmm__record_read(&record, 0, &seen));
+    assert_true(vmm__neighbour_read(&record, 0, &seen));
     assert_int_equal(seen.pid, child);
     child_kill(child);
-    assert_false(vmm__record_read(&record, 0, &seen));
-    struct record next;
+    assert_false(vmm__neighbour_read(&record, 0, &seen));
+    struct neighbour_record next;
     join(&next);
     assert_int_equal(next.slot, 0);
-    vmm__record_leave(&next);
-    vmm__record_leave(&record);
+    vmm__neighbour_leave(&next);
+    vmm__neighbour_leave(&record);
 }
 
 RECORD_TEST(a_file_that_killed_processes_left_serves_again)
 {
-    struct record record;
+    struct neighbour_record record;
     child_kill(joined_child());
     assert_true(exists());
     join(&record);
     assert_int_equal(record.slot, 0);
-    vmm__record_leave(&record);
+    vmm__neighbour_leave(&record);
 }
 
 /* A child that ends with the pipe's other end. */
@@ -204,8 +204,8 @@ static void stays_in_child(void)
 
 static void forks_and_stays(void *context)
 {
-    struct record *record = context;
-    CHILD_REQUIRES(vmm__record_join(record, folder, uuid, sizeof uuid) == VMM_OK);
+    struct neighbour_record *record = context;
+    CHILD_REQUIRES(vmm__neighbour_join(record, folder, uuid, sizeof uuid) == VMM_OK);
     show(record, 7);
     stays_in_child();
     for (;;)
@@ -215,16 +215,16 @@ static void forks_and_stays(void *context)
 /* The grandchild lives on, but has no slot. */
 RECORD_TEST(a_child_of_fork_keeps_no_slot)
 {
-    struct record record;
+    struct neighbour_record record;
     struct neighbour_slot seen;
     assert_int_equal(pipe(pipe_ends) | pipe(stop_ends), 0);
     pid_t child = child_begun(forks_and_stays, &record);
     assert_int_equal(hear(), 'f');
     join(&record);
-    assert_true(vmm__record_read(&record, 0, &seen));
+    assert_true(vmm__neighbour_read(&record, 0, &seen));
     child_kill(child);
-    assert_false(vmm__record_read(&record, 0, &seen));
-    vmm__record_leave(&record);
+    assert_false(vmm__neighbour_read(&record, 0, &seen));
+    vmm__neighbour_leave(&record);
     assert_false(exists());
     assert_int_equal(write(stop_ends[1], "s", 1), 1);
     assert_int_equal(close(stop_ends[0]) | close(stop_ends[1]), 0);
@@ -232,10 +232,10 @@ RECORD_TEST(a_child_of_fork_keeps_no_slot)
 
 static void joins_and_exits(void *context)
 {
-    static struct record records[2];
+    static struct neighbour_record records[2];
     (void)context;
-    CHILD_REQUIRES(vmm__record_join(&records[0], folder, uuid, sizeof uuid) == VMM_OK);
-    CHILD_REQUIRES(vmm__record_join(&records[1], folder, uuid, sizeof uuid) == VMM_OK);
+    CHILD_REQUIRES(vmm__neighbour_join(&records[0], folder, uuid, sizeof uuid) == VMM_OK);
+    CHILD_REQUIRES(vmm__neighbour_join(&records[1], folder, uuid, sizeof uuid) == VMM_OK);
     exit(0);
 }
 
@@ -248,7 +248,7 @@ RECORD_TEST(exit_leaves)
 /* A process that is stopped while it joins makes others wait, but not for ever. */
 RECORD_TEST(a_stopped_process_does_not_stop_others)
 {
-    struct record record;
+    struct neighbour_record record;
     join(&record);
     int file = open(path, O_RDWR | O_CLOEXEC);
     struct flock turn = { .l_type = F_WRLCK, .l_start = NEIGHBOUR_SLOTS, .l_len = 1 };
@@ -257,7 +257,7 @@ RECORD_TEST(a_stopped_process_does_not_stop_others)
     join_is_refused("does not end");
     assert_true(vmm__time_ns() - begin_ns > 50000000);
     assert_int_equal(close(file), 0);
-    vmm__record_leave(&record);
+    vmm__neighbour_leave(&record);
 }
 
 /* ---- Files that are refused -------------------------------------------------------------------- */
@@ -324,20 +324,20 @@ RECORD_TEST(what_is_no_file_is_refused)
 RECORD_TEST(an_unfinished_file_is_finished)
 {
     static const char zeros[sizeof(struct neighbour_file)];
-    struct record record;
+    struct neighbour_record record;
     file_make(zeros, 0, 0600);
     join(&record);
-    vmm__record_leave(&record);
+    vmm__neighbour_leave(&record);
     file_make(zeros, sizeof zeros, 0600);
     join(&record);
-    vmm__record_leave(&record);
+    vmm__neighbour_leave(&record);
 }
 
 /* ---- Contents that others wrote ---------------------------------------------------------------- */
 
 RECORD_TEST(a_torn_slot_is_no_slot)
 {
-    struct record records[2];
+    struct neighbour_record records[2];
     struct neighbour_slot seen;
     join(&records[0]);
     join(&records[1]);
@@ -347,35 +347,36 @@ RECORD_TEST(a_torn_slot_is_no_slot)
                        offsetof(struct neighbour_slot, idle_bytes));
     assert_int_equal(pwrite(file, "x", 1, at), 1);
     assert_int_equal(close(file), 0);
-    assert_false(vmm__record_read(&records[0], 1, &seen));
+    assert_false(vmm__neighbour_read(&records[0], 1, &seen));
     show(&records[1], 9);
-    assert_true(vmm__record_read(&records[0], 1, &seen));
-    vmm__record_leave(&records[0]);
-    vmm__record_leave(&records[1]);
+    assert_true(vmm__neighbour_read(&records[0], 1, &seen));
+    vmm__neighbour_leave(&records[0]);
+    vmm__neighbour_leave(&records[1]);
 }
 
 /* No call faults, and waits take their time. */
 RECORD_TEST(a_cut_file_is_survived)
 {
-    struct record records[2];
+    struct neighbour_record records[2];
     struct neighbour_slot seen;
     join(&records[0]);
     join(&records[1]);
     assert_int_equal(truncate(path, 0), 0);
-    assert_false(vmm__record_read(&records[0], 1, &seen));
-    vmm__record_ring(&records[0], BELL_ASKED);
+    assert_false(vmm__neighbour_read(&records[0], 1, &seen));
+    vmm__neighbour_ring(&records[0], BELL_ASKED);
     assert_int_equal(truncate(path, 0), 0);
     uint64_t begin_ns = vmm__time_ns();
-    vmm__record_wait(&records[0], BELL_ASKED, vmm__record_bell(&records[0], BELL_ASKED), 20000000);
+    vmm__neighbour_wait(&records[0], BELL_ASKED, vmm__neighbour_bell(&records[0], BELL_ASKED),
+                        20000000);
     assert_true(vmm__time_ns() - begin_ns > 15000000);
-    vmm__record_leave(&records[0]);
-    vmm__record_leave(&records[1]);
+    vmm__neighbour_leave(&records[0]);
+    vmm__neighbour_leave(&records[1]);
 }
 
 /* Whatever the file holds, a slot is refused or a text and numbers. */
 RECORD_TEST(random_images_are_survived)
 {
-    struct record records[2];
+    struct neighbour_record records[2];
     struct neighbour_slot seen;
     union {
         struct neighbour_slot slot;
@@ -398,44 +399,44 @@ RECORD_TEST(random_images_are_survived)
             random.slot.checksum = vmm__monitor_checksum((const char *)&random + sizeof state,
                                                          sizeof random - sizeof state);
         assert_int_equal(pwrite(file, &random, sizeof random, at), sizeof random);
-        bool is_read = vmm__record_read(&records[0], 1, &seen);
+        bool is_read = vmm__neighbour_read(&records[0], 1, &seen);
         assert_int_equal(is_read, round % 2 == 0);
         taken += is_read;
         assert_true(memchr(seen.name, '\0', sizeof seen.name) != NULL || !is_read);
     }
     assert_int_equal(taken, 50000);
     assert_int_equal(close(file), 0);
-    vmm__record_leave(&records[0]);
-    vmm__record_leave(&records[1]);
+    vmm__neighbour_leave(&records[0]);
+    vmm__neighbour_leave(&records[1]);
 }
 
 /* ---- Bells ------------------------------------------------------------------------------------- */
 
 static void waits_for_the_bell(void *context)
 {
-    struct record *record = context;
-    CHILD_REQUIRES(vmm__record_join(record, folder, uuid, sizeof uuid) == VMM_OK);
-    uint32_t state = vmm__record_bell(record, BELL_ASKED);
+    struct neighbour_record *record = context;
+    CHILD_REQUIRES(vmm__neighbour_join(record, folder, uuid, sizeof uuid) == VMM_OK);
+    uint32_t state = vmm__neighbour_bell(record, BELL_ASKED);
     say('w');
     uint64_t begin_ns = vmm__time_ns();
-    while (vmm__record_bell(record, BELL_ASKED) == state)
-        vmm__record_wait(record, BELL_ASKED, state, 20000000000);
+    while (vmm__neighbour_bell(record, BELL_ASKED) == state)
+        vmm__neighbour_wait(record, BELL_ASKED, state, 20000000000);
     CHILD_REQUIRES(vmm__time_ns() - begin_ns < 10000000000);
-    vmm__record_leave(record);
+    vmm__neighbour_leave(record);
 }
 
 RECORD_TEST(a_bell_wakes_another_process)
 {
-    static struct record own;
-    static struct record others;
+    static struct neighbour_record own;
+    static struct neighbour_record others;
     assert_int_equal(pipe(pipe_ends), 0);
     pid_t child = child_begun(waits_for_the_bell, &others);
     assert_int_equal(hear(), 'w');
     join(&own);
     (void)usleep(20000);
-    vmm__record_ring(&own, BELL_GIVEN); /* the other bell */
-    vmm__record_ring(&own, BELL_ASKED);
+    vmm__neighbour_ring(&own, BELL_GIVEN); /* the other bell */
+    vmm__neighbour_ring(&own, BELL_ASKED);
     assert_true(child_ended(child, 0));
-    vmm__record_leave(&own);
+    vmm__neighbour_leave(&own);
     assert_int_equal(close(pipe_ends[0]) | close(pipe_ends[1]), 0);
 }
