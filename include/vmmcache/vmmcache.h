@@ -1835,6 +1835,68 @@ typedef void (*vmm_listener)(void *context, const vmm_change *change);
  */
 VMM_API vmm_status vmm_listen(vmm_cache *cache, vmm_listener watch, void *context);
 
+/* ---- Neighbours --------------------------------------------------------------------------- */
+
+/*
+ * Caches of the processes of one user, on one device, that have vmm_config.neighbours on, share a
+ * record: a file in /dev/shm, or in the folder VMM_NEIGHBOURS_DIR, which containers can share. A
+ * request that the device refuses, not a limit, then claims the memory that is missing, and waits
+ * for at most neighbours_wait_ms. The others give idle memory whose work has finished, or finishes
+ * in that time, above their floor; who allows it also calls its pressure function, on a thread of
+ * the library, with the default pool, after half of that time. Blocks, and memory of graph pools and
+ * sources, stay. Lower priorities give first, then those that have most; together hardly more than is
+ * missing. Then the request is tried again: the device decides, another process may have been
+ * quicker. Other threads of the claimant use the cache meanwhile.
+ *
+ * A process that is stopped gives nothing. The record is no authority: a process of the same user can
+ * only make others give up idle memory, or wait. If the record cannot be used, the log says why, and
+ * the cache works without. Each cache with neighbours has a thread; without, there is no thread and
+ * no file. host: only with VMM_HOST_DEVICE; sim: never.
+ */
+
+/* A cache, as it has shown itself in the last half second. Another process's word. */
+typedef struct vmm_neighbour {
+    size_t struct_size;
+    uint64_t pid; /* in its own namespace */
+    int is_self;  /* the cache of the call */
+    uint32_t priority;
+    uint64_t floor_bytes;
+    uint64_t limit_bytes;    /* 0: none */
+    uint64_t live_bytes;     /* of blocks */
+    uint64_t reserved_bytes; /* physical memory */
+    uint64_t idle_bytes;     /* part of it: could be given, but for the floor */
+    uint64_t asleep_bytes;
+    uint64_t given_bytes; /* to claims, so far */
+    uint64_t claims;      /* so far */
+    uint64_t want_bytes;  /* how much free memory it claims the device to have now; 0: no claim */
+    char name[VMM_NAME_BYTES];
+} vmm_neighbour;
+
+/* Returns 0 to continue the walk; any other value ends it. Called without locks: may call the
+ * cache. */
+typedef int (*vmm_neighbour_visitor)(void *context, const vmm_neighbour *neighbour);
+
+/*
+ * Does:     visits the cache itself, then all others on the device. Visits none if the cache has no
+ *           neighbours, because it is configured so or the record cannot be used.
+ * Returns:  VMM_OK, also if the visitor ended the walk.
+ * Owns:     the library: the structure is valid until the visitor returns.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).
+ */
+VMM_API vmm_status vmm_neighbours_walk(vmm_cache *cache, vmm_neighbour_visitor visit,
+                                       void *context);
+
+/*
+ * Does:     estimates what the cache could get now, for programs that size something at their start:
+ *           what the device has free, with what neighbours could give, both as far as the limit allows;
+ *           and the cache's own idle memory, but not that of graph pools.
+ * Returns:  VMM_OK and the bytes in *bytes. They are no promise: others may take them.
+ * Threads:  any; other calls wait for this call.
+ * On failure: ERR_INVALID_ARGUMENT, ERR_LOST, ERR_DRIVER.
+ */
+VMM_API vmm_status vmm_available_get(vmm_cache *cache, uint64_t *bytes);
+
 #ifdef __cplusplus
 }
 #endif

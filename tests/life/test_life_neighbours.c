@@ -530,6 +530,63 @@ NEIGHBOURS_TEST(a_child_of_fork_is_a_neighbour_of_its_parent)
     assert_ok(vmm_destroy(cache));
 }
 
+/* ---- What a cache tells of others ----------------------------------------------------------------- */
+
+struct seen {
+    vmm_neighbour all[4];
+    unsigned count;
+    unsigned most;
+};
+
+static int neighbour_see(void *context, const vmm_neighbour *neighbour)
+{
+    struct seen *seen = context;
+    seen->all[seen->count++] = *neighbour;
+    return seen->count == seen->most;
+}
+
+NEIGHBOURS_TEST(a_walk_shows_all_caches)
+{
+    struct seen seen = { .most = 4 };
+    vmm_cache *first = CACHE(.neighbours_priority = 3, .neighbours_name = "first",
+                             .neighbours_floor_bytes = 5 * MIB, .limit_bytes = 32 * MIB);
+    vmm_cache *second = CACHE();
+    idle_make(first, 8, 2);
+    shown_wait();
+    assert_ok(vmm_neighbours_walk(second, neighbour_see, &seen));
+    assert_int_equal(seen.count, 2);
+    assert_int_equal(seen.all[0].is_self, 1);
+    assert_string_equal(seen.all[0].name, "test_life_neighbours");
+    assert_int_equal(seen.all[1].is_self, 0);
+    assert_int_equal(seen.all[1].pid, getpid());
+    assert_string_equal(seen.all[1].name, "first");
+    assert_int_equal(seen.all[1].priority, 3);
+    assert_int_equal(seen.all[1].floor_bytes, 5 * MIB);
+    assert_int_equal(seen.all[1].limit_bytes, 32 * MIB);
+    assert_int_equal(seen.all[1].live_bytes, 4 * MIB);
+    assert_int_equal(seen.all[1].reserved_bytes, 16 * MIB);
+    assert_int_equal(seen.all[1].idle_bytes, 12 * MIB);
+    seen = (struct seen){ .most = 1 };
+    assert_ok(vmm_neighbours_walk(second, neighbour_see, &seen));
+    assert_int_equal(seen.count, 1);
+    assert_ok(vmm_destroy(second));
+    assert_ok(vmm_destroy(first));
+}
+
+NEIGHBOURS_TEST(what_others_could_give_is_available)
+{
+    vmm_cache *holder = CACHE(.neighbours_floor_bytes = 20 * MIB);
+    vmm_cache *cache = CACHE();
+    uint64_t bytes;
+    idle_make(holder, 24, 8);
+    shown_wait();
+    assert_ok(vmm_available_get(cache, &bytes));
+    assert_int_equal(bytes, 16 * MIB + 28 * MIB); /* the floor leaves so much of 32 MiB */
+    (void)block(cache, bytes);
+    assert_ok(vmm_destroy(cache));
+    assert_ok(vmm_destroy(holder));
+}
+
 /* ---- Without a record ---------------------------------------------------------------------------- */
 
 static char logged[4096];

@@ -86,8 +86,8 @@ static bool claims_itself(struct neighbours *own)
     return is_claimant;
 }
 
-/* Reads all claims, and returns what the device is short of for them; 0 also while others begin, or this cache claims. A
- * claimant withdraws before it takes the memory, so the device is asked first: memory that it has taken is no longer
+/* Reads all claims, and returns what the device is short of for them; 0 also while others begin, or this cache claims.
+ * A claimant withdraws before it takes the memory, so the device is asked first: memory that it has taken is no longer
  * missing. */
 static uint64_t missing_bytes(const struct vmm_cache *cache, struct claims *claims)
 {
@@ -99,12 +99,17 @@ static uint64_t missing_bytes(const struct vmm_cache *cache, struct claims *clai
     return claims->want_bytes - vmm__min(claims->want_bytes, free_bytes);
 }
 
-static void given_note(struct vmm_cache *cache, const struct claims *claims, uint64_t bytes)
+/* A part is free: counts it, and tells the claimants. */
+static void part_give(struct neighbours *own, uint64_t bytes)
 {
-    struct neighbours *own = cache->neighbours;
     atomic_fetch_add_explicit(&own->given_bytes, bytes, memory_order_relaxed);
     atomic_store_explicit(&own->given_ns, vmm__time_ns(), memory_order_relaxed);
     own->shown_ns = 0;
+    vmm__neighbour_ring(&own->record, BELL_GIVEN);
+}
+
+static void given_log(struct vmm_cache *cache, const struct claims *claims, uint64_t bytes)
+{
     vmm__cache_log(cache, "neighbours: gave %s, which process %llu (%s) claims",
                    vmm__size_text(bytes).text, (unsigned long long)claims->pid, claims->name);
 }
@@ -121,12 +126,12 @@ static void idle_give(struct vmm_cache *cache)
         bytes = vmm__trim_part(cache, bytes, own->slot.floor_bytes);
         if (bytes == 0)
             break;
-        vmm__neighbour_ring(&own->record, BELL_GIVEN);
+        part_give(own, bytes);
         given_bytes += bytes;
         served = claims;
     }
     if (given_bytes > 0)
-        given_note(cache, &served, given_bytes);
+        given_log(cache, &served, given_bytes);
 }
 
 /* Once for each claim. */
@@ -158,6 +163,7 @@ void vmm__neighbours_show(struct vmm_cache *cache)
     struct neighbours *own = cache->neighbours;
     vmm__fair_lock(&cache->grow_lock);
     uint64_t idle_bytes = vmm__trim_idle_bytes(cache);
+    vmm__lanes_counters_flush(&cache->lanes, NULL);
     vmm__mutex_lock(&own->lock);
     own->slot.idle_bytes = idle_bytes;
     own->slot.limit_bytes = cache->vm.limit_bytes;
