@@ -105,6 +105,17 @@ class TorchPool(ctypes.Structure):
                 ("device", ctypes.c_int), ("discards", ctypes.c_int)]
 
 
+class Neighbour(ctypes.Structure):
+    """vmm_neighbour"""
+    _fields_ = [("struct_size", size_t), ("pid", u64), ("is_self", ctypes.c_int), ("priority", u32),
+                ("floor_bytes", u64), ("limit_bytes", u64), ("live_bytes", u64), ("reserved_bytes", u64),
+                ("idle_bytes", u64), ("asleep_bytes", u64), ("given_bytes", u64), ("claims", u64), ("want_bytes", u64),
+                ("name", ctypes.c_char * TAG_BYTES)]
+
+
+NEIGHBOUR_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.POINTER(Neighbour))
+
+
 class SleepOptions(ctypes.Structure):
     """vmm_sleep_options"""
     _fields_ = [("struct_size", size_t), ("on_sleep", ctypes.c_int), ("staging_bytes", u64), ("unmapping", pointer),
