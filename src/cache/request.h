@@ -51,6 +51,7 @@ struct request {
     bool has_waited;       /* for all work of the device */
     vmm_status refused;    /* how the last refill failed */
     uint64_t claim_end_ns; /* it claims memory of other processes until then; 0: it has not yet */
+    bool is_claim_tried;   /* the device had enough for its last refill */
     unsigned questions;    /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
     uint64_t given;

@@ -41,8 +41,8 @@ struct neighbours {
     _Atomic uint64_t waited_ns;
 };
 
-/* Asks others for memory, for a request that needs grow_bytes of new memory. VMM_OK: the device may have it now;
- * VMM__NOTHING: nothing came until the end, or the cache has no neighbours. */
+/* Asks others for memory, for a request that needs grow_bytes of new memory. VMM_OK: try it again, and come back if the
+ * device still refuses; VMM__NOTHING: the end has come, or the cache has no neighbours. */
 vmm_status vmm__claim(struct vmm_cache *cache, struct request *request, uint64_t grow_bytes);
 
 /* What the cache that shows this could give: idle memory above its floor. */
