@@ -8,7 +8,8 @@
 #include "base/hostmem.h"
 #include "base/time.h"
 #include "cache/cache.h"
-#include "driver/host/host.h"
+#include "driver/driver.h"
+#include "neighbour/record.h"
 #include "support/folder_support.h"
 
 #include <fcntl.h>
@@ -584,6 +585,73 @@ NEIGHBOURS_TEST(what_others_could_give_is_available)
     assert_int_equal(bytes, 16 * MIB + 28 * MIB); /* the floor leaves so much of 32 MiB */
     (void)block(cache, bytes);
     assert_ok(vmm_destroy(cache));
+    assert_ok(vmm_destroy(holder));
+}
+
+/* ---- Hostile processes ---------------------------------------------------------------------------- */
+
+static uint64_t random_state = 88172645463325252U;
+
+static uint64_t random_next(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+/* Random numbers, but a claim that waits now in every second one. */
+static void hostile_show(struct neighbour_record *record)
+{
+    union {
+        struct neighbour_slot slot;
+        uint64_t words[sizeof(struct neighbour_slot) / sizeof(uint64_t)];
+    } random;
+    for (size_t i = 0; i < sizeof random / sizeof(uint64_t); i++)
+        random.words[i] = random_next();
+    if (random_next() % 2 == 0) {
+        random.slot.begin_ns = vmm__time_ns();
+        random.slot.end_ns = random.slot.begin_ns + 10000000000;
+    }
+    vmm__neighbour_write(record, &random.slot);
+    vmm__neighbour_ring(record, (enum neighbour_bell)(random_next() % BELLS));
+}
+
+static int neighbour_check(void *context, const vmm_neighbour *neighbour)
+{
+    ++*(unsigned *)context;
+    return memchr(neighbour->name, '\0', sizeof neighbour->name) == NULL;
+}
+
+/* What a process of the user writes costs others idle memory and time while it does, and nothing else. */
+NEIGHBOURS_TEST(hostile_slots_do_no_harm)
+{
+    struct vmm_cache *holder = CACHE(.neighbours_floor_bytes = 16 * MIB);
+    vmm_cache *claimant = CACHE();
+    struct neighbour_record records[3];
+    unsigned char *live = block(holder, 10 * MIB);
+    for (int i = 0; i < 3; i++)
+        assert_ok(vmm__neighbour_join(&records[i], folder, holder->driver->uuid,
+                                      sizeof holder->driver->uuid));
+    for (unsigned round = 0; round < 20000; round++) {
+        uint64_t bytes = 0;
+        unsigned count = 0;
+        hostile_show(&records[round % 3]);
+        if (round % 500 != 0)
+            continue;
+        assert_ok(vmm_available_get(claimant, &bytes));
+        assert_true(bytes <= DEVICE);
+        assert_ok(vmm_neighbours_walk(claimant, neighbour_check, &count));
+        assert_in_range(count, 2, 5);
+        assert_ok(vmm_free(holder, block(holder, 20 * MIB)));
+    }
+    for (int i = 0; i < 3; i++)
+        vmm__neighbour_leave(&records[i]);
+    for (size_t i = 0; i < 10 * MIB; i += 4096)
+        assert_int_equal(live[i], 0x5A);
+    (void)block(claimant, 44 * MIB); /* as soon as they have left */
+    assert_true(reserved(holder) >= 16 * MIB);
+    assert_ok(vmm_destroy(claimant));
     assert_ok(vmm_destroy(holder));
 }
 
