@@ -299,7 +299,9 @@ typedef struct vmm_config {
     size_t struct_size;
     int device;             /* ordinal of the device */
     vmm_driver_kind driver; /* environment: VMM_DRIVER=cuda|host|sim */
-    uint64_t device_bytes;  /* host, sim, and cuda with nvtx: capacity of the simulated device */
+    uint64_t device_bytes; /* host, sim, and cuda with nvtx: capacity of the simulated device. host:
+                               processes with one environment VMM_HOST_DEVICE=FILE share a device of
+                               that file's size; who makes the file gives it this one */
     uint64_t
         limit_bytes; /* most physical memory to reserve, at least a granule (2 MiB); default: no
                                limit, or with CUDA that of MPS, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT;
@@ -360,6 +362,19 @@ typedef struct vmm_config {
     /* On: the program announces every capture in the process. The cache then does not ask CUDA whether
      * streams that have live blocks are being captured; environment: VMM_ANNOUNCES_CAPTURES=0|1. */
     vmm_switch announces_captures;
+    /* On: this cache and those of other processes of the user, on the same device, that have it on
+     * give each other idle memory: see "Neighbours"; environment: VMM_NEIGHBOURS=0|1. */
+    vmm_switch neighbours;
+    uint32_t neighbours_wait_ms; /* how long a request waits for others before it goes on; default
+                                        200; environment: VMM_NEIGHBOURS_WAIT_MS=N */
+    uint64_t neighbours_floor_bytes; /* reserved memory that others never get; environment:
+                                        VMM_NEIGHBOURS_FLOOR=SIZE */
+    uint32_t neighbours_priority;    /* lower ones give first; environment:
+                                        VMM_NEIGHBOURS_PRIORITY=N */
+    vmm_switch neighbours_pressure; /* on: the pressure function may serve others, if their priority
+                                        is not lower; environment: VMM_NEIGHBOURS_PRESSURE=0|1 */
+    const char *neighbours_name;    /* what others see; copied; NULL: the program's name;
+                                        environment: VMM_NEIGHBOURS_NAME */
 } vmm_config;
 
 /* clang-format off */
@@ -367,7 +382,7 @@ typedef struct vmm_config {
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL,   \
     NULL, 0, VMM_REUSE_DEFAULT, VMM_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL,            \
     0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT, VMM_DEFAULT,          \
-    VMM_CLOCK_DEFAULT, VMM_DEFAULT }
+    VMM_CLOCK_DEFAULT, VMM_DEFAULT, VMM_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -1498,7 +1513,12 @@ typedef struct vmm_stat {
     X(imported_bytes, BYTES,                                                                       \
       "Imported")                       /* memory of other caches, which no other statistic has */ \
     X(free_bytes, BYTES, "Free")        /* of reserved_bytes, for any request: see below */        \
-    X(host_bytes, BYTES, "Host memory") /* of the library's records: see below */
+    X(host_bytes, BYTES, "Host memory") /* of the library's records: see below */                  \
+    X(neighbour_claims, COUNT, "Claims")            /* requests that asked other processes */      \
+    X(neighbour_misses, COUNT, "Claims failed")     /* of these waits, without enough memory */    \
+    X(neighbour_wait_ns, NANOSECONDS, "Claim time") /* time in these waits */                      \
+    X(neighbour_given_bytes, BYTES, "Given")        /* released because others claimed it */       \
+    X(neighbour_turns, COUNT, "Claims in turn")     /* less than 1 s after memory was given */
 
 /* Initialize with VMM_STATS_INIT, which sets struct_size. From version 1.0 on, a later version adds
  * statistics only at the end of VMM_VALUE_MAP, and a caller gets those that it knows. */
@@ -1835,6 +1855,68 @@ typedef void (*vmm_listener)(void *context, const vmm_change *change);
  * On failure: ERR_INVALID_ARGUMENT (NULL cache).
  */
 VMM_API vmm_status vmm_listen(vmm_cache *cache, vmm_listener watch, void *context);
+
+/* ---- Neighbours --------------------------------------------------------------------------- */
+
+/*
+ * Caches of the processes of one user, on one device, that have vmm_config.neighbours on, share a
+ * record: a file in /dev/shm, or in the folder VMM_NEIGHBOURS_DIR, which containers can share. A
+ * request that the device refuses, not a limit, then claims the memory that is missing, and waits
+ * for at most neighbours_wait_ms. The others give idle memory whose work has finished, or finishes
+ * in that time, above their floor; who allows it also calls its pressure function, on a thread of
+ * the library, with the default pool, after half of that time. Blocks, and memory of graph pools and
+ * sources, stay. Lower priorities give first, then those that have most; together hardly more than is
+ * missing. Then the request is tried again: the device decides, another process may have been
+ * quicker. Other threads of the claimant use the cache meanwhile.
+ *
+ * A process that is stopped gives nothing. The record is no authority: a process of the same user can
+ * only make others give up idle memory, or wait. If the record cannot be used, the log says why, and
+ * the cache works without. Each cache with neighbours has a thread; without, there is no thread and
+ * no file. host: only with VMM_HOST_DEVICE; sim: never.
+ */
+
+/* A cache, as it has shown itself in the last half second. Another process's word. */
+typedef struct vmm_neighbour {
+    size_t struct_size;
+    uint64_t pid; /* in its own namespace */
+    int is_self;  /* the cache of the call */
+    uint32_t priority;
+    uint64_t floor_bytes;
+    uint64_t limit_bytes;    /* 0: none */
+    uint64_t live_bytes;     /* of blocks */
+    uint64_t reserved_bytes; /* physical memory */
+    uint64_t idle_bytes;     /* part of it: could be given, but for the floor */
+    uint64_t asleep_bytes;
+    uint64_t given_bytes; /* to claims, so far */
+    uint64_t claims;      /* so far */
+    uint64_t want_bytes;  /* how much free memory it claims the device to have now; 0: no claim */
+    char name[VMM_NAME_BYTES];
+} vmm_neighbour;
+
+/* Returns 0 to continue the walk; any other value ends it. Called without locks: may call the
+ * cache. */
+typedef int (*vmm_neighbour_visitor)(void *context, const vmm_neighbour *neighbour);
+
+/*
+ * Does:     visits the cache itself, then all others on the device. Visits none if the cache has no
+ *           neighbours, because it is configured so or the record cannot be used.
+ * Returns:  VMM_OK, also if the visitor ended the walk.
+ * Owns:     the library: the structure is valid until the visitor returns.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).
+ */
+VMM_API vmm_status vmm_neighbours_walk(vmm_cache *cache, vmm_neighbour_visitor visit,
+                                       void *context);
+
+/*
+ * Does:     estimates what the cache could get now, for programs that size something at their start:
+ *           what the device has free, with what neighbours could give, both as far as the limit allows;
+ *           and the cache's own idle memory, but not that of graph pools.
+ * Returns:  VMM_OK and the bytes in *bytes. They are no promise: others may take them.
+ * Threads:  any; other calls wait for this call.
+ * On failure: ERR_INVALID_ARGUMENT, ERR_LOST, ERR_DRIVER.
+ */
+VMM_API vmm_status vmm_available_get(vmm_cache *cache, uint64_t *bytes);
 
 #ifdef __cplusplus
 }

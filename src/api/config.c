@@ -3,6 +3,7 @@
 #include "api/config.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "base/variable.h"
 
 #include <errno.h>
@@ -11,6 +12,9 @@
 #include <string.h>
 
 enum { FOOTPRINT_MOST = 1000, WORDS_BYTES = 80 };
+
+/* A claim that is longer is not believed: see cache/reclaim/answer.c. */
+enum { NEIGHBOURS_WAIT_MS = 200, NEIGHBOURS_WAIT_MOST = 60000 };
 
 static bool is_zero(const unsigned char *bytes, size_t count)
 {
@@ -67,6 +71,8 @@ static const struct choice choices[] = {
     CHOICE(clock_kind, vmm_clock_kind, VMM_CLOCK_STREAMS, VMM_CLOCK_CONTEXT, "VMM_CLOCK",
            clock_words),
     SWITCH(announces_captures, "VMM_ANNOUNCES_CAPTURES", switch_words),
+    SWITCH(neighbours, "VMM_NEIGHBOURS", switch_words),
+    SWITCH(neighbours_pressure, "VMM_NEIGHBOURS_PRESSURE", switch_words),
 };
 enum { CHOICES = sizeof choices / sizeof *choices };
 
@@ -96,6 +102,8 @@ static vmm_status fields_check(const vmm_config *config)
         config->footprint_permille != VMM_FOOTPRINT_ANY)
         return field_wrong("footprint_permille", config->footprint_permille,
                            "not 1 to 1000 or VMM_FOOTPRINT_ANY");
+    if (config->neighbours_wait_ms > NEIGHBOURS_WAIT_MOST)
+        return field_wrong("neighbours_wait_ms", config->neighbours_wait_ms, "more than a minute");
     return VMM_OK;
 }
 
@@ -110,6 +118,8 @@ static void defaults_fill(vmm_config *config)
         if (choice_get(config, &choices[i]) == 0)
             choice_set(config, &choices[i], choices[i].otherwise);
     }
+    if (config->neighbours_wait_ms == 0)
+        config->neighbours_wait_ms = NEIGHBOURS_WAIT_MS;
 }
 
 vmm_status vmm__config_settle(vmm_config *config)
@@ -203,6 +213,24 @@ static vmm_status footprint_read(vmm_config *config)
     return number_read("VMM_FOOTPRINT", FOOTPRINT_MOST, " or any", &config->footprint_permille);
 }
 
+/* What the switches leave. */
+static vmm_status neighbours_read(vmm_config *config)
+{
+    const char *floor = vmm__variable("VMM_NEIGHBOURS_FLOOR");
+    if (config->neighbours_name == NULL)
+        config->neighbours_name = vmm__variable("VMM_NEIGHBOURS_NAME");
+    if (floor != NULL && config->neighbours_floor_bytes == 0 &&
+        !vmm__size_parse(floor, &config->neighbours_floor_bytes))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "VMM_NEIGHBOURS_FLOOR=%.40s: not a size such as 8GiB", floor);
+    vmm_status status =
+        number_read("VMM_NEIGHBOURS_PRIORITY", UINT32_MAX, "", &config->neighbours_priority);
+    if (status != VMM_OK)
+        return status;
+    return number_read("VMM_NEIGHBOURS_WAIT_MS", NEIGHBOURS_WAIT_MOST, "",
+                       &config->neighbours_wait_ms);
+}
+
 vmm_status vmm__config_environment(vmm_config *config)
 {
     vmm_status status = VMM_OK;
@@ -212,7 +240,7 @@ vmm_status vmm__config_environment(vmm_config *config)
         status = footprint_read(config);
     if (status == VMM_OK)
         status = number_read("VMM_DECAY_MS", UINT32_MAX, "", &config->decay_ms);
-    return status;
+    return status == VMM_OK ? neighbours_read(config) : status;
 }
 
 vmm_status vmm__config_log(struct vmm_cache *cache)

@@ -24,7 +24,8 @@ vmm_status vmm__options_read(const struct options_kind *kind, const void *option
 vmm_status vmm__config_read(const vmm_config *config, vmm_config *out);
 
 /* Sets fields that are at their default from VMM_DRIVER, VMM_NO_CACHING, VMM_FOOTPRINT, VMM_REUSE, VMM_COMPACTION,
- * VMM_DECAY_MS, VMM_ZERO, VMM_DEBUG, VMM_NVTX, VMM_SHAREABLE and VMM_VIEWS. ERR_INVALID_ARGUMENT. */
+ * VMM_DECAY_MS, VMM_ZERO, VMM_DEBUG, VMM_NVTX, VMM_SHAREABLE, VMM_VIEWS, VMM_NEIGHBOURS and the variables whose names
+ * begin with it, but for the folder. ERR_INVALID_ARGUMENT. */
 vmm_status vmm__config_environment(vmm_config *config);
 
 /* Call it last: replaces defaults by the values in effect (except for the driver, the footprint and the limit) and

@@ -18,6 +18,7 @@
  *   summary.c       a table of them
  *   monitor.c       VMM_MONITOR
  *   monitor_read.c  what it publishes
+ *   neighbours.c    other processes on the device
  *   walk.c          chunks and blocks
  *   leaks.c         the blocks that are live at the end
  *   trace.c         starts and stops recordings

@@ -7,10 +7,12 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "base/variable.h"
 #include "cache/grow/plan.h"
 #include "cache/grow/source.h"
 #include "cache/pool/pool_sleep.h"
 #include "cache/pool/ticket.h"
+#include "cache/reclaim/answer.h"
 #include "cache/reclaim/trim.h"
 #include "cache/registry.h"
 #include "cache/share/export.h"
@@ -208,6 +210,12 @@ static void failures_log(vmm_cache *cache)
                        driver->device_name, driver->alias_failure);
 }
 
+static const char *neighbours_folder(void)
+{
+    const char *folder = vmm__variable("VMM_NEIGHBOURS_DIR");
+    return folder != NULL ? folder : MONITOR_DIRECTORY;
+}
+
 /* Makes a cache on a driver, which it owns from the start if owns_driver: then a failure closes the driver, too. */
 static vmm_status cache_create(const vmm_config *settings, struct driver *driver, bool owns_driver,
                                vmm_cache **out)
@@ -231,6 +239,8 @@ static vmm_status cache_create(const vmm_config *settings, struct driver *driver
     if (status == VMM_OK && settings->decay_thread == VMM_ON) /* the thread may use the cache */
         status = vmm__ticker_start(&cache->ticker, settings->decay_ms / TICKS_A_PERIOD, cache_tick,
                                    cache);
+    if (status == VMM_OK && settings->neighbours == VMM_ON)
+        vmm__neighbours_begin(cache, settings, neighbours_folder());
     if (status == VMM_OK)
         *out = cache;
     else
@@ -282,6 +292,7 @@ vmm_status vmm__cache_create_trial(const vmm_config *config, vmm_cache **out)
     struct driver_options options = { .device = settings.device,
                                       .device_bytes = device_bytes_choose(&settings),
                                       .peer_devices = settings.peer_devices,
+                                      .file = vmm__variable("VMM_HOST_DEVICE"),
                                       .is_plain = settings.nvtx == VMM_ON };
     struct error_line line;
     vmm__error_save(&line);
@@ -371,6 +382,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     if (status != VMM_OK)
         return status;
     vmm__monitor_end(cache);
+    vmm__neighbours_end(cache);
     vmm__tickets_end(cache);
     vmm__pools_close(cache);
     vmm__ticker_stop(&cache->ticker); /* its polls check what follows */

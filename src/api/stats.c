@@ -5,6 +5,7 @@
 #include "base/hostmem.h"
 #include "cache/pool/backup.h"
 #include "cache/pool/pool_backup.h"
+#include "cache/reclaim/claim.h"
 #include "cache/reuse/idle_scan.h"
 
 #include <string.h>
@@ -95,6 +96,18 @@ static void views_read(const struct vmm_cache *cache, vmm_stats *stats)
         atomic_load_explicit(&cache->resize_copied_bytes, memory_order_relaxed);
 }
 
+static void neighbours_read(struct neighbours *neighbours, vmm_stats *stats)
+{
+    if (neighbours == NULL)
+        return;
+    stats->neighbour_claims = atomic_load_explicit(&neighbours->claims, memory_order_relaxed);
+    stats->neighbour_misses = atomic_load_explicit(&neighbours->misses, memory_order_relaxed);
+    stats->neighbour_wait_ns = atomic_load_explicit(&neighbours->waited_ns, memory_order_relaxed);
+    stats->neighbour_given_bytes =
+        atomic_load_explicit(&neighbours->given_bytes, memory_order_relaxed);
+    stats->neighbour_turns = atomic_load_explicit(&neighbours->turns, memory_order_relaxed);
+}
+
 /* Where the cache counts each statistic of VMM_STAT_MAP. */
 #define STAT_requested_bytes totals.requested_bytes
 #define STAT_allocated_bytes totals.allocated_bytes
@@ -123,6 +136,7 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     out->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);
     out->imported_bytes = vmm__stat_now(&cache->imports.account.reserved_bytes);
     out->host_bytes = vmm__host_record_bytes();
+    neighbours_read(cache->neighbours, out);
     views_read(cache, out);
     driver_read(cache->driver, out);
     vmm__fair_unlock(&cache->grow_lock);

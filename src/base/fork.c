@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { FUNCTIONS_MOST = 5 }; /* at least one for each caller of vmm__fork_watch() */
+enum { FUNCTIONS_MOST = 7 }; /* at least one for each caller of vmm__fork_watch() */
 
 _Atomic uint64_t vmm__fork_generations = 1;
 

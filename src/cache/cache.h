@@ -25,7 +25,8 @@
 #include "trace/recorder.h"
 #include "vm/vm.h"
 
-struct nvtx; /* see debug/nvtx.h */
+struct neighbours; /* see reclaim/claim.h */
+struct nvtx;       /* see debug/nvtx.h */
 struct debug;
 
 /* What reports and reclaim need of debug mode, which lies above src/cache. The first two may be called with any locks
@@ -85,7 +86,8 @@ struct vmm_cache {
     void *log_context;
     vmm_pressure_fn pressure; /* NULL: none */
     void *pressure_context;
-    FILE *log_file; /* opened for VMM_LOG; NULL if not */
+    struct neighbours *neighbours; /* NULL: the cache has none */
+    FILE *log_file;                /* opened for VMM_LOG; NULL if not */
     /* NULL: not in debug mode. In debug mode no lane is locked on the fast path, so that the fast path need not
      * check. */
     struct debug *debug;

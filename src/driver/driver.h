@@ -295,8 +295,10 @@ struct driver {
     char clock_failure[360];   /* the same as alias_failure, if it does not */
     bool has_sharing;          /* D7 holds; false if memory is plain */
     char sharing_failure[360]; /* the same as alias_failure, if D7 does not hold */
-    /* Which device the memory is on, for other processes, too. host and sim: the driver's name. */
+    /* Which device the memory is on, for other processes, too. host and sim: the driver's name, and the file. */
     unsigned char uuid[DRIVER_UUID_BYTES];
+    bool
+        is_shared; /* other processes may have memory of the device, which the UUID tells from all others */
 
     /* The other devices that get access, one bit each. Open sets it to those of the options that can have it; the
      * owner of the mappings may change it, once peers_check accepted the devices. */
@@ -330,6 +332,7 @@ struct driver_options {
     int device;            /* cuda: ordinal */
     uint64_t device_bytes; /* host, sim: capacity; 0: default (host: half of RAM; sim: 139 GiB) */
     uint64_t peer_devices; /* see vmm_config */
+    const char *file;      /* host: see host/device.c; NULL: no other process uses the device */
     bool is_plain;         /* cuda: one allocation of twice device_bytes instead of mappings */
 };
 

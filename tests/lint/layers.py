@@ -7,7 +7,7 @@ import sys
 
 import sources
 
-FLOORS = ("base", "trace", "monitor", "driver", "vm", "lane", "cache", "debug", "api")
+FLOORS = ("base", "trace", "monitor", "neighbour", "driver", "vm", "lane", "cache", "debug", "api")
 TORCH = len(FLOORS)  # sees of the library what its users see, base, whose a block is, what waits, how to check settings
 PRELOAD = TORCH + 1  # the same, but for settings, and trace
 TORCH_SEES = ("vmmcache/", "torch/", "base/", "api/create_trial.h", "api/find.h",

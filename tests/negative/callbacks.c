@@ -22,6 +22,13 @@ static struct {
     _Atomic unsigned calls;      /* the first NEST_CALLS try every function */
 } nest;
 
+static int neighbour_continue(void *context, const vmm_neighbour *neighbour)
+{
+    (void)context;
+    (void)neighbour;
+    return 0;
+}
+
 static int visit_continue(void *context, const vmm_item *item)
 {
     (void)context;
@@ -103,6 +110,8 @@ static void report_calls_try(vmm_cache *cache, const struct stage *stage)
     must_refuse(vmm_stats_reset_peak(cache));
     must_refuse(vmm_device_memory(cache, &bytes, &bytes));
     must_refuse(vmm_peers_get(cache, &bytes));
+    must_refuse(vmm_neighbours_walk(cache, neighbour_continue, NULL));
+    must_refuse(vmm_available_get(cache, &bytes));
     must(bytes == 77);
     must_refuse(vmm_summary_write(cache, stderr));
     must_refuse(vmm_log_write(cache, "again"));

@@ -5,6 +5,13 @@
 #include <pthread.h>
 #include <stdio.h>
 
+static int neighbour_continue(void *context, const vmm_neighbour *neighbour)
+{
+    (void)context;
+    (void)neighbour;
+    return 0;
+}
+
 static int visit_continue(void *context, const vmm_item *item)
 {
     (void)context;
@@ -38,6 +45,8 @@ enum call {
     SUMMARY_WRITE,
     LOG_WRITE,
     WALK,
+    NEIGHBOURS,
+    AVAILABLE,
     FIND,
     WATCH,
     DEBUG_CHECK,
@@ -112,6 +121,10 @@ static vmm_status call_report(vmm_cache *cache, const void *block, uint64_t call
         return vmm_log_write(cache, "line");
     case WALK:
         return vmm_walk(cache, visit_continue, NULL);
+    case NEIGHBOURS:
+        return vmm_neighbours_walk(cache, neighbour_continue, NULL);
+    case AVAILABLE:
+        return vmm_available_get(cache, &bytes);
     case FIND:
         return vmm_find(cache, block, &item);
     case DEBUG_CHECK:
@@ -260,6 +273,18 @@ static vmm_status walk_without_visitor(struct stage *stage, uint64_t value)
     return vmm_walk(stage->cache, NULL, NULL);
 }
 
+static vmm_status neighbours_without_visitor(struct stage *stage, uint64_t value)
+{
+    (void)value;
+    return vmm_neighbours_walk(stage->cache, NULL, NULL);
+}
+
+static vmm_status available_into_null(struct stage *stage, uint64_t value)
+{
+    (void)value;
+    return vmm_available_get(stage->cache, NULL);
+}
+
 static vmm_status log_null(struct stage *stage, uint64_t value)
 {
     (void)value;
@@ -344,6 +369,8 @@ static const struct negative_case cases[] = {
     NO_CACHE("vmm_log_write", LOG_WRITE),
     NO_CACHE("vmm_walk", WALK),
     NO_CACHE("vmm_find", FIND),
+    NO_CACHE("vmm_neighbours_walk", NEIGHBOURS),
+    NO_CACHE("vmm_available_get", AVAILABLE),
     NO_CACHE("vmm_listen", WATCH),
     NO_CACHE("vmm_debug_check", DEBUG_CHECK),
     NO_CACHE("vmm_debug_report", DEBUG_REPORT),
@@ -356,6 +383,8 @@ static const struct negative_case cases[] = {
     WRONG("vmm_peers_get, devices is NULL", peers_into_null, 0, "devices is NULL"),
     WRONG("vmm_find, item is NULL", find_into_null, 0, "vmm_find: item is NULL"),
     WRONG("vmm_walk, visit is NULL", walk_without_visitor, 0, "vmm_walk: visit is NULL"),
+    WRONG("vmm_neighbours_walk, visit is NULL", neighbours_without_visitor, 0, "visit is NULL"),
+    WRONG("vmm_available_get, bytes is NULL", available_into_null, 0, "bytes is NULL"),
     WRONG("vmm_log_write, line is NULL", log_null, 0, "vmm_log_write: line is NULL"),
     WRONG("vmm_summary_write, out is NULL", summary_into_null, 0, "out is NULL"),
     WRONG("vmm_summary_write, full device", summary_into_unwritable_file, 1,
@@ -389,6 +418,8 @@ static const struct negative_case cases[] = {
     DESTROYED("vmm_summary_write", SUMMARY_WRITE),
     DESTROYED("vmm_log_write", LOG_WRITE),
     DESTROYED("vmm_walk", WALK),
+    DESTROYED("vmm_neighbours_walk", NEIGHBOURS),
+    DESTROYED("vmm_available_get", AVAILABLE),
     DESTROYED("vmm_find", FIND),
     DESTROYED("vmm_listen", WATCH),
     DESTROYED("vmm_debug_check", DEBUG_CHECK),

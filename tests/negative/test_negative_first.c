@@ -151,6 +151,24 @@ static vmm_status walk(vmm_cache *cache)
     return vmm_walk(cache, visit_stop, NULL);
 }
 
+static int neighbour_continue(void *context, const vmm_neighbour *neighbour)
+{
+    (void)context;
+    (void)neighbour;
+    return 0;
+}
+
+static vmm_status neighbours(vmm_cache *cache)
+{
+    return vmm_neighbours_walk(cache, neighbour_continue, NULL);
+}
+
+static vmm_status available(vmm_cache *cache)
+{
+    uint64_t bytes;
+    return vmm_available_get(cache, &bytes);
+}
+
 static vmm_status listener_null(vmm_cache *cache)
 {
     return vmm_listen(cache, NULL, NULL);
@@ -236,6 +254,8 @@ static const struct first firsts[] = {
     { "vmm_summary_write", summary, INVALID, VMM_OK },
     { "vmm_log_write", log_garbage, INVALID, VMM_OK },
     { "vmm_walk", walk, INVALID, VMM_OK },
+    { "vmm_neighbours_walk", neighbours, INVALID, VMM_OK },
+    { "vmm_available_get", available, INVALID, VMM_OK },
     { "vmm_listen", listener_null, INVALID, VMM_OK },
     { "vmm_debug_check", vmm_debug_check, INVALID, VMM_OK },
     { "vmm_debug_report", debug_report, INVALID, VMM_OK },

@@ -26,7 +26,7 @@ def map_names(text, name):
 def fields(text, name):
     """The names of a structure's fields, a nested vmm_pool_id as its two."""
     body = re.search(r"typedef struct %s \{(.*?)\n\} %s;" % (name, name), text, re.DOTALL).group(1)
-    names = re.findall(r"(\w+);", body)
+    names = re.findall(r"(\w+)(?:\[\w+\])?;", body)
     return [part for field in names for part in (("pool_first", "pool_second") if field == "pool" else
                                                  (field,))]
 
@@ -55,6 +55,7 @@ class LayoutTest(unittest.TestCase):
                 ("vmm_torch_kind_stats", _layout.KindFigures, header("torch.h")),
                 ("vmm_torch_stats", _layout.TorchFigures, header("torch.h")),
                 ("vmm_torch_snapshot", _layout.Snapshot, header("torch.h")),
+                ("vmm_neighbour", _layout.Neighbour, header("vmmcache.h")),
                 ("vmm_sleep_options", _layout.SleepOptions, header("vmmcache.h"))):
             with self.subTest(name):
                 self.assertEqual([field[0] for field in structure._fields_], fields(text, name))

@@ -26,12 +26,12 @@ static void cache_create_and_destroy(vmm_log_fn log)
 
 TEST(unknown_variables_are_logged_once)
 {
-    static const char *const known[] = { "VMM_COMPACTION", "VMM_DECAY_MS",    "VMM_DRIVER",
-                                         "VMM_FOOTPRINT",  "VMM_DEBUG",       "VMM_LIMIT",
-                                         "VMM_MONITOR",    "VMM_NO_CACHING",  "VMM_NVTX",
-                                         "VMM_PRELOAD",    "VMM_REQUIRE_GPU", "VMM_REUSE",
-                                         "VMM_SHAREABLE",  "VMM_TEST_MEMBER", "VMM_VIEWS",
-                                         "VMM_ZERO" };
+    static const char *const known[] = { "VMM_COMPACTION",  "VMM_DECAY_MS",   "VMM_DRIVER",
+                                         "VMM_FOOTPRINT",   "VMM_DEBUG",      "VMM_LIMIT",
+                                         "VMM_MONITOR",     "VMM_NO_CACHING", "VMM_NVTX",
+                                         "VMM_HOST_DEVICE", "VMM_PRELOAD",    "VMM_REQUIRE_GPU",
+                                         "VMM_REUSE",       "VMM_SHAREABLE",  "VMM_TEST_MEMBER",
+                                         "VMM_VIEWS",       "VMM_ZERO" };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         assert_int_equal(setenv(known[i], "", 1), 0);
     assert_int_equal(setenv("VMM_COMPACT", "on", 1), 0);

@@ -14,9 +14,9 @@ MIB = 1 << 20
 class Worker:
     """tests/vmmtop/worker.c, which says what its lines mean."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, **environment):
         self.process = subprocess.Popen([WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env=dict(os.environ, VMM_MONITOR=folder))
+                                        env=dict(os.environ, VMM_MONITOR=folder, **environment))
         self.pid = self.process.pid
         self.answer()
 

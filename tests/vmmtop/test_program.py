@@ -1,9 +1,11 @@
 """vmmtop as scripts use it: --json and --once, stale files, exit statuses."""
 import os
 import subprocess
+import tempfile
+import time
 import unittest
 
-from support import MIB, TOP, TopTest
+from support import MIB, TOP, TopTest, Worker
 
 
 class Program(TopTest):
@@ -53,6 +55,28 @@ class Program(TopTest):
         worker = self.worker()
         worker.do("alloc 0 1000 0")
         self.assertIn("allocations 1 (", self.top("--once", str(worker.pid), "--seconds", "2"))
+
+    def test_neighbours_are_listed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {"VMM_DRIVER": "host", "VMM_NEIGHBOURS": "1", "VMM_NEIGHBOURS_DIR": folder,
+                           "VMM_HOST_DEVICE": os.path.join(folder, "device"), "VMM_NEIGHBOURS_FLOOR": "1MiB"}
+            with open(environment["VMM_HOST_DEVICE"], "wb") as file:
+                file.truncate(64 * MIB)
+            self.assertEqual(self.top("--neighbours", "--dir", folder), "")
+            named = Worker(self.folder, VMM_NEIGHBOURS_NAME="trainer", VMM_NEIGHBOURS_PRIORITY="7", **environment)
+            self.addCleanup(named.close)
+            named.do("alloc 0 12582912 1")
+            time.sleep(1)
+            text = self.top("--neighbours", "--dir", folder)
+            self.assertRegex(text, r"%d trainer +7 +12.0 MiB +12.0 MiB +0 KiB +0 KiB +1.0 MiB +0 KiB +0 \[#+ *\]\n"
+                             % named.pid)
+            named.kill()
+            self.assertNotIn("trainer", self.top("--neighbours", "--dir", folder))
+            record, = (name for name in os.listdir(folder) if name.startswith("vmmcache-neighbours."))
+            with open(os.path.join(folder, record), "r+b") as file:
+                file.write(b"damaged")
+            self.assertIn("refused " + record, self.top("--neighbours", "--dir", folder))
+        self.assertIn("cannot read the folder", self.top("--neighbours", "--dir", folder, code=2))
 
     def test_end_of_caches_and_exit_remove_the_file(self):
         first, second = self.worker(), self.worker()

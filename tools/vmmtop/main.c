@@ -6,6 +6,7 @@
 #include "vmmcache/vmmcache.h"
 #include "vmmtop/export.h"
 #include "vmmtop/http.h"
+#include "vmmtop/neighbours.h"
 #include "vmmtop/options.h"
 #include "vmmtop/screen.h"
 
@@ -109,6 +110,10 @@ int main(int argc, char **argv)
         (void)printf("vmmtop, libvmmcache %s\n", vmm_version());
         return text_end();
     }
+    if (options.mode == MODE_NEIGHBOURS)
+        return neighbours_print(stdout, options.folder)
+                   ? text_end()
+                   : fail("cannot read the folder: ", strerror(errno));
     struct processes processes = { .folder = options.folder, .only = options.pid };
     int code = options_run(&options, &processes);
     processes_free(&processes);

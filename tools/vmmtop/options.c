@@ -13,8 +13,9 @@
 enum { SECONDS_MOST = 3600 };
 
 static const char help[] =
-    "usage: vmmtop [PID] [--once | --json | --prometheus [HOST]:PORT] [--dir FOLDER] [--seconds "
-    "N]\n"
+    "usage: vmmtop [PID] [--once | --json | --prometheus [HOST]:PORT | --neighbours] [--dir "
+    "FOLDER]\n"
+    "              [--seconds N]\n"
     "\n"
     "Shows what the caches of libvmmcache in running processes have reserved, what is live, and "
     "what\n"
@@ -26,8 +27,14 @@ static const char help[] =
     "  --json                     print one JSON object and end\n"
     "  --prometheus [HOST]:PORT   serve /metrics until it is interrupted; HOST is 127.0.0.1 by "
     "default\n"
+    "  --neighbours               print what processes with VMM_NEIGHBOURS=1 show each other, and "
+    "end:\n"
+    "                             a bar has live memory (#), idle memory that others could get "
+    "(.), "
+    "the rest (+)\n"
     "  --dir FOLDER               where processes publish; default " MONITOR_DIRECTORY
-    ", else what VMM_MONITOR named\n"
+    ", else what VMM_MONITOR\n"
+    "                             or VMM_NEIGHBOURS_DIR named\n"
     "  --seconds N                period of the screen and of rates; default 1\n"
     "  --version                  show the version\n"
     "  -h, --help                 show this text\n"
@@ -72,7 +79,8 @@ static bool mode_set(struct vmmtop_options *options, enum vmmtop_mode mode, cons
                      struct vmmtop_error *error)
 {
     if (options->mode != MODE_SCREEN)
-        return fail(error, "only one of --once, --json and --prometheus, not also", name);
+        return fail(error, "only one of --once, --json, --prometheus and --neighbours, not also",
+                    name);
     options->mode = mode;
     return true;
 }
@@ -89,6 +97,8 @@ static bool option_take(int option, char **argv, struct vmmtop_options *options,
     case 'p':
         options->address = optarg;
         return mode_set(options, MODE_PROMETHEUS, "--prometheus", error);
+    case 'n':
+        return mode_set(options, MODE_NEIGHBOURS, "--neighbours", error);
     case 'd':
         options->folder = optarg;
         return true;
@@ -110,21 +120,26 @@ static bool option_take(int option, char **argv, struct vmmtop_options *options,
     }
 }
 
+/* What the environment names, as processes read it. */
+static const char *folder_choose(enum vmmtop_mode mode)
+{
+    const char *folder = getenv(mode == MODE_NEIGHBOURS ? "VMM_NEIGHBOURS_DIR" : "VMM_MONITOR");
+    return folder != NULL && *folder == '/' ? folder : MONITOR_DIRECTORY;
+}
+
 bool vmmtop_options_parse(int argc, char **argv, struct vmmtop_options *options,
                           struct vmmtop_error *error)
 {
     static const struct option known[] = { { "once", no_argument, NULL, 'o' },
                                            { "json", no_argument, NULL, 'j' },
                                            { "prometheus", required_argument, NULL, 'p' },
+                                           { "neighbours", no_argument, NULL, 'n' },
                                            { "dir", required_argument, NULL, 'd' },
                                            { "seconds", required_argument, NULL, 's' },
                                            { "help", no_argument, NULL, 'h' },
                                            { "version", no_argument, NULL, 'v' },
                                            { NULL, 0, NULL, 0 } };
-    const char *folder = getenv("VMM_MONITOR");
-    bool is_folder = folder != NULL && *folder == '/';
-    *options = (struct vmmtop_options){ .folder = is_folder ? folder : MONITOR_DIRECTORY,
-                                        .period_ms = 1000 };
+    *options = (struct vmmtop_options){ .period_ms = 1000 };
     opterr = 0;
     optind = 0;
     for (int option = 0; (option = getopt_long(argc, argv, ":h", known, NULL)) != -1;) {
@@ -133,6 +148,8 @@ bool vmmtop_options_parse(int argc, char **argv, struct vmmtop_options *options,
         if (options->mode == MODE_HELP || options->mode == MODE_VERSION)
             return true;
     }
+    if (options->folder == NULL)
+        options->folder = folder_choose(options->mode);
     if (optind < argc && !number_parse(argv[optind], UINT32_MAX, &options->pid))
         return fail(error, "not the number of a process:", argv[optind]);
     if (optind + 1 < argc)

@@ -6,7 +6,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum vmmtop_mode { MODE_SCREEN, MODE_ONCE, MODE_JSON, MODE_PROMETHEUS, MODE_HELP, MODE_VERSION };
+enum vmmtop_mode {
+    MODE_SCREEN,
+    MODE_ONCE,
+    MODE_JSON,
+    MODE_PROMETHEUS,
+    MODE_NEIGHBOURS,
+    MODE_HELP,
+    MODE_VERSION
+};
 
 struct vmmtop_options {
     enum vmmtop_mode mode;

@@ -156,6 +156,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
     request->passes_busy_lanes = false;
     while (vmm__is_oom(status)) {
+        request->refused = status;
         vmm_status step_status = vmm__reclaim_next(cache, request);
         if (step_status == VMM__NOTHING)
             break;

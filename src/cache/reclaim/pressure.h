@@ -22,6 +22,9 @@
  */
 bool vmm__pressure_ask(struct vmm_cache *cache, struct lane *held, uint64_t bytes);
 
+/* Calls the function, if there is one. The caller holds no lock. */
+bool vmm__pressure_call(struct vmm_cache *cache, vmm_pool *pool, uint64_t bytes);
+
 /* Returns the blocks in quarantine to their lanes. *given is the count of blocks ever returned, as of the last call,
  * and is updated. True if it rose, through this call or another thread's. Locks as for vmm__pressure_ask(). */
 bool vmm__pressure_quarantine(struct vmm_cache *cache, struct lane *held, uint64_t *given);

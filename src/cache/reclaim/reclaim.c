@@ -4,6 +4,7 @@
 #include "cache/compact/compact.h"
 #include "cache/grow/grow.h"
 #include "cache/grow/source.h"
+#include "cache/reclaim/claim.h"
 #include "cache/reclaim/oom_report.h"
 #include "cache/reclaim/pressure.h"
 #include "cache/reclaim/trim.h"
@@ -39,6 +40,7 @@ struct need {
     uint64_t grow_bytes;        /* the new memory that it needs */
     uint64_t bytes;             /* to release before the driver, or a limit, allows that much */
     const struct pool *pool;    /* its own limit refuses: only its memory helps; NULL: all does */
+    bool is_limited;            /* a limit refuses, not the device */
     const struct block *beside; /* the free block that the new memory extends, or NULL */
 };
 
@@ -56,6 +58,7 @@ static struct need need_of(struct vmm_cache *cache, const struct request *reques
     need.pool = short_bytes > 0 ? pool : NULL;
     if (short_bytes == 0 && cache->vm.limit_bytes != 0)
         short_bytes = vmm__vm_short_bytes(&cache->vm, &pool->account, need.grow_bytes);
+    need.is_limited = short_bytes != 0;
     /* 0: the driver refuses, and does not say how much it is short of */
     need.bytes = short_bytes != 0 ? short_bytes : need.grow_bytes;
     return need;
@@ -375,6 +378,20 @@ static vmm_status step_lend(struct vmm_cache *cache, struct request *request)
     return ok_if(vmm__lend(cache, request->lane, request->bytes, &request->found) == VMM_OK);
 }
 
+/* Other processes cannot give what a limit refuses, nor addresses, nor what a source has. */
+static vmm_status step_neighbours(struct vmm_cache *cache, struct request *request)
+{
+    if (cache->neighbours == NULL || request->refused != VMM_ERR_DEVICE_OOM ||
+        request->lane->has_source)
+        return VMM__NOTHING;
+    struct need need = need_of(cache, request);
+    vmm_status status =
+        need.is_limited ? VMM__NOTHING : vmm__claim(cache, request, need.grow_bytes);
+    if (status == VMM_OK)
+        request->from = GROW_TARGET;
+    return status;
+}
+
 /* Calls of the pressure function that one request may make. */
 enum { QUESTIONS_MOST = 64 };
 
@@ -398,14 +415,14 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
 static const struct {
     reclaim_step run;
     bool frees_blocks; /* so that earlier steps may succeed again: the sequence starts anew */
-} reclaim_steps[] = { { step_passed, false },    { step_view, false },
-                      { step_follow, false },    { step_idle_finished, false },
-                      { step_misfit, false },    { step_borrow, false },
-                      { step_quarantine, true }, { step_wait_limbo, false },
-                      { step_wait_idle, true },  { step_idle_finished, false },
-                      { step_wait_uses, true },  { step_wait_pools, true },
-                      { step_wait_clock, true }, { step_pressure, true },
-                      { step_compact, false },   { step_lend, false } };
+} reclaim_steps[] = {
+    { step_passed, false },        { step_view, false },       { step_follow, false },
+    { step_idle_finished, false }, { step_misfit, false },     { step_borrow, false },
+    { step_quarantine, true },     { step_wait_limbo, false }, { step_wait_idle, true },
+    { step_idle_finished, false }, { step_wait_uses, true },   { step_wait_pools, true },
+    { step_wait_clock, true },     { step_neighbours, true },  { step_pressure, true },
+    { step_compact, false },       { step_lend, false }
+};
 
 enum { RECLAIM_STEPS = sizeof reclaim_steps / sizeof reclaim_steps[0] };
 

@@ -18,6 +18,8 @@
  *  step_wait_pools       Wait on the host for pools that are leaving; restart.
  *  step_wait_clock       Wait on the host for all work, if a part of another stream's chunk could serve the request
  *                        then; restart.
+ *  step_neighbours       If the device refuses, not a limit: claim the memory from other processes on it, and wait for
+ *                        it, with no lock held (claim.h); restart.
  *  step_pressure         Call the program's pressure function, with no lock held; if it freed something, restart. At
  *                        most 64 calls for each request.
  *  step_compact          Relocate live bytes and release the memory that they pinned (compact/compact.h).
@@ -25,7 +27,7 @@
  *
  * Owns: nothing. May be called by: refill. Locks: the caller holds the grow lock and the requesting lane's lock. Steps
  * that wait for the device drop the lane's lock while they wait, but not the grow lock: other threads free and allocate
- * cached memory meanwhile, and their refills queue. step_quarantine and step_pressure drop both.
+ * cached memory meanwhile, and their refills queue. step_quarantine, step_neighbours and step_pressure drop both.
  */
 #ifndef VMM_CACHE_RECLAIM_RECLAIM_H
 #define VMM_CACHE_RECLAIM_RECLAIM_H

@@ -137,12 +137,9 @@ static vmm_status target_discard(struct vmm_cache *cache, uint64_t most_bytes, b
     return trim.failed;
 }
 
-/* The bytes that decay may release: idle memory above decay_keep_bytes. */
-static uint64_t decay_most_bytes(struct vmm_cache *cache)
+uint64_t vmm__trim_idle_bytes(struct vmm_cache *cache)
 {
     uint64_t idle_bytes = 0;
-    if (cache->decay.keep_bytes == 0)
-        return UINT64_MAX;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
         if (vmm__lane_is_retained(lane))
             continue;
@@ -151,6 +148,15 @@ static uint64_t decay_most_bytes(struct vmm_cache *cache)
         idle_bytes += vmm__idle_sum(&cache->vm, &lane->small).idle_bytes;
         vmm__lane_unlock(lane);
     }
+    return idle_bytes;
+}
+
+/* The bytes that decay may release: idle memory above decay_keep_bytes. */
+static uint64_t decay_most_bytes(struct vmm_cache *cache)
+{
+    if (cache->decay.keep_bytes == 0)
+        return UINT64_MAX;
+    uint64_t idle_bytes = vmm__trim_idle_bytes(cache);
     return idle_bytes - vmm__min(idle_bytes, cache->decay.keep_bytes);
 }
 
@@ -289,6 +295,24 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
     if (released != NULL)
         *released = released_bytes;
     return VMM_OK;
+}
+
+uint64_t vmm__trim_part(struct vmm_cache *cache, uint64_t bytes, uint64_t floor_bytes)
+{
+    uint64_t released_bytes = 0;
+    vmm__fair_lock(&cache->grow_lock);
+    uint64_t most_bytes = excess_bytes(&cache->vm, floor_bytes);
+    struct trim_request trim = { .bytes =
+                                     vmm__min(vmm__min(bytes, most_bytes), turn_bytes(&cache->vm)),
+                                 .is_most = bytes >= most_bytes,
+                                 .when = IDLE_FINISHED,
+                                 .taker = &cache->pool,
+                                 .leaves_sources = true };
+    if (trim.bytes > 0 && vmm__trim_idle(cache, &trim) > 0)
+        (void)vmm__limbo_drain(&cache->vm, &released_bytes);
+    vmm__cache_lanes_vacate(cache);
+    vmm__fair_unlock(&cache->grow_lock);
+    return released_bytes;
 }
 
 /* Discards at most `bytes` of a pool's idle memory whose work has finished, and drains limbo. Returns what it

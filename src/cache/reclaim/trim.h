@@ -51,6 +51,13 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
 /* The whole of vmm_pool_trim(), without its argument checks. Takes the grow lock. */
 vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *released);
 
+/* The idle memory of all lanes, but for retained ones. The caller holds the grow lock and no lane's. */
+uint64_t vmm__trim_idle_bytes(struct vmm_cache *cache);
+
+/* Releases about `bytes` of idle memory whose work has finished, at most CHUNKS_AT_ONCE chunks, and no promised memory,
+ * as long as floor_bytes stay. Returns what it released. Takes the grow lock. */
+uint64_t vmm__trim_part(struct vmm_cache *cache, uint64_t bytes, uint64_t floor_bytes);
+
 /* The whole of vmm_poll(), without its argument checks. Does nothing if another thread holds the grow lock, because
  * that thread may be waiting for the device; the next poll does the work. */
 vmm_status vmm__poll(struct vmm_cache *cache);

@@ -318,6 +318,7 @@ static vmm_status uuid_read(struct cuda_driver *cuda)
     CUresult result = cuda->api->cuDeviceGetUuid_v2(&uuid, cuda->device);
     if (result == CUDA_SUCCESS)
         memcpy(cuda->base.uuid, uuid.bytes, sizeof cuda->base.uuid);
+    cuda->base.is_shared = result == CUDA_SUCCESS;
     return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetUuid");
 }
 

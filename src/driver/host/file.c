@@ -209,15 +209,34 @@ static void free_insert(struct host_file *file, struct host_extent extent)
     }
 }
 
+/* The extent that becomes two ends where it is cut. The list has room: it is never longer than the worst case. */
+void vmm__host_free_cut(struct host_file *file, struct host_extent extent)
+{
+    size_t at = free_after(file, extent.first) - 1;
+    struct host_extent whole = file->free[at];
+    uint64_t before = extent.first - whole.first;
+    file->free_count--;
+    memmove(&file->free[at], &file->free[at + 1], (file->free_count - at) * sizeof *file->free);
+    if (before > 0)
+        free_insert(file, (struct host_extent){ .first = whole.first, .count = before });
+    if (before + extent.count < whole.count)
+        free_insert(file, (struct host_extent){ .first = extent.first + extent.count,
+                                                .count = whole.count - before - extent.count });
+}
+
 static void file_give(struct host_file *file, struct host_extents *extents)
 {
-    for (size_t i = 0; i < extents->count; i++)
+    for (size_t i = 0; i < extents->count; i++) {
         free_insert(file, extents->items[i]);
+        vmm__host_device_give(file, extents->items[i]);
+    }
     vmm__host_free(extents->items, extents->count * sizeof *extents->items);
 }
 
 static vmm_status file_take(struct host_file *file, uint64_t granules, struct host_extents *out)
 {
+    if (file->device >= 0)
+        return vmm__host_device_take(file, granules, out);
     size_t start = free_start(file, granules);
     struct host_extents extents = { .items = NULL, .count = free_spread(file, start, granules) };
     extents.items = vmm__host_alloc(extents.count, sizeof *extents.items);

@@ -23,6 +23,7 @@ static void host_close(struct driver *driver)
     vmm__soft_close(&host->soft);
     vmm__mutex_unlock(&host->memory_lock);
     vmm__host_file_close(&host->file);
+    vmm__host_device_close(&host->file);
     vmm__mutex_fini(&host->memory_lock);
     vmm__driver_fini(driver);
     vmm__host_free(host, sizeof *host);
@@ -98,6 +99,13 @@ vmm_status vmm__driver_host_open(const struct driver_options *options, struct dr
     struct host_driver *host = vmm__host_alloc(1, sizeof *host);
     if (host == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for the driver");
+    vmm__driver_init(&host->soft.driver, &host_ops);
+    host->file.device = -1;
+    if (options->file != NULL)
+        status =
+            vmm__host_device_open(options->file, &bytes, &host->soft.driver, &host->file.device);
+    if (status != VMM_OK)
+        goto fail_device;
     status = vmm__host_file_open(&host->file, bytes);
     if (status != VMM_OK)
         goto fail_file;
@@ -111,7 +119,6 @@ vmm_status vmm__driver_host_open(const struct driver_options *options, struct dr
     if (status != VMM_OK)
         goto fail_work;
     host->soft.backing = &vmm__host_backing;
-    vmm__driver_init(&host->soft.driver, &host_ops);
     host->soft.driver.granule_bytes = SOFT_GRANULE_BYTES;
     host->soft.driver.total_bytes = bytes;
     vmm__driver_peers_set(&host->soft.driver,
@@ -126,6 +133,9 @@ fail_work:
 fail_lock:
     vmm__host_file_close(&host->file);
 fail_file:
+    vmm__host_device_close(&host->file);
+fail_device:
+    vmm__driver_fini(&host->soft.driver);
     vmm__host_free(host, sizeof *host);
     return status;
 }

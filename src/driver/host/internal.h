@@ -4,6 +4,7 @@
  *   host.c     opens and closes the driver; the table
  *   memory.c   the backing of soft.h: reserved addresses, mappings
  *   file.c     physical memory: one memfd, and its free extents; the files of exportable handles
+ *   device.c   a device that processes share
  *   share.c    exported and imported handles
  *   work.c     streams, their queues and the worker threads
  *   run.c      kinds of work: fill, check, copy, kernels, delay
@@ -37,6 +38,7 @@ struct host_extent {
 
 struct host_file {
     int descriptor;
+    int device; /* the file of a device that processes share: see device.c; -1: none */
     uint64_t granules;
     struct host_extent *free; /* sorted, never adjacent; capacity for the worst case */
     size_t free_count;
@@ -61,9 +63,29 @@ struct host_handle {
 vmm_status vmm__host_file_open(struct host_file *file, uint64_t bytes);
 void vmm__host_file_close(struct host_file *file);
 
+/* Takes granules out of the free extent that has them. */
+void vmm__host_free_cut(struct host_file *file, struct host_extent extent);
+
 /* Parts of the backing: see soft.h. */
 vmm_status vmm__host_handle_create(struct soft *soft, struct soft_handle *handle);
 void vmm__host_handle_end(struct soft *soft, struct soft_handle *handle);
+
+/* ---- device.c: a device that processes share -------------------------------------------------- */
+
+/* Opens, or makes, the file. *bytes is the size that the program asks for, or 0; on success, that of the device.
+ * ERR_INVALID_ARGUMENT. */
+vmm_status vmm__host_device_open(const char *path, uint64_t *bytes, struct driver *driver,
+                                 int *device);
+
+void vmm__host_device_close(struct host_file *file);
+
+/* Takes granules that are free in this process and in all others. ERR_DEVICE_OOM: there are not enough. */
+vmm_status vmm__host_device_take(struct host_file *file, uint64_t granules,
+                                 struct host_extents *out);
+void vmm__host_device_give(const struct host_file *file, struct host_extent extent);
+
+/* A part of the backing: see soft.h. */
+uint64_t vmm__host_device_others_bytes(struct soft *soft);
 
 /* ---- share.c: exported and imported handles: parts of the backing ---------------------------- */
 

@@ -251,4 +251,5 @@ const struct soft_backing vmm__host_backing = {
     .share_import = vmm__host_share_import,
     .fabric_export = vmm__host_fabric_export,
     .fabric_import = vmm__host_fabric_import,
+    .others_bytes = vmm__host_device_others_bytes,
 };

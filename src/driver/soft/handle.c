@@ -1,9 +1,19 @@
 /* Handles of the drivers without a GPU: created, exported and imported, and released. See soft.h, S3. */
+#include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "driver/soft/soft.h"
 
 #include <inttypes.h>
+
+/* What neither this driver nor another process has of the device. */
+static uint64_t free_bytes_read(struct soft *soft)
+{
+    uint64_t taken_bytes = soft->physical_bytes;
+    if (soft->backing->others_bytes != NULL)
+        taken_bytes += soft->backing->others_bytes(soft);
+    return soft->driver.total_bytes - vmm__min(soft->driver.total_bytes, taken_bytes);
+}
 
 /* ---- Create and import ----------------------------------------------------------------------- */
 
@@ -40,7 +50,7 @@ vmm_status vmm__soft_create(struct soft *soft, uint64_t bytes, vmm_share_reach r
                             uint64_t *handle)
 {
     struct soft_handle *created;
-    uint64_t free_bytes = soft->driver.total_bytes - soft->physical_bytes;
+    uint64_t free_bytes = free_bytes_read(soft);
     vmm_status status = handle_new(soft, "create", bytes, &created);
     if (status != VMM_OK)
         return status;
@@ -197,7 +207,7 @@ vmm_status vmm__soft_fabric_export(struct soft *soft, uint64_t id, struct driver
 
 vmm_status vmm__soft_memory_info(struct soft *soft, uint64_t *free_bytes, uint64_t *total_bytes)
 {
-    *free_bytes = soft->driver.total_bytes - soft->physical_bytes;
+    *free_bytes = free_bytes_read(soft);
     *total_bytes = soft->driver.total_bytes;
     soft_charge(soft, DRIVER_CALL_memory_info, 0, NULL);
     return VMM_OK;

@@ -127,6 +127,8 @@ struct soft_backing {
     vmm_status (*fabric_import)(struct soft *soft, const struct driver_fabric *fabric,
                                 struct soft_handle *handle);
     void (*pin_end)(struct soft *soft, struct soft_pin *pin);
+    /* The memory of the device that other processes have. */
+    uint64_t (*others_bytes)(struct soft *soft);
 
     /* The call has succeeded, on the handle or, if NULL, without one. Unmap and access charge for themselves. */
     void (*charge)(struct soft *soft, enum driver_call call, uint64_t bytes,

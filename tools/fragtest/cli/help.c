@@ -2,6 +2,7 @@
 #include "fragtest/cli/help.h"
 
 #include "fragtest/cli/options.h"
+#include "fragtest/replay/crowd.h"
 #include "fragtest/replay/turns.h"
 #include "fragtest/replay/unrecorded.h"
 #include "fragtest/report/wrap.h"
@@ -65,6 +66,9 @@ void help_workloads(FILE *out, unsigned width)
                 "Two tenants of SIZE (512MiB) take turns in memory for one; runs alone");
     entry_write(out, width == 0 ? PLAIN_WIDTH : width, UNRECORDED_NAME,
                 "A block is freed while another stream reads it without a declaration; runs alone");
+    entry_write(out, width == 0 ? PLAIN_WIDTH : width, CROWD_NAME,
+                "Three processes that need SIZE (192MiB) in turn, without neighbours and with "
+                "them; runs alone");
 }
 
 void help_version(FILE *out)

@@ -12,6 +12,7 @@
 #include "fragtest/cli/output.h"
 #include "fragtest/cli/pick.h"
 #include "fragtest/cli/runner.h"
+#include "fragtest/report/crowd_show.h"
 #include "fragtest/report/csv.h"
 #include "fragtest/report/json.h"
 #include "fragtest/report/picture.h"
@@ -212,6 +213,27 @@ static int unrecorded_main(const struct options *options, struct driver *driver,
     return 1;
 }
 
+/* The workload neighbours. Its processes open the driver. */
+static int crowd_main(const struct options *options, struct outputs *outputs)
+{
+    struct crowd crowd = { .need_bytes = options->crowd_bytes };
+
+    crowd.device_bytes = options_limit(options, crowd.need_bytes);
+    if (crowd_run(&crowd, &outputs->progress) != VMM_OK) {
+        (void)fail(vmm_last_error());
+        return 1;
+    }
+    crowd_show(outputs->text, outputs->style, &crowd, options->quiet);
+    if (fflush(outputs->text) != 0)
+        return fail("the output could not be written");
+    if (outputs->json.name != NULL) {
+        FILE *file = output_begin(&outputs->json);
+        if (!output_end(&outputs->json, file != NULL && crowd_json_write(file, &crowd)))
+            return fail("the JSON could not be written");
+    }
+    return crowd_survived(&crowd.runs[1]) ? 0 : 1;
+}
+
 static int alone_run(const struct options *options)
 {
     struct outputs outputs;
@@ -220,6 +242,8 @@ static int alone_run(const struct options *options)
 
     if (!outputs_init(&outputs, options, &error))
         return fail(error.text);
+    if (options->crowd_bytes > 0)
+        return crowd_main(options, &outputs);
     if (!driver_begin(options, &driver))
         return EXIT_BAD;
     int code = options->is_unrecorded ? unrecorded_main(options, driver, &outputs)
@@ -283,6 +307,6 @@ int main(int argc, char **argv)
     case OPTIONS_RUN:
         break;
     }
-    bool alone = options.tenant_bytes > 0 || options.is_unrecorded;
+    bool alone = options.tenant_bytes > 0 || options.crowd_bytes > 0 || options.is_unrecorded;
     return alone ? alone_run(&options) : options_run(&options);
 }

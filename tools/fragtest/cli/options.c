@@ -2,6 +2,7 @@
 #include "fragtest/cli/options.h"
 
 #include "fragtest/cli/nearest.h"
+#include "fragtest/replay/crowd.h"
 #include "fragtest/replay/turns.h"
 #include "fragtest/replay/unrecorded.h"
 #include "fragtest/trace/workload.h"
@@ -74,8 +75,9 @@ static bool trace_take(struct parser *parser, const char *value)
 
 static bool workload_take(struct parser *parser, const char *value)
 {
-    const char *names[WORKLOAD_COUNT + 2] = { [WORKLOAD_COUNT] = TURNS_NAME,
-                                              [WORKLOAD_COUNT + 1] = UNRECORDED_NAME };
+    const char *names[WORKLOAD_COUNT + 3] = { [WORKLOAD_COUNT] = TURNS_NAME,
+                                              [WORKLOAD_COUNT + 1] = UNRECORDED_NAME,
+                                              [WORKLOAD_COUNT + 2] = CROWD_NAME };
 
     if (strcmp(value, "list") == 0) {
         parser->lists_workloads = true;
@@ -85,11 +87,12 @@ static bool workload_take(struct parser *parser, const char *value)
         return source_take(parser, value, true);
     if (strcmp(value, UNRECORDED_NAME) == 0)
         return parser->options->is_unrecorded = true;
-    if (turns_parse(value, &parser->options->tenant_bytes))
+    if (crowd_parse(value, &parser->options->crowd_bytes) ||
+        turns_parse(value, &parser->options->tenant_bytes))
         return true;
     for (unsigned i = 0; i < WORKLOAD_COUNT; i++)
         names[i] = workload_name(i);
-    struct nearest_text nearest = nearest_name(value, strlen(value), names, WORKLOAD_COUNT + 2);
+    struct nearest_text nearest = nearest_name(value, strlen(value), names, WORKLOAD_COUNT + 3);
     return parser_fail(parser, "--workload knows no \"%.60s\"; %s", value, nearest.text);
 }
 
@@ -387,14 +390,18 @@ static bool option_take(struct parser *parser, char **argv, int argc, int *at)
 static bool alone_settle(struct parser *parser)
 {
     struct options *options = parser->options;
-    const char *name = options->is_unrecorded ? UNRECORDED_NAME : "sleep";
+    bool is_crowd = options->crowd_bytes > 0;
+    const char *name = options->is_unrecorded ? UNRECORDED_NAME : is_crowd ? "neighbours" : "sleep";
 
-    if (options->source_count > 0 || (options->is_unrecorded && options->tenant_bytes > 0))
+    if (options->source_count > 0 ||
+        options->is_unrecorded + (options->tenant_bytes > 0) + is_crowd > 1)
         return parser_fail(parser, "--workload %s runs alone", name);
     if (options->timeline != NULL)
         return parser_fail(parser, "--workload %s has no timeline", name);
-    if (options->tenant_bytes > 0 && !parser->memory_given)
-        options->memory = OPTIONS_TURNS_MEMORY;
+    if (is_crowd && options->driver != VMM_DRIVER_HOST && options->driver != VMM_DRIVER_DEFAULT)
+        return parser_fail(parser, "--workload %s runs with --driver host", name);
+    if (!options->is_unrecorded && !parser->memory_given)
+        options->memory = is_crowd ? OPTIONS_CROWD_MEMORY : OPTIONS_TURNS_MEMORY;
     return true;
 }
 
@@ -408,7 +415,7 @@ static bool options_settle(struct parser *parser)
     if (options->json != NULL && options->timeline != NULL && strcmp(options->json, "-") == 0 &&
         strcmp(options->timeline, "-") == 0)
         return parser_fail(parser, "--json and --timeline cannot both go to stdout");
-    if (options->tenant_bytes > 0 || options->is_unrecorded)
+    if (options->tenant_bytes > 0 || options->crowd_bytes > 0 || options->is_unrecorded)
         return alone_settle(parser);
     if (options->source_count > 0)
         return true;

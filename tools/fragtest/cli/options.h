@@ -20,6 +20,9 @@
 /* Holds one of two tenants that take turns, not both. */
 #define OPTIONS_TURNS_MEMORY "60%"
 
+/* Holds the peak of one of three processes, and a part of the others. */
+#define OPTIONS_CROWD_MEMORY "150%"
+
 struct options_source {
     const char *name; /* a file, or a workload's name */
     bool is_workload;
@@ -30,7 +33,9 @@ struct options {
     struct options_source sources[OPTIONS_MAX_SOURCES];
     unsigned source_count;
     uint64_t
-        tenant_bytes;   /* of each tenant of the workload sleep, which runs alone; 0: not chosen */
+        tenant_bytes; /* of each tenant of the workload sleep, which runs alone; 0: not chosen */
+    uint64_t
+        crowd_bytes; /* what each process of the workload neighbours needs, which runs alone, too; 0: not chosen */
     bool is_unrecorded; /* the workload of that name, which runs alone, too */
     bool policies[POLICY_COUNT];
     const char *memory; /* a size, or N% of the trace's peak live bytes; NULL: no limit */

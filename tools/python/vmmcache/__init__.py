@@ -15,6 +15,7 @@ from ._history import record_history
 from ._install import capabilities, install, is_installed, uninstall
 from ._leaks import Site, Sites, leaks, live_blocks
 from ._library import version
+from ._neighbours import available, neighbours
 from ._oom import on_out_of_memory
 from ._sleep import backup_drop, region, sleep, sleep_state, wake
 from ._snapshot import dump_snapshot, snapshot
@@ -26,9 +27,9 @@ from ._trace import trace, trace_note
 
 __all__ = [
     "Block", "Cache", "InstallError", "LibraryError", "Site", "Sites", "VmmError", "VmmWarning", "backup_drop",
-    "capabilities", "check_snapshot", "compact", "dump_snapshot", "empty_cache", "install", "install_cupy",
+    "available", "capabilities", "check_snapshot", "compact", "dump_snapshot", "empty_cache", "install", "install_cupy",
     "is_installed", "leaks", "live_blocks", "max_memory_allocated", "max_memory_reserved", "mem_get_info",
-    "memory_allocated",
+    "memory_allocated", "neighbours",
     "memory_reserved", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",
     "on_out_of_memory", "record_history", "region", "reset_accumulated_memory_stats", "reset_peak_memory_stats",
     "set_memory_limit", "sleep", "sleep_state", "snapshot", "trace", "trace_note", "uninstall", "version", "wake",

@@ -15,7 +15,7 @@ _taken: dict = {}  # variables that the settings took out of the environment
 # the argument says.
 _VARIABLES = {"limit": "VMM_LIMIT", "footprint": "VMM_FOOTPRINT", "reuse": "VMM_REUSE",
               "compaction": "VMM_COMPACTION", "decay_ms": "VMM_DECAY_MS", "no_caching": "VMM_NO_CACHING",
-              "ipc": "VMM_SHAREABLE"}
+              "ipc": "VMM_SHAREABLE", "neighbours": "VMM_NEIGHBOURS"}
 
 
 def configure(**given) -> None:
@@ -52,7 +52,7 @@ def _variables_set(values: dict) -> None:
 
 def translated(limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
                decay_keep=None, decay_thread=None, no_caching=None, peers="auto",
-               pressure=None, ipc=None) -> tuple:
+               pressure=None, ipc=None, neighbours=None) -> tuple:
     """The vmm_config, and the limit as a share of the device, or 0."""
     config = _layout.Config(struct_size=ctypes.sizeof(_layout.Config))
     bytes_, share = _sizes.parse(limit)
@@ -66,6 +66,7 @@ def translated(limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     config.no_caching = switch("no_caching", no_caching)
     config.peer_devices = _peers(peers)
     config.shareable = switch("ipc", ipc)
+    config.neighbours = switch("neighbours", neighbours)
     if pressure is not None:
         config.pressure = _pressure(pressure)
     return config, share or 0.0

@@ -39,7 +39,7 @@ _missing_hooks: list = []
 
 def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
             decay_keep=None, decay_thread=None, no_caching=None, peers="auto", pressure=None, ipc=None,
-            patch=True, plain_graphs=False, native=None) -> None:
+            neighbours=None, patch=True, plain_graphs=False, native=None) -> None:
     """Makes libvmmcache PyTorch's allocator for the rest of the process. Call it before the first use of CUDA.
 
     limit: the most physical memory on each device: bytes, '8GiB', or a share of the device: 0.8, '80%'.
@@ -60,6 +60,8 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     the plug-in and a warning that says what is missing.
     ipc: whether CUDA tensors can be sent to other processes, which works with the class only. None: with the class,
     on devices that can share memory. False saves a part of the driver's time for new memory.
+    neighbours: True: processes that share a GPU give each other idle memory before a request fails; a floor and more:
+    VMM_NEIGHBOURS_FLOOR and other variables.
     patch: with the plug-in, torch.cuda.memory_allocated(), torch.accelerator.memory_stats() and the like answer from
     the library; with the class they do anyway.
     plain_graphs: torch.compile(mode='reduce-overhead') captures each function as a plain CUDA graph, which the

@@ -35,7 +35,8 @@ NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "pinned_bytes", "u
            "clock_ticks", "clock_pauses", "clock_kind",
            "views", "places", "places_max", "view_bytes", "occupied_bytes", "view_hits",
            "stitches", "plans", "planning_ns", "evictions", "asleep_bytes", "backup_bytes",
-           "resize_copied_bytes", "imported_bytes", "free_bytes", "host_bytes")
+           "resize_copied_bytes", "imported_bytes", "free_bytes", "host_bytes",
+           "neighbour_claims", "neighbour_misses", "neighbour_wait_ns", "neighbour_given_bytes", "neighbour_turns")
 KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
                 "active")
 
@@ -58,7 +59,9 @@ class Config(ctypes.Structure):
         ("pressure_context", pointer), ("peer_devices", u64), ("zero", ctypes.c_int),
         ("debug", ctypes.c_int), ("misuse", pointer), ("misuse_context", pointer), ("nvtx", ctypes.c_int),
         ("shareable", ctypes.c_int), ("views", ctypes.c_int), ("clock_kind", ctypes.c_int),
-        ("announces_captures", ctypes.c_int),
+        ("announces_captures", ctypes.c_int), ("neighbours", ctypes.c_int), ("neighbours_wait_ms", u32),
+        ("neighbours_floor_bytes", u64), ("neighbours_priority", u32), ("neighbours_pressure", ctypes.c_int),
+        ("neighbours_name", ctypes.c_char_p),
     ]
 
 
@@ -100,6 +103,17 @@ class TorchPool(ctypes.Structure):
     """vmm_torch_pool"""
     _fields_ = [("pool", pointer), ("id_first", u64), ("id_second", u64), ("tag", ctypes.c_char * TAG_BYTES),
                 ("device", ctypes.c_int), ("discards", ctypes.c_int)]
+
+
+class Neighbour(ctypes.Structure):
+    """vmm_neighbour"""
+    _fields_ = [("struct_size", size_t), ("pid", u64), ("is_self", ctypes.c_int), ("priority", u32),
+                ("floor_bytes", u64), ("limit_bytes", u64), ("live_bytes", u64), ("reserved_bytes", u64),
+                ("idle_bytes", u64), ("asleep_bytes", u64), ("given_bytes", u64), ("claims", u64), ("want_bytes", u64),
+                ("name", ctypes.c_char * TAG_BYTES)]
+
+
+NEIGHBOUR_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.POINTER(Neighbour))
 
 
 class SleepOptions(ctypes.Structure):

@@ -1,0 +1,88 @@
+/* Other processes on the device: see "Neighbours" in include/vmmcache/vmmcache.h. */
+#define _GNU_SOURCE
+#include "api/internal.h"
+#include "base/arith.h"
+#include "cache/reclaim/answer.h"
+#include "cache/reclaim/trim.h"
+#include "vmmcache/vmmcache.h"
+
+#include <string.h>
+
+static vmm_neighbour neighbour_of(const struct neighbour_slot *slot, bool is_self)
+{
+    vmm_neighbour neighbour = { .struct_size = sizeof neighbour,
+                                .pid = slot->pid,
+                                .is_self = is_self,
+                                .priority = (uint32_t)slot->priority,
+                                .floor_bytes = slot->floor_bytes,
+                                .limit_bytes = slot->limit_bytes,
+                                .live_bytes = slot->live_bytes,
+                                .reserved_bytes = slot->reserved_bytes,
+                                .idle_bytes = slot->idle_bytes,
+                                .asleep_bytes = slot->asleep_bytes,
+                                .given_bytes = slot->given_bytes,
+                                .claims = slot->claims,
+                                .want_bytes = slot->want_bytes };
+    memcpy(neighbour.name, slot->name, sizeof neighbour.name);
+    return neighbour;
+}
+
+/* The own one, as it is now, then the others. */
+static void neighbours_visit(struct vmm_cache *cache, vmm_neighbour_visitor visit, void *context)
+{
+    struct neighbours *own = cache->neighbours;
+    struct neighbour_slot slot;
+    vmm__neighbours_show(cache);
+    vmm__mutex_lock(&own->lock);
+    slot = own->slot;
+    vmm__mutex_unlock(&own->lock);
+    vmm_neighbour neighbour = neighbour_of(&slot, true);
+    bool continues = visit(context, &neighbour) == 0;
+    for (unsigned i = 0; i < NEIGHBOUR_SLOTS && continues; i++) {
+        if (!vmm__neighbour_read(&own->record, i, &slot))
+            continue;
+        neighbour = neighbour_of(&slot, false);
+        continues = visit(context, &neighbour) == 0;
+    }
+}
+
+vmm_status vmm_neighbours_walk(vmm_cache *cache, vmm_neighbour_visitor visit, void *context)
+{
+    vmm_status status = vmm__api_admit(cache, "vmm_neighbours_walk", visit, "visit");
+    if (status == VMM_OK && cache->neighbours != NULL)
+        neighbours_visit(cache, visit, context);
+    return status;
+}
+
+/* What others could give of their idle memory. Their word, so it is no more than the device has. */
+static uint64_t others_spare_bytes(const struct vmm_cache *cache)
+{
+    struct neighbour_slot slot;
+    uint64_t most_bytes = cache->driver->total_bytes;
+    uint64_t spare_bytes = 0;
+    for (unsigned i = 0; cache->neighbours != NULL && i < NEIGHBOUR_SLOTS; i++) {
+        if (vmm__neighbour_read(&cache->neighbours->record, i, &slot))
+            spare_bytes += vmm__min(vmm__claim_spare_bytes(&slot), most_bytes);
+    }
+    return vmm__min(spare_bytes, most_bytes);
+}
+
+vmm_status vmm_available_get(vmm_cache *cache, uint64_t *bytes)
+{
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    vmm_status status = vmm__api_admit_work(cache, "vmm_available_get", bytes, "bytes");
+    if (status == VMM_OK)
+        status = vmm__driver_memory_info(cache->driver, &free_bytes, &total_bytes);
+    if (status != VMM_OK)
+        return status;
+    uint64_t others_bytes = others_spare_bytes(cache);
+    vmm__fair_lock(&cache->grow_lock);
+    uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
+    uint64_t limit_bytes = cache->vm.limit_bytes != 0 ? cache->vm.limit_bytes : total_bytes;
+    uint64_t room_bytes = limit_bytes - vmm__min(limit_bytes, reserved_bytes);
+    uint64_t idle_bytes = vmm__trim_idle_bytes(cache);
+    vmm__fair_unlock(&cache->grow_lock);
+    *bytes = vmm__min(free_bytes + others_bytes, room_bytes) + idle_bytes;
+    return VMM_OK;
+}

@@ -1,0 +1,257 @@
+/* Answers to other processes' claims: see answer.h. */
+#define _GNU_SOURCE
+#include "cache/reclaim/answer.h"
+#include "base/arith.h"
+#include "base/hostmem.h"
+#include "base/size.h"
+#include "base/time.h"
+#include "base/worker.h"
+#include "cache/reclaim/oom_report.h"
+#include "cache/reclaim/pressure.h"
+#include "cache/reclaim/trim.h"
+#include "monitor/process.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What others see is not older, as in the monitor; a longer claim is not believed. */
+#define SHOW_NS       (MONITOR_PERIOD_MS * UINT64_C(1000000))
+#define CLAIM_MOST_NS UINT64_C(60000000000)
+
+/* All claims that wait now. */
+struct claims {
+    uint64_t want_bytes; /* 0: there is none */
+    uint64_t begin_ns;   /* of the first of them */
+    uint64_t half_ns;
+    uint64_t priority; /* the highest */
+    uint64_t rank;     /* how many others begin to give before this cache */
+    uint64_t pid;      /* one of the claimants */
+    char name[MONITOR_NAME_BYTES];
+};
+
+/* ---- What others show ------------------------------------------------------------------------ */
+
+static bool gives_before(const struct neighbour_slot *slot, unsigned index,
+                         const struct neighbours *own)
+{
+    uint64_t spare_bytes = vmm__claim_spare_bytes(slot);
+    uint64_t own_bytes = vmm__claim_spare_bytes(&own->slot);
+    if (spare_bytes == 0)
+        return false;
+    if (slot->priority != own->slot.priority)
+        return slot->priority < own->slot.priority;
+    return spare_bytes != own_bytes ? spare_bytes > own_bytes : index < own->record.slot;
+}
+
+static void claim_add(const struct vmm_cache *cache, const struct neighbour_slot *slot,
+                      struct claims *claims)
+{
+    bool is_first = claims->want_bytes == 0;
+    claims->want_bytes += vmm__min(slot->want_bytes, cache->driver->total_bytes);
+    claims->priority = vmm__max(claims->priority, slot->priority);
+    if (!is_first && claims->begin_ns <= slot->begin_ns)
+        return;
+    claims->begin_ns = slot->begin_ns;
+    claims->half_ns = slot->begin_ns + (slot->end_ns - slot->begin_ns) / 2;
+    claims->pid = slot->pid;
+    memcpy(claims->name, slot->name, sizeof claims->name);
+}
+
+static struct claims claims_read(const struct vmm_cache *cache)
+{
+    const struct neighbours *own = cache->neighbours;
+    struct claims claims = { .want_bytes = 0 };
+    struct neighbour_slot slot;
+    uint64_t now_ns = vmm__time_ns();
+    for (unsigned i = 0; i < NEIGHBOUR_SLOTS; i++) {
+        if (!vmm__neighbour_read(&own->record, i, &slot))
+            continue;
+        bool claims_now = slot.want_bytes > 0 && slot.begin_ns <= now_ns && slot.end_ns > now_ns &&
+                          slot.end_ns - slot.begin_ns <= CLAIM_MOST_NS;
+        if (claims_now)
+            claim_add(cache, &slot, &claims);
+        else if (gives_before(&slot, i, own))
+            claims.rank++;
+    }
+    return claims;
+}
+
+/* ---- Give ------------------------------------------------------------------------------------ */
+
+static bool claims_itself(struct neighbours *own)
+{
+    vmm__mutex_lock(&own->lock);
+    bool is_claimant = own->claimants > 0;
+    vmm__mutex_unlock(&own->lock);
+    return is_claimant;
+}
+
+/* Reads all claims, and returns what the device is short of for them; 0 also while others begin, or this cache claims.
+ * A claimant withdraws before it takes the memory, so the device is asked first: memory that it has taken is no longer
+ * missing. */
+static uint64_t missing_bytes(const struct vmm_cache *cache, struct claims *claims)
+{
+    uint64_t free_bytes = vmm__oom_device_bytes(cache);
+    *claims = claims_read(cache);
+    if (claims_itself(cache->neighbours) ||
+        vmm__time_ns() < claims->begin_ns + claims->rank * CLAIM_SLICE_NS)
+        return 0;
+    return claims->want_bytes - vmm__min(claims->want_bytes, free_bytes);
+}
+
+/* A part is free: counts it, and tells the claimants. */
+static void part_give(struct neighbours *own, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&own->given_bytes, bytes, memory_order_relaxed);
+    atomic_store_explicit(&own->given_ns, vmm__time_ns(), memory_order_relaxed);
+    own->shown_ns = 0;
+    vmm__neighbour_ring(&own->record, BELL_GIVEN);
+}
+
+static void given_log(struct vmm_cache *cache, const struct claims *claims, uint64_t bytes)
+{
+    vmm__cache_log(cache, "neighbours: gave %s, which process %llu (%s) claims",
+                   vmm__size_text(bytes).text, (unsigned long long)claims->pid, claims->name);
+}
+
+/* Gives idle memory, a part at a time. */
+static void idle_give(struct vmm_cache *cache)
+{
+    struct neighbours *own = cache->neighbours;
+    struct claims claims;
+    struct claims served = { .want_bytes = 0 };
+    uint64_t given_bytes = 0;
+    uint64_t bytes;
+    while ((bytes = missing_bytes(cache, &claims)) > 0) {
+        bytes = vmm__trim_part(cache, bytes, own->slot.floor_bytes);
+        if (bytes == 0)
+            break;
+        part_give(own, bytes);
+        given_bytes += bytes;
+        served = claims;
+    }
+    if (given_bytes > 0)
+        given_log(cache, &served, given_bytes);
+}
+
+/* Once for each claim. */
+static bool program_ask(struct vmm_cache *cache)
+{
+    struct neighbours *own = cache->neighbours;
+    struct claims claims;
+    uint64_t bytes = missing_bytes(cache, &claims);
+    bool may_ask = own->asks_program && own->asked_ns != claims.begin_ns &&
+                   vmm__time_ns() >= claims.half_ns && own->slot.priority <= claims.priority;
+    if (!may_ask || bytes == 0)
+        return false;
+    own->asked_ns = claims.begin_ns;
+    return vmm__pressure_call(cache, cache->pool.handle, bytes);
+}
+
+/* The claimants ring until they are served, so this need not wait for what is not idle yet. */
+static void claims_answer(struct vmm_cache *cache)
+{
+    idle_give(cache);
+    if (program_ask(cache))
+        idle_give(cache);
+}
+
+/* ---- Show ------------------------------------------------------------------------------------ */
+
+void vmm__neighbours_show(struct vmm_cache *cache)
+{
+    struct neighbours *own = cache->neighbours;
+    vmm__fair_lock(&cache->grow_lock);
+    uint64_t idle_bytes = vmm__trim_idle_bytes(cache);
+    vmm__lanes_counters_flush(&cache->lanes, NULL);
+    vmm__mutex_lock(&own->lock);
+    own->slot.idle_bytes = idle_bytes;
+    own->slot.limit_bytes = cache->vm.limit_bytes;
+    own->slot.live_bytes = vmm__stat_now(&cache->totals.allocated_bytes);
+    own->slot.reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
+    own->slot.asleep_bytes = cache->vm.asleep_bytes;
+    own->slot.given_bytes = atomic_load_explicit(&own->given_bytes, memory_order_relaxed);
+    vmm__neighbour_write(&own->record, &own->slot);
+    vmm__mutex_unlock(&own->lock);
+    vmm__fair_unlock(&cache->grow_lock);
+}
+
+static void *neighbours_main(void *context)
+{
+    struct vmm_cache *cache = context;
+    struct neighbours *own = cache->neighbours;
+    while (!atomic_load_explicit(&own->stops, memory_order_acquire)) {
+        uint32_t state = vmm__neighbour_bell(&own->record, BELL_ASKED);
+        claims_answer(cache);
+        if (vmm__time_ns() - own->shown_ns >= SHOW_NS) {
+            vmm__neighbours_show(cache);
+            own->shown_ns = vmm__time_ns();
+        }
+        if (!atomic_load_explicit(&own->stops, memory_order_acquire))
+            vmm__neighbour_wait(&own->record, BELL_ASKED, state, SHOW_NS);
+    }
+    return NULL;
+}
+
+/* ---- Begin and end --------------------------------------------------------------------------- */
+
+static void settings_take(struct neighbours *own, const vmm_config *config)
+{
+    own->slot.priority = config->neighbours_priority;
+    own->slot.floor_bytes = config->neighbours_floor_bytes;
+    own->wait_ns = config->neighbours_wait_ms * UINT64_C(1000000);
+    own->asks_program = config->neighbours_pressure == VMM_ON;
+    vmm__process_name(own->slot.name, sizeof own->slot.name);
+    if (config->neighbours_name != NULL)
+        (void)snprintf(own->slot.name, sizeof own->slot.name, "%s", config->neighbours_name);
+}
+
+static vmm_status neighbours_open(struct vmm_cache *cache, const vmm_config *config,
+                                  const char *folder)
+{
+    if (!cache->driver->is_shared)
+        return vmm__error(VMM_ERR_UNSUPPORTED, "neighbours: no other process has memory of %s",
+                          cache->driver->device_name);
+    struct neighbours *own = vmm__host_alloc(1, sizeof *own);
+    if (own == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "neighbours: no host memory");
+    settings_take(own, config);
+    vmm__mutex_init(&own->lock);
+    vmm_status status =
+        vmm__neighbour_join(&own->record, folder, cache->driver->uuid, sizeof cache->driver->uuid);
+    if (status != VMM_OK)
+        goto fail_join;
+    cache->neighbours = own;
+    vmm__neighbours_show(cache);
+    if (vmm__worker_start(&own->thread, neighbours_main, cache) == 0)
+        return VMM_OK;
+    status = vmm__error(VMM_ERR_HOST_OOM, "neighbours: could not start a thread");
+    cache->neighbours = NULL;
+    vmm__neighbour_leave(&own->record);
+
+fail_join:
+    vmm__mutex_fini(&own->lock);
+    vmm__host_free(own, sizeof *own);
+    return status;
+}
+
+void vmm__neighbours_begin(struct vmm_cache *cache, const vmm_config *config, const char *folder)
+{
+    VMM_QUIET();
+    if (neighbours_open(cache, config, folder) != VMM_OK)
+        vmm__cache_log(cache, "%s; the cache works without", vmm_last_error());
+}
+
+void vmm__neighbours_end(struct vmm_cache *cache)
+{
+    struct neighbours *own = cache->neighbours;
+    if (own == NULL)
+        return;
+    atomic_store_explicit(&own->stops, true, memory_order_release);
+    vmm__neighbour_ring(&own->record, BELL_ASKED);
+    (void)pthread_join(own->thread, NULL);
+    cache->neighbours = NULL;
+    vmm__neighbour_leave(&own->record);
+    vmm__mutex_fini(&own->lock);
+    vmm__host_free(own, sizeof *own);
+}

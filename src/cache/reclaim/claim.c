@@ -1,0 +1,138 @@
+/* Asks other processes for memory: see claim.h. */
+#define _GNU_SOURCE
+#include "cache/reclaim/claim.h"
+#include "base/arith.h"
+#include "base/callback.h"
+#include "base/size.h"
+#include "base/time.h"
+#include "cache/reclaim/oom_report.h"
+
+/* Who claims so soon after it gave takes turns with another process. */
+#define TURN_NS UINT64_C(1000000000)
+
+/* The end of the claims of a request that has given up: a time in the past. */
+enum { CLAIM_OVER = 1 };
+
+static void count_add(_Atomic uint64_t *count, uint64_t more)
+{
+    atomic_fetch_add_explicit(count, more, memory_order_relaxed);
+}
+
+/* ---- The slot -------------------------------------------------------------------------------- */
+
+static void claim_show(struct neighbours *neighbours, uint64_t want_bytes, uint64_t begin_ns,
+                       uint64_t end_ns)
+{
+    struct neighbour_slot *slot = &neighbours->slot;
+    vmm__mutex_lock(&neighbours->lock);
+    if (neighbours->claimants++ == 0) {
+        slot->begin_ns = begin_ns;
+        slot->end_ns = 0;
+    }
+    slot->want_bytes += want_bytes;
+    slot->end_ns = vmm__max(slot->end_ns, end_ns);
+    slot->claims = atomic_load_explicit(&neighbours->claims, memory_order_relaxed);
+    vmm__neighbour_write(&neighbours->record, slot);
+    vmm__mutex_unlock(&neighbours->lock);
+}
+
+static void claim_withdraw(struct neighbours *neighbours, uint64_t want_bytes)
+{
+    vmm__mutex_lock(&neighbours->lock);
+    neighbours->claimants--;
+    neighbours->slot.want_bytes -= want_bytes;
+    vmm__neighbour_write(&neighbours->record, &neighbours->slot);
+    vmm__mutex_unlock(&neighbours->lock);
+}
+
+/* ---- A claim --------------------------------------------------------------------------------- */
+
+/* Waits until the device has so much free memory. Returns how much it has. */
+static uint64_t memory_wait(struct vmm_cache *cache, uint64_t want_bytes, uint64_t end_ns)
+{
+    const struct neighbour_record *record = &cache->neighbours->record;
+    uint64_t free_bytes;
+    uint64_t now_ns;
+    do {
+        uint32_t state = vmm__neighbour_bell(record, BELL_GIVEN);
+        free_bytes = vmm__oom_device_bytes(cache);
+        now_ns = vmm__time_ns();
+        if (free_bytes >= want_bytes || now_ns >= end_ns)
+            break;
+        vmm__neighbour_ring(record, BELL_ASKED);
+        vmm__neighbour_wait(record, BELL_GIVEN, state, vmm__min(end_ns - now_ns, CLAIM_SLICE_NS));
+    } while (true);
+    return free_bytes;
+}
+
+/* The first claim of a request. */
+static void claim_begin(struct vmm_cache *cache, struct request *request, uint64_t now_ns)
+{
+    struct neighbours *neighbours = cache->neighbours;
+    uint64_t given_ns = atomic_load_explicit(&neighbours->given_ns, memory_order_relaxed);
+    request->claim_end_ns = now_ns + neighbours->wait_ns;
+    count_add(&neighbours->claims, 1);
+    if (given_ns == 0 || now_ns - vmm__min(now_ns, given_ns) >= TURN_NS)
+        return;
+    count_add(&neighbours->turns, 1);
+    vmm__cache_log(cache,
+                   "neighbours: claims memory %llu ms after it gave some away: processes take the "
+                   "same memory from each other in turn; a floor or a limit would stop that",
+                   (unsigned long long)(now_ns - vmm__min(now_ns, given_ns)) / 1000000);
+}
+
+static void claim_end(struct vmm_cache *cache, uint64_t want_bytes, uint64_t got_bytes,
+                      uint64_t begin_ns)
+{
+    uint64_t waited_ns = vmm__time_ns() - begin_ns;
+    count_add(&cache->neighbours->waited_ns, waited_ns);
+    vmm__cache_log(cache, "neighbours: claimed until %s are free; %s are, after %llu ms",
+                   vmm__size_text(want_bytes).text, vmm__size_text(got_bytes).text,
+                   (unsigned long long)waited_ns / 1000000);
+}
+
+/* Claims, and waits without the locks. */
+static void claim_wait(struct vmm_cache *cache, struct request *request, uint64_t want_bytes,
+                       uint64_t end_ns)
+{
+    struct neighbours *neighbours = cache->neighbours;
+    uint64_t begin_ns = vmm__time_ns();
+    claim_show(neighbours, want_bytes, begin_ns, request->claim_end_ns);
+    vmm__cache_locks_drop(cache, request->lane);
+    uint64_t got_bytes = memory_wait(cache, want_bytes, end_ns);
+    claim_withdraw(neighbours, want_bytes);
+    claim_end(cache, want_bytes, got_bytes, begin_ns);
+    vmm__cache_locks_take(cache, request->lane);
+}
+
+/*
+ * If the device has enough, another process may have given it back meanwhile, so the request is tried again first. If
+ * the device refuses once more, it does not give all that it has (CUDA keeps a reserve), and the claim is for that much
+ * more; but only for a slice, because another process may also have been quicker twice.
+ */
+vmm_status vmm__claim(struct vmm_cache *cache, struct request *request, uint64_t grow_bytes)
+{
+    if (cache->neighbours == NULL || vmm__callback_is_in(cache, false))
+        return VMM__NOTHING;
+    uint64_t free_bytes = vmm__oom_device_bytes(cache);
+    uint64_t now_ns = vmm__time_ns();
+    if (free_bytes == UINT64_MAX) /* the driver fails */
+        return VMM__NOTHING;
+    if (request->claim_end_ns == 0)
+        claim_begin(cache, request, now_ns);
+    if (now_ns >= request->claim_end_ns) {
+        count_add(&cache->neighbours->misses, request->claim_end_ns == CLAIM_OVER ? 0 : 1);
+        request->claim_end_ns = CLAIM_OVER;
+        return VMM__NOTHING;
+    }
+    bool has_enough = free_bytes >= grow_bytes;
+    bool is_tried = request->is_claim_tried;
+    request->is_claim_tried = has_enough && !is_tried;
+    if (request->is_claim_tried)
+        return VMM_OK;
+    uint64_t refused_bytes = has_enough ? free_bytes : 0;
+    uint64_t slice_ns = has_enough ? CLAIM_SLICE_NS : UINT64_MAX - now_ns;
+    claim_wait(cache, request, refused_bytes + grow_bytes,
+               vmm__min(now_ns + slice_ns, request->claim_end_ns));
+    return VMM_OK;
+}

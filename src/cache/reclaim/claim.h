@@ -1,0 +1,55 @@
+/*
+ * Claims: a request that the device refuses asks the other processes on it (neighbour/record.h) for the memory that is
+ * missing, and waits for a while. It shows how much free memory it wants the device to have; the others give until the
+ * device has it (answer.h). The device decides who gets it: a claim gives no right to memory, and what the record says
+ * can make a request slower, but never wrong.
+ *
+ * Owns: the cache's slot in the record. Invariants:
+ *  1. a thread claims and waits with no lock of the cache, so the cache itself can answer other claims, and two
+ *     caches that claim from each other do not wait for each other;
+ *  2. while any thread claims, the slot shows the sum of what they want, and the latest end;
+ *  3. a request claims until the end that its first claim set, no longer.
+ * May be called by: reclaim, api. Locks: vmm__claim() as pressure.h; the neighbours' lock guards the slot.
+ */
+#ifndef VMM_CACHE_RECLAIM_CLAIM_H
+#define VMM_CACHE_RECLAIM_CLAIM_H
+
+#include "cache/cache.h"
+#include "cache/request.h"
+#include "neighbour/record.h"
+
+/* A claim rings again, so that others look again at what has finished meanwhile; and the order of who gives is one of
+ * such times. The cost of a look is a few µs. */
+#define CLAIM_SLICE_NS UINT64_C(5000000)
+
+struct neighbours {
+    struct neighbour_record record;
+    struct mutex lock; /* guards the next two */
+    struct neighbour_slot slot;
+    unsigned claimants; /* threads that claim now */
+    uint64_t wait_ns;   /* constant, as the next */
+    bool asks_program;  /* its pressure function may serve others' claims */
+    pthread_t thread;   /* see answer.h */
+    _Atomic bool stops;
+    uint64_t shown_ns; /* only the thread uses this and the next */
+    uint64_t asked_ns; /* the begin of the claim that the pressure function was called for */
+    _Atomic uint64_t given_ns; /* when the cache gave last; 0: never */
+    _Atomic uint64_t claims;   /* statistics: see VMM_VALUE_MAP */
+    _Atomic uint64_t misses;
+    _Atomic uint64_t turns;
+    _Atomic uint64_t given_bytes;
+    _Atomic uint64_t waited_ns;
+};
+
+/* Asks others for memory, for a request that needs grow_bytes of new memory. VMM_OK: try it again, and come back if the
+ * device still refuses; VMM__NOTHING: the end has come, or the cache has no neighbours. */
+vmm_status vmm__claim(struct vmm_cache *cache, struct request *request, uint64_t grow_bytes);
+
+/* What the cache that shows this could give: idle memory above its floor. */
+static inline uint64_t vmm__claim_spare_bytes(const struct neighbour_slot *slot)
+{
+    uint64_t floor_bytes = vmm__min(slot->floor_bytes, slot->reserved_bytes);
+    return vmm__min(slot->idle_bytes, slot->reserved_bytes - floor_bytes);
+}
+
+#endif

@@ -1,0 +1,324 @@
+/* The record of a device: see record.h. */
+#define _GNU_SOURCE
+#include "neighbour/record.h"
+#include "base/error.h"
+#include "base/file_lock.h"
+#include "base/fork.h"
+#include "base/time.h"
+#include "monitor/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Others join or leave within microseconds, unless one is stopped there. */
+enum { TURN_MS = 100 };
+
+/* A slot is a few lines of memory: a writer is done before the second try. */
+enum { READ_TRIES = 4 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards these */
+static struct neighbour_record *records;
+static bool is_exit_watched;
+
+/* The locks need no bytes in the file: one for each slot, and the turn. */
+static const struct file_range turn = { NEIGHBOUR_SLOTS, NEIGHBOUR_SLOTS + 1 };
+
+static struct file_range slot_range(unsigned slot)
+{
+    return (struct file_range){ .first = slot, .end = slot + 1 };
+}
+
+static off_t slot_offset(unsigned slot)
+{
+    return (off_t)(offsetof(struct neighbour_file, slots) + slot * sizeof(struct neighbour_slot));
+}
+
+static vmm_status record_refuse(const struct neighbour_record *record, const char *why)
+{
+    return vmm__error(VMM_ERR_UNSUPPORTED, "neighbours: %.400s: %s", record->path, why);
+}
+
+static bool turn_begin(int file)
+{
+    bool has_turn = vmm__file_try_lock(file, turn);
+    for (int tries = 0; !has_turn && tries < TURN_MS; tries++) {
+        (void)usleep(1000);
+        has_turn = vmm__file_try_lock(file, turn);
+    }
+    return has_turn;
+}
+
+/* ---- Join ------------------------------------------------------------------------------------ */
+
+static vmm_status head_make(const struct neighbour_record *record, int file)
+{
+    const struct neighbour_head head = { .magic = NEIGHBOUR_MAGIC,
+                                         .version = NEIGHBOUR_VERSION,
+                                         .slot_bytes = sizeof(struct neighbour_slot),
+                                         .slots = NEIGHBOUR_SLOTS };
+    bool is_made = ftruncate(file, sizeof(struct neighbour_file)) == 0 &&
+                   pwrite(file, &head, sizeof head, 0) == (ssize_t)sizeof head;
+    return is_made ? VMM_OK : record_refuse(record, strerror(errno));
+}
+
+/* A file whose maker was killed has no head yet. The caller has the turn. */
+static vmm_status head_check(const struct neighbour_record *record, int file)
+{
+    static const char nothing[MONITOR_MAGIC_BYTES];
+    struct neighbour_head head = { .version = 0 };
+    struct stat about;
+    if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode))
+        return record_refuse(record, "not a file");
+    if (about.st_uid != geteuid() || (about.st_mode & 0077) != 0)
+        return record_refuse(record, "another user owns or may open it");
+    ssize_t count = pread(file, &head, sizeof head, 0);
+    if (count >= 0 && memcmp(head.magic, nothing, sizeof nothing) == 0)
+        return head_make(record, file);
+    if (memcmp(head.magic, NEIGHBOUR_MAGIC, sizeof head.magic) != 0)
+        return record_refuse(record, "not a record; remove it");
+    if (head.version != NEIGHBOUR_VERSION)
+        return record_refuse(record, "another version of the library made it");
+    if (head.slot_bytes != sizeof(struct neighbour_slot) || head.slots != NEIGHBOUR_SLOTS ||
+        about.st_size != sizeof(struct neighbour_file))
+        return record_refuse(record, "damaged; remove it");
+    return VMM_OK;
+}
+
+static vmm_status slot_take(struct neighbour_record *record, int file)
+{
+    unsigned slot = 0;
+    while (slot < NEIGHBOUR_SLOTS && !vmm__file_try_lock(file, slot_range(slot)))
+        slot++;
+    if (slot == NEIGHBOUR_SLOTS)
+        return record_refuse(record, "all slots are taken");
+    record->bells =
+        mmap(NULL, sizeof(struct neighbour_head), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (record->bells == MAP_FAILED)
+        return record_refuse(record, strerror(errno));
+    (void)madvise(record->bells, sizeof(struct neighbour_head), MADV_DONTFORK);
+    record->slot = slot;
+    return VMM_OK;
+}
+
+/* *is_gone: the last one that left has removed the file meanwhile. */
+static vmm_status file_enter(struct neighbour_record *record, int file, bool *is_gone)
+{
+    struct stat about;
+    if (!turn_begin(file))
+        return record_refuse(record, "another process joins or leaves, and does not end");
+    *is_gone = fstat(file, &about) == 0 && about.st_nlink == 0;
+    vmm_status status = *is_gone ? VMM_OK : head_check(record, file);
+    if (status == VMM_OK && !*is_gone)
+        status = slot_take(record, file);
+    vmm__file_unlock(file, turn);
+    return status;
+}
+
+static vmm_status file_join(struct neighbour_record *record, int *joined)
+{
+    bool is_gone = true;
+    while (is_gone) {
+        int file = open(record->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+        if (file < 0)
+            return record_refuse(record, strerror(errno));
+        is_gone = false;
+        vmm_status status = file_enter(record, file, &is_gone);
+        if (status != VMM_OK || is_gone)
+            (void)close(file);
+        if (status != VMM_OK)
+            return status;
+        *joined = file;
+    }
+    return VMM_OK;
+}
+
+static vmm_status path_make(struct neighbour_record *record, const char *folder,
+                            const unsigned char *uuid, size_t uuid_bytes)
+{
+    int length = snprintf(record->path, sizeof record->path, "%s/" NEIGHBOUR_PREFIX "%u.", folder,
+                          (unsigned)geteuid());
+    if (length > NEIGHBOUR_FOLDER_MOST)
+        return vmm__error(VMM_ERR_UNSUPPORTED, "VMM_NEIGHBOURS_DIR: the name is too long");
+    for (size_t i = 0; i < uuid_bytes; i++)
+        length +=
+            snprintf(record->path + length, sizeof record->path - (size_t)length, "%02x", uuid[i]);
+    return VMM_OK;
+}
+
+/* ---- Leave ----------------------------------------------------------------------------------- */
+
+static bool is_last(int file)
+{
+    struct file_range locked;
+    return !vmm__file_is_locked(file, (struct file_range){ 0, NEIGHBOUR_SLOTS }, &locked);
+}
+
+/* Without its turn, the file stays for the next one. */
+static void file_leave(const struct neighbour_record *record, int file)
+{
+    vmm__file_unlock(file, slot_range(record->slot));
+    if (!turn_begin(file))
+        return;
+    struct stat about;
+    if (is_last(file) && fstat(file, &about) == 0 && about.st_nlink > 0)
+        (void)unlink(record->path);
+    vmm__file_unlock(file, turn);
+}
+
+/* The parent's open file has the slot, as long as a child has it open, too. */
+static void child_begin(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    for (struct neighbour_record *record = records; record != NULL; record = record->next) {
+        (void)close(record->file);
+        record->file = -1;
+    }
+    records = NULL;
+}
+
+/* Caches that are not destroyed: their threads may still run, so the files stay open. If another thread joins or leaves
+ * meanwhile, a file may stay; the next process that leaves removes it. */
+static void exit_leave(void)
+{
+    if (pthread_mutex_trylock(&lock) != 0)
+        return;
+    for (struct neighbour_record *record = records; record != NULL; record = record->next)
+        file_leave(record, atomic_exchange(&record->file, -1));
+    records = NULL;
+    is_exit_watched = false;
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static vmm_status exit_watch_locked(void)
+{
+    if (!is_exit_watched && atexit(exit_leave) != 0)
+        return vmm__error(VMM_ERR_HOST_OOM, "neighbours: no host memory for an exit handler");
+    is_exit_watched = true;
+    return vmm__fork_watch(child_begin);
+}
+
+vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *folder,
+                               const unsigned char *uuid, size_t uuid_bytes)
+{
+    int file = -1;
+    record->file = -1;
+    vmm_status status = path_make(record, folder, uuid, uuid_bytes);
+    if (status != VMM_OK)
+        return status;
+    (void)pthread_mutex_lock(&lock);
+    status = exit_watch_locked();
+    if (status == VMM_OK)
+        status = file_join(record, &file);
+    if (status == VMM_OK) {
+        record->file = file;
+        record->next = records;
+        records = record;
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void vmm__neighbour_leave(struct neighbour_record *record)
+{
+    (void)pthread_mutex_lock(&lock);
+    struct neighbour_record **link = &records;
+    while (*link != NULL && *link != record)
+        link = &(*link)->next;
+    if (*link == record)
+        *link = record->next;
+    int file = atomic_exchange(&record->file, -1);
+    if (file >= 0) {
+        file_leave(record, file);
+        (void)close(file);
+        (void)munmap(record->bells, sizeof(struct neighbour_head));
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+/* ---- Slots ----------------------------------------------------------------------------------- */
+
+static uint64_t slot_checksum(const struct neighbour_slot *slot)
+{
+    return vmm__monitor_checksum((const char *)slot + sizeof slot->checksum,
+                                 sizeof *slot - sizeof slot->checksum);
+}
+
+void vmm__neighbour_write(const struct neighbour_record *record, struct neighbour_slot *slot)
+{
+    if (slot->pid == 0) {
+        slot->pid = (uint64_t)getpid();
+        slot->pid_space = vmm__process_pid_space();
+        slot->start_ticks = vmm__process_start(slot->pid);
+    }
+    slot->revision++;
+    slot->checksum = slot_checksum(slot);
+    (void)!pwrite(record->file, slot, sizeof *slot, slot_offset(record->slot));
+}
+
+bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
+                         struct neighbour_slot *slot)
+{
+    struct file_range locked;
+    bool is_whole = false;
+    if (index == record->slot || index >= NEIGHBOUR_SLOTS)
+        return false;
+    for (int tries = 0; tries < READ_TRIES && !is_whole; tries++) {
+        ssize_t count = pread(record->file, slot, sizeof *slot, slot_offset(index));
+        if (count != (ssize_t)sizeof *slot || slot->pid == 0)
+            return false;
+        is_whole = slot->checksum == slot_checksum(slot);
+    }
+    slot->name[sizeof slot->name - 1] = '\0';
+    vmm__line_make(slot->name);
+    return is_whole && vmm__file_is_locked(record->file, slot_range(index), &locked);
+}
+
+/* ---- Bells ----------------------------------------------------------------------------------- */
+
+static off_t bell_offset(enum neighbour_bell bell)
+{
+    return (off_t)(offsetof(struct neighbour_head, bells) + bell * sizeof(uint32_t));
+}
+
+/* The kernel reads it; here nothing does, because the file may have been cut. */
+static void *bell_address(const struct neighbour_record *record, enum neighbour_bell bell)
+{
+    return (char *)record->bells + bell_offset(bell);
+}
+
+uint32_t vmm__neighbour_bell(const struct neighbour_record *record, enum neighbour_bell bell)
+{
+    uint32_t state = 0;
+    (void)!pread(record->file, &state, sizeof state, bell_offset(bell));
+    return state;
+}
+
+/* The time, so that two that ring at once leave no state that one of them has found. */
+void vmm__neighbour_ring(const struct neighbour_record *record, enum neighbour_bell bell)
+{
+    uint32_t state = (uint32_t)vmm__time_ns();
+    if (pwrite(record->file, &state, sizeof state, bell_offset(bell)) == (ssize_t)sizeof state)
+        (void)syscall(SYS_futex, bell_address(record, bell), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* A kernel that refuses, because the file was cut, must not let the caller run in circles. */
+void vmm__neighbour_wait(const struct neighbour_record *record, enum neighbour_bell bell,
+                         uint32_t state, uint64_t ns)
+{
+    struct timespec time = { .tv_sec = (time_t)(ns / 1000000000),
+                             .tv_nsec = (long)(ns % 1000000000) };
+    long result = syscall(SYS_futex, bell_address(record, bell), FUTEX_WAIT, state, &time, NULL, 0);
+    if (result != 0 && errno == EFAULT)
+        (void)nanosleep(&time, NULL);
+}

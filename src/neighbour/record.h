@@ -1,0 +1,60 @@
+/*
+ * The record of a device: see format.h. A cache with a slot shows there what it has, and what it claims; it reads what
+ * the others show, and can wake them.
+ *
+ * No lock and no mark of life lies in the file: a slot belongs to the open file that has a lock on it (file_lock.h), so
+ * the kernel frees the slot of a process that was killed. The file is read and written by calls, never through memory:
+ * a file that others cut then fails a call, and does not end the program with a signal. Only its first page is mapped,
+ * to name the futexes to the kernel.
+ *
+ * Owns: the slot, and the removal of the file. Invariants:
+ *  1. the file is a regular one of this user with mode 0600;
+ *  2. only who has the lock on a slot writes it;
+ *  3. who joins or leaves has the turn, a lock of its own, which is only tried: a process that is stopped there
+ *     delays others for TURN_MS, no longer. The last one that leaves removes the file;
+ *  4. a child of fork() has no slot.
+ * May be called by: cache, api. Locks: its own, which orders joining and leaving in this process; the caller's for
+ * writes.
+ */
+#ifndef VMM_NEIGHBOUR_RECORD_H
+#define VMM_NEIGHBOUR_RECORD_H
+
+#include "neighbour/format.h"
+#include "vmmcache/vmmcache.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct neighbour_record {
+    _Atomic int file; /* -1: closed, in a child of fork(), or at exit */
+    unsigned slot;
+    void *bells; /* the mapped page */
+    struct neighbour_record *next;
+    char path[NEIGHBOUR_FOLDER_MOST + 128];
+};
+
+/* Takes a slot in the record of a device, in a folder. ERR_UNSUPPORTED: there is none; the line says why, and the cache
+ * works without. ERR_HOST_OOM. */
+vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *folder,
+                               const unsigned char *uuid, size_t uuid_bytes);
+
+/* Gives the slot back. */
+void vmm__neighbour_leave(struct neighbour_record *record);
+
+/* Writes the own slot, completing it. */
+void vmm__neighbour_write(const struct neighbour_record *record, struct neighbour_slot *slot);
+
+/* Copies another process's slot. False: no living process has it, or it is damaged. All numbers are that process's
+ * word; the name is a text. */
+bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
+                         struct neighbour_slot *slot);
+
+/* The state of a bell, to wait for the next; changes it, and wakes who waits. */
+uint32_t vmm__neighbour_bell(const struct neighbour_record *record, enum neighbour_bell bell);
+void vmm__neighbour_ring(const struct neighbour_record *record, enum neighbour_bell bell);
+
+/* Waits until the bell is no longer in that state, or for so long. May return early. */
+void vmm__neighbour_wait(const struct neighbour_record *record, enum neighbour_bell bell,
+                         uint32_t state, uint64_t ns);
+
+#endif

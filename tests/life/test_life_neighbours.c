@@ -1,0 +1,716 @@
+/*
+ * Caches on one device give each other idle memory: caches of one process, and processes that are stopped, killed, or
+ * fork. The device is a file, so no GPU is needed.
+ */
+#define _GNU_SOURCE
+#include "life/child.h"
+
+#include "base/hostmem.h"
+#include "base/time.h"
+#include "cache/cache.h"
+#include "driver/driver.h"
+#include "neighbour/record.h"
+#include "support/folder_support.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define DEVICE (64 * MIB)
+/* Of claims that end in time; and of those that nothing serves. */
+enum { LONG_MS = 5000, WAIT_MS = 300 };
+/* What a busy machine may add to a wait. */
+#define SLACK_MS (IS_SLOW_BUILD ? 2000 : 400)
+
+static char folder[] = "/dev/shm/test_neighbours.XXXXXX";
+static char device[128];
+
+/* What processes of a test tell each other. */
+static struct shared {
+    _Atomic unsigned ready;
+    _Atomic unsigned go;
+    _Atomic unsigned served;
+    _Atomic uint64_t pid;
+} * shared;
+
+static int neighbours_setup(void **state)
+{
+    (void)state;
+    (void)strcpy(folder + sizeof folder - 7, "XXXXXX");
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    (void)snprintf(device, sizeof device, "%s.device", folder);
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return setenv("VMM_HOST_DEVICE", device, 1) | setenv("VMM_NEIGHBOURS_DIR", folder, 1);
+}
+
+/* Nothing is left in the folder after the last cache. */
+static int neighbours_teardown(void **state)
+{
+    (void)state;
+    return rmdir(folder) | unlink(device) | munmap(shared, sizeof *shared);
+}
+
+#define NEIGHBOURS_TEST(name) TEST_BETWEEN(name, neighbours_setup, neighbours_teardown)
+
+#define CACHE_CONFIG(...) CONFIG(.driver = VMM_DRIVER_HOST, .device_bytes = DEVICE, __VA_ARGS__)
+
+/* A cache with neighbours; made with a config of further fields. */
+static vmm_cache *cache_make(const vmm_config *config)
+{
+    vmm_cache *cache;
+    vmm_config settings = *config;
+    if (settings.neighbours_wait_ms == 0)
+        settings.neighbours_wait_ms = LONG_MS;
+    assert_ok(vmm_create(&settings, &cache));
+    return cache;
+}
+#define CACHE(...) cache_make(&CACHE_CONFIG(.neighbours = VMM_ON, __VA_ARGS__))
+
+static void *block(vmm_cache *cache, size_t bytes)
+{
+    void *made;
+    assert_ok(vmm_alloc(cache, bytes, NULL, &made));
+    memset(made, 0x5A, bytes);
+    return made;
+}
+
+/* Blocks of a granule, so that chunks are small. All but `live` of them are free. */
+static void idle_make(vmm_cache *cache, unsigned granules, unsigned live)
+{
+    void *blocks[DEVICE / (2 * MIB)];
+    for (unsigned i = 0; i < granules; i++)
+        blocks[i] = block(cache, 2 * MIB);
+    for (unsigned i = live; i < granules; i++)
+        assert_ok(vmm_free(cache, blocks[i]));
+}
+
+static vmm_stats stats(vmm_cache *cache)
+{
+    vmm_stats read = VMM_STATS_INIT;
+    assert_ok(vmm_stats_get(cache, &read));
+    return read;
+}
+
+static uint64_t reserved(vmm_cache *cache)
+{
+    return stats(cache).reserved_bytes.current;
+}
+
+/* Until a cache has shown what it has. */
+static void shown_wait(void)
+{
+    (void)usleep(600000);
+}
+
+static uint64_t ms_since(uint64_t begin_ns)
+{
+    return (vmm__time_ns() - begin_ns) / 1000000;
+}
+
+static void in_vain(vmm_cache *cache, size_t bytes)
+{
+    void *none;
+    assert_status(vmm_alloc(cache, bytes, NULL, &none), VMM_ERR_DEVICE_OOM);
+}
+
+/* ---- Who gives what ---------------------------------------------------------------------------- */
+
+NEIGHBOURS_TEST(a_holder_gives_idle_memory)
+{
+    vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE();
+    idle_make(holder, 28, 4);
+    uint64_t begin_ns = vmm__time_ns();
+    void *got = block(claimant, 40 * MIB);
+    assert_true(ms_since(begin_ns) < LONG_MS + SLACK_MS);
+    assert_int_equal(stats(claimant).neighbour_claims, 1);
+    assert_int_equal(stats(claimant).neighbour_misses, 0);
+    assert_true(stats(claimant).neighbour_wait_ns > 0);
+    uint64_t given = stats(holder).neighbour_given_bytes;
+    assert_in_range(given, 32 * MIB, 48 * MIB);
+    assert_int_equal(reserved(holder), 56 * MIB - given);
+    assert_ok(vmm_free(claimant, got));
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+/* Beside it: the same without neighbours, which costs no file and no thread. */
+NEIGHBOURS_TEST(without_neighbours_it_is_out_of_memory)
+{
+    int threads = count_entries("/proc/self/task");
+    vmm_cache *holder = cache_make(&CACHE_CONFIG());
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
+    idle_make(holder, 28, 4);
+    in_vain(claimant, 40 * MIB);
+    assert_ok(vmm_destroy(claimant));
+    assert_int_equal(count_entries("/proc/self/task"), threads);
+    assert_int_equal(count_entries(folder), 2);
+    in_vain(holder, 60 * MIB);
+    assert_int_equal(stats(holder).neighbour_claims, 0);
+    assert_ok(vmm_destroy(holder));
+}
+
+NEIGHBOURS_TEST(no_more_is_given_than_is_missing)
+{
+    vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE();
+    idle_make(holder, 30, 0);
+    (void)block(claimant, 8 * MIB);
+    assert_in_range(stats(holder).neighbour_given_bytes, 4 * MIB, 6 * MIB);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+NEIGHBOURS_TEST(the_floor_stays)
+{
+    vmm_cache *holder = CACHE(.neighbours_floor_bytes = 40 * MIB);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
+    idle_make(holder, 30, 0);
+    in_vain(claimant, 32 * MIB);
+    assert_int_equal(reserved(holder), 40 * MIB);
+    assert_int_equal(stats(claimant).neighbour_misses, 1);
+    (void)block(claimant, 24 * MIB); /* what is left */
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+NEIGHBOURS_TEST(what_a_limit_refuses_is_not_claimed)
+{
+    vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE(.limit_bytes = 16 * MIB);
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool;
+    void *none;
+    options.limit_bytes = 4 * MIB;
+    idle_make(holder, 30, 0);
+    in_vain(claimant, 20 * MIB);
+    assert_ok(vmm_pool_create(claimant, &options, &pool));
+    assert_status(vmm_alloc_from(pool, 6 * MIB, NULL, &none), VMM_ERR_DEVICE_OOM);
+    assert_int_equal(stats(claimant).neighbour_claims, 0);
+    assert_int_equal(reserved(holder), 60 * MIB);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+NEIGHBOURS_TEST(a_claim_in_vain_ends_in_time)
+{
+    vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
+    idle_make(holder, 30, 30);
+    uint64_t begin_ns = vmm__time_ns();
+    in_vain(claimant, 8 * MIB);
+    assert_in_range(ms_since(begin_ns), WAIT_MS, WAIT_MS + SLACK_MS);
+    assert_int_equal(stats(holder).neighbour_given_bytes, 0);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+/* Whether the larger one gave all, or with a priority the smaller one. */
+static bool is_in_order(uint32_t priority_of_large)
+{
+    vmm_cache *small = CACHE();
+    vmm_cache *large = CACHE(.neighbours_priority = priority_of_large);
+    vmm_cache *claimant = CACHE();
+    idle_make(small, 10, 0);
+    idle_make(large, 20, 0);
+    shown_wait();
+    (void)block(claimant, 10 * MIB);
+    vmm_cache *giver = priority_of_large > 0 ? small : large;
+    vmm_cache *other = priority_of_large > 0 ? large : small;
+    uint64_t given = stats(giver).neighbour_given_bytes;
+    uint64_t others = stats(other).neighbour_given_bytes;
+    assert_in_range(given + others, 6 * MIB, 10 * MIB);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(large));
+    assert_ok(vmm_destroy(small));
+    return others == 0;
+}
+
+/* On a busy machine the first may be late, and the second begin. */
+static void one_of_two_gives(uint32_t priority_of_large)
+{
+    bool was_in_order = false;
+    for (int tries = 0; tries < 10 && !was_in_order; tries++)
+        was_in_order = is_in_order(priority_of_large);
+    assert_true(was_in_order || IS_SLOW_BUILD);
+}
+
+NEIGHBOURS_TEST(who_has_most_gives_first)
+{
+    one_of_two_gives(0);
+}
+
+NEIGHBOURS_TEST(a_lower_priority_gives_first)
+{
+    one_of_two_gives(1);
+}
+
+NEIGHBOURS_TEST(what_finishes_in_time_is_given)
+{
+    struct vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE();
+    void *used = block(holder, 56 * MIB);
+    assert_ok(vmm__driver_delay(holder->driver, WAIT_MS * UINT64_C(300000), NULL));
+    assert_ok(vmm_free(holder, used));
+    uint64_t begin_ns = vmm__time_ns();
+    (void)block(claimant, 40 * MIB);
+    assert_in_range(ms_since(begin_ns), WAIT_MS / 10, LONG_MS + SLACK_MS);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+NEIGHBOURS_TEST(memory_that_goes_to_and_fro_is_counted)
+{
+    vmm_cache *caches[2] = { CACHE(), CACHE() };
+    for (int round = 0; round < 4; round++) {
+        void *whole = block(caches[round % 2], 60 * MIB);
+        assert_ok(vmm_free(caches[round % 2], whole));
+    }
+    assert_int_equal(stats(caches[0]).neighbour_turns, 1); /* its second round */
+    assert_int_equal(stats(caches[1]).neighbour_turns, 1);
+    assert_ok(vmm_destroy(caches[0]));
+    assert_ok(vmm_destroy(caches[1]));
+}
+
+/* ---- The program of the holder ------------------------------------------------------------------ */
+
+struct program {
+    vmm_cache *cache;
+    void *kept[16];
+    _Atomic unsigned calls;
+};
+
+static int kept_free(void *context, vmm_pool *pool, size_t bytes)
+{
+    struct program *program = context;
+    (void)pool;
+    (void)bytes;
+    atomic_fetch_add(&program->calls, 1);
+    for (int i = 0; i < 16; i++) {
+        if (vmm_free(program->cache, program->kept[i]) != VMM_OK)
+            return 0;
+        program->kept[i] = NULL;
+    }
+    return 1;
+}
+
+static void program_begin(struct program *program, vmm_switch pressure, uint32_t priority)
+{
+    program->cache = CACHE(.pressure = kept_free, .pressure_context = program,
+                           .neighbours_pressure = pressure, .neighbours_priority = priority);
+    for (int i = 0; i < 16; i++)
+        program->kept[i] = block(program->cache, 2 * MIB);
+}
+
+NEIGHBOURS_TEST(the_program_gives_if_it_allows_that)
+{
+    struct program program = { .calls = 0 };
+    program_begin(&program, VMM_ON, 0);
+    vmm_cache *claimant = CACHE();
+    (void)block(claimant, 48 * MIB);
+    assert_int_equal(program.calls, 1);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(program.cache));
+}
+
+static void the_program_is_not_asked(vmm_switch pressure, uint32_t priority)
+{
+    struct program program = { .calls = 0 };
+    program_begin(&program, pressure, priority);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
+    in_vain(claimant, 48 * MIB);
+    assert_int_equal(program.calls, 0);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(program.cache));
+}
+
+NEIGHBOURS_TEST(the_program_is_not_asked_unless_it_allows_that)
+{
+    the_program_is_not_asked(VMM_OFF, 0);
+}
+
+NEIGHBOURS_TEST(the_program_is_not_asked_for_a_lower_priority)
+{
+    the_program_is_not_asked(VMM_ON, 1);
+}
+
+/* ---- Processes ---------------------------------------------------------------------------------- */
+
+static void flag_wait(const _Atomic unsigned *flag, unsigned wanted)
+{
+    while (atomic_load(flag) < wanted)
+        (void)usleep(500);
+}
+
+static void holds_idle(void *context)
+{
+    (void)context;
+    idle_make(CACHE(), 28, 0);
+    atomic_fetch_add(&shared->ready, 1);
+    for (;;)
+        (void)pause();
+}
+
+static pid_t holder_begun(void)
+{
+    pid_t child = child_begun(holds_idle, NULL);
+    flag_wait(&shared->ready, 1);
+    return child;
+}
+
+static void child_kill(pid_t child)
+{
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+NEIGHBOURS_TEST(another_process_gives)
+{
+    pid_t child = holder_begun();
+    vmm_cache *claimant = CACHE();
+    (void)block(claimant, 60 * MIB);
+    child_kill(child);
+    assert_ok(vmm_destroy(claimant));
+}
+
+/* It cannot answer, and delays the request until the deadline. Then it can. */
+NEIGHBOURS_TEST(a_stopped_holder_costs_the_deadline)
+{
+    pid_t child = holder_begun();
+    int status;
+    assert_int_equal(kill(child, SIGSTOP), 0);
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
+    uint64_t begin_ns = vmm__time_ns();
+    in_vain(claimant, 40 * MIB);
+    assert_in_range(ms_since(begin_ns), WAIT_MS, WAIT_MS + SLACK_MS);
+    assert_int_equal(kill(child, SIGCONT), 0);
+    assert_ok(vmm_destroy(claimant));
+    claimant = CACHE();
+    (void)block(claimant, 40 * MIB);
+    child_kill(child);
+    assert_ok(vmm_destroy(claimant));
+}
+
+NEIGHBOURS_TEST(the_memory_of_a_killed_holder_comes_back)
+{
+    pid_t child = holder_begun();
+    vmm_cache *claimant = CACHE();
+    assert_int_equal(kill(child, SIGSTOP), 0);
+    child_kill(child);
+    (void)block(claimant, 60 * MIB);
+    assert_int_equal(stats(claimant).neighbour_claims, 0);
+    assert_ok(vmm_destroy(claimant));
+}
+
+static void claims_for_long(void *context)
+{
+    void *none;
+    (void)context;
+    flag_wait(&shared->go, 1);
+    vmm_cache *cache = CACHE(.neighbours_wait_ms = 30000);
+    (void)!vmm_alloc(cache, 60 * MIB, NULL, &none);
+    CHILD_REQUIRES(false);
+}
+
+/* Its claim ends with it, whatever its deadline was. */
+NEIGHBOURS_TEST(a_killed_claimant_is_forgotten)
+{
+    pid_t child = child_begun(claims_for_long, NULL);
+    vmm_cache *holder = CACHE(.neighbours_floor_bytes = 40 * MIB);
+    idle_make(holder, 30, 10);
+    atomic_store(&shared->go, 1);
+    while (stats(holder).neighbour_given_bytes < 20 * MIB)
+        (void)usleep(1000);
+    child_kill(child);
+    idle_make(holder, 10, 0);
+    uint64_t given = stats(holder).neighbour_given_bytes;
+    (void)usleep(50000);
+    assert_int_equal(stats(holder).neighbour_given_bytes, given);
+    assert_ok(vmm_destroy(holder));
+}
+
+static void takes_its_turn(void *context)
+{
+    (void)context;
+    vmm_cache *cache = CACHE(.neighbours_wait_ms = 20000);
+    atomic_fetch_add(&shared->ready, 1);
+    flag_wait(&shared->go, 1);
+    for (int round = 0; round < 20; round++) {
+        void *whole;
+        CHILD_REQUIRES(vmm_alloc(cache, 60 * MIB, NULL, &whole) == VMM_OK);
+        memset(whole, round, 60 * MIB);
+        (void)usleep(1000);
+        CHILD_REQUIRES(*((char *)whole + 60 * MIB - 1) == round);
+        CHILD_REQUIRES(vmm_free(cache, whole) == VMM_OK);
+    }
+    CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
+}
+
+/* Three that each need nearly all: any two claim at once, all the time. */
+NEIGHBOURS_TEST(claimants_of_the_same_memory_take_turns)
+{
+    pid_t children[3];
+    for (int i = 0; i < 3; i++)
+        children[i] = child_begun(takes_its_turn, NULL);
+    flag_wait(&shared->ready, 3);
+    atomic_store(&shared->go, 1);
+    for (int i = 0; i < 3; i++)
+        assert_true(child_ended(children[i], 0));
+}
+
+static void *claim_on_thread(void *context)
+{
+    void *got = NULL;
+    (void)!vmm_alloc(context, 20 * MIB, NULL, &got);
+    return got;
+}
+
+/* Two threads of one cache claim at once; others of it allocate and free cached memory meanwhile. */
+NEIGHBOURS_TEST(threads_claim_together)
+{
+    vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE();
+    void *small = block(claimant, 2 * MIB);
+    pthread_t threads[2];
+    void *got[2];
+    idle_make(holder, 30, 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, claim_on_thread, claimant), 0);
+    for (int i = 0; i < 100; i++) {
+        assert_ok(vmm_free(claimant, small));
+        assert_ok(vmm_alloc(claimant, 2 * MIB, NULL, &small));
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], &got[i]), 0);
+    assert_non_null(got[0]);
+    assert_non_null(got[1]);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+/* While a thread of a cache waits in a claim, the cache itself still gives. */
+NEIGHBOURS_TEST(a_cache_answers_after_a_claim_of_its_own)
+{
+    vmm_cache *first = CACHE(.neighbours_wait_ms = 50);
+    vmm_cache *second = CACHE(.neighbours_wait_ms = 5000);
+    idle_make(first, 16, 0);
+    (void)block(second, 20 * MIB);
+    in_vain(first, 60 * MIB); /* gave up, and has idle memory */
+    (void)block(second, 30 * MIB);
+    assert_ok(vmm_destroy(second));
+    assert_ok(vmm_destroy(first));
+}
+
+static void forks(void *context)
+{
+    vmm_cache *cache = context;
+    void *none;
+    CHILD_REQUIRES(vmm_alloc(cache, MIB, NULL, &none) == VMM_ERR_FORKED);
+#ifndef VMM_THREAD_SANITIZER /* which has no threads after a fork of several */
+    vmm_cache *own = CACHE();
+    CHILD_REQUIRES(vmm_alloc(own, 56 * MIB, NULL, &none) == VMM_OK); /* its parent gives */
+    CHILD_REQUIRES(vmm_destroy(own) == VMM_OK);
+#endif
+}
+
+NEIGHBOURS_TEST(a_child_of_fork_is_a_neighbour_of_its_parent)
+{
+    vmm_cache *cache = CACHE();
+    idle_make(cache, 30, 0);
+    child_runs(forks, cache);
+#ifndef VMM_THREAD_SANITIZER
+    assert_true(stats(cache).neighbour_given_bytes > 0);
+#endif
+    assert_ok(vmm_destroy(cache));
+}
+
+/* ---- What a cache tells of others ----------------------------------------------------------------- */
+
+struct seen {
+    vmm_neighbour all[4];
+    unsigned count;
+    unsigned most;
+};
+
+static int neighbour_see(void *context, const vmm_neighbour *neighbour)
+{
+    struct seen *seen = context;
+    seen->all[seen->count++] = *neighbour;
+    return seen->count == seen->most;
+}
+
+NEIGHBOURS_TEST(a_walk_shows_all_caches)
+{
+    struct seen seen = { .most = 4 };
+    vmm_cache *first = CACHE(.neighbours_priority = 3, .neighbours_name = "first",
+                             .neighbours_floor_bytes = 5 * MIB, .limit_bytes = 32 * MIB);
+    vmm_cache *second = CACHE();
+    idle_make(first, 8, 2);
+    shown_wait();
+    assert_ok(vmm_neighbours_walk(second, neighbour_see, &seen));
+    assert_int_equal(seen.count, 2);
+    assert_int_equal(seen.all[0].is_self, 1);
+    assert_string_equal(seen.all[0].name, "test_life_neighbours");
+    assert_int_equal(seen.all[1].is_self, 0);
+    assert_int_equal(seen.all[1].pid, getpid());
+    assert_string_equal(seen.all[1].name, "first");
+    assert_int_equal(seen.all[1].priority, 3);
+    assert_int_equal(seen.all[1].floor_bytes, 5 * MIB);
+    assert_int_equal(seen.all[1].limit_bytes, 32 * MIB);
+    assert_int_equal(seen.all[1].live_bytes, 4 * MIB);
+    assert_int_equal(seen.all[1].reserved_bytes, 16 * MIB);
+    assert_int_equal(seen.all[1].idle_bytes, 12 * MIB);
+    seen = (struct seen){ .most = 1 };
+    assert_ok(vmm_neighbours_walk(second, neighbour_see, &seen));
+    assert_int_equal(seen.count, 1);
+    assert_ok(vmm_destroy(second));
+    assert_ok(vmm_destroy(first));
+}
+
+NEIGHBOURS_TEST(what_others_could_give_is_available)
+{
+    vmm_cache *holder = CACHE(.neighbours_floor_bytes = 20 * MIB);
+    vmm_cache *cache = CACHE();
+    uint64_t bytes;
+    idle_make(holder, 24, 8);
+    shown_wait();
+    assert_ok(vmm_available_get(cache, &bytes));
+    assert_int_equal(bytes, 16 * MIB + 28 * MIB); /* the floor leaves so much of 32 MiB */
+    (void)block(cache, bytes);
+    assert_ok(vmm_destroy(cache));
+    assert_ok(vmm_destroy(holder));
+}
+
+/* ---- Hostile processes ---------------------------------------------------------------------------- */
+
+static uint64_t random_state = 88172645463325252U;
+
+static uint64_t random_next(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+/* Random numbers, but a claim that waits now in every second one. */
+static void hostile_show(struct neighbour_record *record)
+{
+    union {
+        struct neighbour_slot slot;
+        uint64_t words[sizeof(struct neighbour_slot) / sizeof(uint64_t)];
+    } random;
+    for (size_t i = 0; i < sizeof random / sizeof(uint64_t); i++)
+        random.words[i] = random_next();
+    if (random_next() % 2 == 0) {
+        random.slot.begin_ns = vmm__time_ns();
+        random.slot.end_ns = random.slot.begin_ns + 10000000000;
+    }
+    vmm__neighbour_write(record, &random.slot);
+    vmm__neighbour_ring(record, (enum neighbour_bell)(random_next() % BELLS));
+}
+
+static int neighbour_check(void *context, const vmm_neighbour *neighbour)
+{
+    ++*(unsigned *)context;
+    return memchr(neighbour->name, '\0', sizeof neighbour->name) == NULL;
+}
+
+/* What a process of the user writes costs others idle memory and time while it does, and nothing else. */
+NEIGHBOURS_TEST(hostile_slots_do_no_harm)
+{
+    struct vmm_cache *holder = CACHE(.neighbours_floor_bytes = 16 * MIB);
+    vmm_cache *claimant = CACHE();
+    struct neighbour_record records[3];
+    unsigned char *live = block(holder, 10 * MIB);
+    for (int i = 0; i < 3; i++)
+        assert_ok(vmm__neighbour_join(&records[i], folder, holder->driver->uuid,
+                                      sizeof holder->driver->uuid));
+    for (unsigned round = 0; round < 20000; round++) {
+        uint64_t bytes = 0;
+        unsigned count = 0;
+        hostile_show(&records[round % 3]);
+        if (round % 500 != 0)
+            continue;
+        assert_ok(vmm_available_get(claimant, &bytes));
+        assert_true(bytes <= DEVICE);
+        assert_ok(vmm_neighbours_walk(claimant, neighbour_check, &count));
+        assert_in_range(count, 2, 5);
+        assert_ok(vmm_free(holder, block(holder, 20 * MIB)));
+    }
+    for (int i = 0; i < 3; i++)
+        vmm__neighbour_leave(&records[i]);
+    for (size_t i = 0; i < 10 * MIB; i += 4096)
+        assert_int_equal(live[i], 0x5A);
+    (void)block(claimant, 44 * MIB); /* as soon as they have left */
+    assert_true(reserved(holder) >= 16 * MIB);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+/* ---- Without a record ---------------------------------------------------------------------------- */
+
+static char logged[4096];
+
+static void log_add(void *context, const char *line)
+{
+    (void)context;
+    (void)strncat(logged, line, sizeof logged - strlen(logged) - 1);
+}
+
+/* The cache works, and says once why it is alone. */
+static void works_alone(const char *part, const vmm_config *config)
+{
+    logged[0] = '\0';
+    vmm_cache *cache = cache_make(config);
+    if (strstr(logged, part) == NULL)
+        print_error("%s\n", logged);
+    assert_non_null(strstr(logged, part));
+    assert_non_null(strstr(logged, "works without"));
+    void *got = NULL;
+    assert_ok(vmm_alloc(cache, MIB, NULL, &got));
+    assert_status(vmm_alloc(cache, 80 * MIB, NULL, &got), VMM_ERR_DEVICE_OOM);
+    assert_ok(vmm_destroy(cache));
+}
+
+/* Without host memory a cache is made without neighbours, or not at all, and nothing is left. */
+NEIGHBOURS_TEST(every_allocation_may_fail)
+{
+    vmm_config config = CACHE_CONFIG(.neighbours = VMM_ON);
+    uint64_t before = vmm__host_outstanding();
+    unsigned failures = 0;
+    vmm_status status = VMM_ERR_HOST_OOM;
+    bool has_failed = true;
+    for (uint64_t number = 1; has_failed; number++) {
+        vmm_cache *cache = NULL;
+        (void)vmm__host_fail_at(number);
+        status = vmm_create(&config, &cache);
+        has_failed = vmm__host_fail_at(0) >= number;
+        failures += status != VMM_OK;
+        assert_true(status == VMM_OK || status == VMM_ERR_HOST_OOM);
+        assert_ok(vmm_destroy(cache));
+        assert_int_equal(vmm__host_outstanding(), before);
+        assert_int_equal(count_entries(folder), 2);
+    }
+    assert_int_equal(status, VMM_OK);
+    assert_true(failures > 5);
+}
+
+NEIGHBOURS_TEST(a_cache_without_a_record_works)
+{
+    vmm_config config = CACHE_CONFIG(.neighbours = VMM_ON, .log = log_add);
+    assert_int_equal(setenv("VMM_NEIGHBOURS_DIR", "/absent", 1), 0);
+    works_alone("No such file", &config);
+    assert_int_equal(unsetenv("VMM_HOST_DEVICE"), 0);
+    works_alone("no other process", &config);
+    config.driver = VMM_DRIVER_SIM;
+    works_alone("no other process", &config);
+    assert_int_equal(close(creat(device, 0600)), 0);
+}

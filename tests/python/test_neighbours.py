@@ -1,0 +1,52 @@
+"""Processes on one device, from Python."""
+import os
+import tempfile
+
+from support import ProgramTest
+
+SCENE = """if True:
+    import subprocess, sys, time
+    import vmmcache
+    from support import alloc, free, MIB
+    from vmmcache import _figures
+    from vmmcache._config import configure
+    configure(neighbours=True)
+"""
+HOLDER = SCENE + """
+    free(alloc(48 * MIB), 48 * MIB)
+    print('ready', flush=True)
+    sys.stdin.read()
+"""
+CLAIMANT = SCENE + """
+    holder = subprocess.Popen([sys.executable, '-B', '-c', %r], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout.readline() == b'ready\\n'
+    time.sleep(1)
+    own, other = vmmcache.neighbours()
+    assert own['is_self'] and not other['is_self'] and other['pid'] == holder.pid, (own, other)
+    assert other['idle_bytes'] == other['reserved_bytes'] == 48 * MIB, other
+    assert vmmcache.available() == 64 * MIB, vmmcache.available()
+    alloc(40 * MIB)
+    assert _figures.Figures(0).number('neighbour_claims') == 1
+    holder.communicate()
+    print('shared')
+""" % HOLDER
+
+
+class NeighboursTest(ProgramTest):
+    def test_idle_memory_of_another_process_serves(self):
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            device = os.path.join(folder, "device")
+            with open(device, "wb") as file:
+                file.truncate(64 << 20)
+            said = self.succeeds(CLAIMANT, fake=False, VMM_DRIVER="host", VMM_HOST_DEVICE=device,
+                                 VMM_NEIGHBOURS_DIR=folder)
+            self.assertIn("shared", said)
+            self.assertEqual(os.listdir(folder), ["device"])
+
+    def test_alone_there_is_none(self):
+        code = """if True:
+            import vmmcache
+            assert vmmcache.neighbours() == []
+            assert vmmcache.available() > 0
+            """
+        self.succeeds(code, fake=False)

@@ -1,0 +1,77 @@
+/* fragtest --workload neighbours: three processes whose peaks come one after the other. */
+#include "command_support.h"
+
+#include "fragtest/replay/crowd.h"
+
+static struct crowd crowd_of(uint64_t need_bytes, uint64_t device_bytes)
+{
+    struct crowd crowd = { .need_bytes = need_bytes, .device_bytes = device_bytes };
+    struct progress progress = { .out = NULL };
+
+    if (crowd_run(&crowd, &progress) != VMM_OK)
+        fail_msg("%s", vmm_last_error());
+    return crowd;
+}
+
+TEST(neighbours_survive_where_processes_alone_die)
+{
+    struct crowd crowd = crowd_of(64 * MIB, 96 * MIB);
+    const struct crowd_run *run = &crowd.runs[1];
+    uint64_t given = 0;
+
+    assert_false(crowd_survived(&crowd.runs[0]));
+    assert_true(crowd_survived(run));
+    assert_int_equal(run->sample_count, CROWD_PHASES * CROWD_SAMPLES);
+    for (unsigned i = 0; i < CROWD; i++) {
+        assert_int_equal(run->members[i].phases, CROWD_PHASES);
+        assert_in_range(run->members[i].peak_bytes, 64 * MIB, 80 * MIB);
+        assert_true(run->members[i].claims > 0 || i == 0);
+        given += run->members[i].given_bytes;
+        assert_int_equal(crowd.runs[0].members[i].claims, 0);
+    }
+    assert_true(given > 64 * MIB);
+}
+
+TEST(all_finish_if_there_is_room)
+{
+    struct crowd crowd = crowd_of(32 * MIB, 128 * MIB);
+
+    for (unsigned i = 0; i < CROWD_RUNS; i++)
+        assert_true(crowd_survived(&crowd.runs[i]));
+}
+
+/* Neighbours cannot give what is live. */
+TEST(what_is_too_large_for_all_dies)
+{
+    struct crowd crowd = crowd_of(64 * MIB, 56 * MIB);
+
+    for (unsigned i = 0; i < CROWD_RUNS; i++)
+        assert_int_equal(crowd.runs[i].members[0].status, VMM_ERR_DEVICE_OOM);
+}
+
+TEST(sizes_are_read)
+{
+    uint64_t bytes = 1;
+
+    assert_false(crowd_parse("neighbours:", &bytes) || crowd_parse("neighbours:1", &bytes) ||
+                 crowd_parse("neighbour", &bytes) || crowd_parse("neighbours:64MiBs", &bytes));
+    assert_int_equal(bytes, 1);
+    assert_true(crowd_parse("neighbours", &bytes) && bytes == 192 * MIB);
+    assert_true(crowd_parse("neighbours:64MiB", &bytes) && bytes == 64 * MIB);
+}
+
+TEST(the_command_shows_all_three)
+{
+    command_expect("--workload neighbours:48MiB --driver host 2>&1", 0);
+    assert_contains(ran.output, "died in phase 2");
+    assert_contains(ran.output, "without neighbours not all finished");
+    assert_contains(ran.output, "with neighbours all finished and verified");
+    command_expect("--workload neighbours:32MiB --quiet --json - 2>/dev/null", 0);
+    assert_contains(ran.output, "\"workload\":\"neighbours\"");
+    assert_contains(ran.output, "\"status\":\"VMM_ERR_DEVICE_OOM\"");
+    command_expect("--workload list", 0);
+    assert_contains(ran.output, "neighbours[:SIZE]");
+    command_refuse("--workload neighbours --driver sim", "runs with --driver host");
+    command_refuse("--workload neighbours --workload sleep", "runs alone");
+    command_refuse("--workload neighbours --timeline x.csv", "no timeline");
+}
