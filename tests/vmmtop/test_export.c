@@ -192,8 +192,9 @@ TEST(wrong_options_are_named)
     options_refuse("--seconds 0", "--seconds takes a number from 1 to 3600, not \"0\"");
     options_refuse("--seconds 1x", "--seconds takes a number from 1 to 3600, not \"1x\"");
     options_refuse("--dir", "a value is missing after \"--dir\"");
-    options_refuse("--json --once",
-                   "only one of --once, --json and --prometheus, not also \"--once\"");
+    options_refuse(
+        "--json --once",
+        "only one of --once, --json, --prometheus and --neighbours, not also \"--once\"");
     options_refuse("-- -5", "not the number of a process: \"-5\"");
     options_refuse("x", "not the number of a process: \"x\"");
     options_refuse("5 6", "only one process can be named, not also \"6\"");
