@@ -72,18 +72,6 @@ void vmm__lanes_counters_flush(const struct lanes *lanes, const struct lane *hel
     }
 }
 
-void vmm__lanes_settle(const struct lanes *lanes, const struct pool *pool)
-{
-    vmm__lanes_counters_flush(lanes, NULL);
-    for (struct lane *lane = pool->lanes; lane != NULL; lane = lane->next_of_pool) {
-        if (lane->list != &lanes->stocked)
-            continue;
-        vmm__lane_lock(lane);
-        (void)vmm__lane_settle_locked(lane);
-        vmm__lane_unlock(lane);
-    }
-}
-
 /* ---- The default pool ---------------------------------------------------------------------- */
 
 static void table_enter(struct lane *lane)

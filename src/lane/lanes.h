@@ -70,9 +70,6 @@ void vmm__lanes_touch(struct lanes *lanes, struct lane *lane);
  * this comes before waits end. */
 void vmm__lanes_counters_flush(const struct lanes *lanes, const struct lane *held);
 
-/* Flushes the counters, then settles the lanes of a pool. */
-void vmm__lanes_settle(const struct lanes *lanes, const struct pool *pool);
-
 /* Moves a lane without memory to the list that invariant 2 names. */
 void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane);
 

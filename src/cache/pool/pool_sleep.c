@@ -309,7 +309,7 @@ static vmm_status sleep_prepare(struct pool_sleep *job)
 {
     struct vmm_cache *cache = job->cache;
     vmm__fair_lock(&cache->grow_lock);
-    vmm__lanes_settle(&cache->lanes, job->pool);
+    vmm__pool_settle(job->pool);
     vmm_status status = chunks_list_locked(job);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK) {
@@ -492,7 +492,7 @@ static vmm_status wake_prepare(struct pool_sleep *job)
     vmm__fair_lock(&cache->grow_lock);
     vmm_status status = chunks_list_locked(job);
     if (status == VMM_OK)
-        vmm__lanes_settle(&cache->lanes, job->pool);
+        vmm__pool_settle(job->pool);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK) {
         idle_drop(job);
@@ -576,8 +576,8 @@ static vmm_status chunks_end_locked(struct pool_sleep *job)
 vmm_status vmm__pool_sleep_release_locked(struct pool *pool)
 {
     struct pool_sleep job = { .cache = pool->cache, .pool = pool };
-    vmm__lanes_settle(&pool->cache->lanes, pool);
-    vmm__lanes_counters_flush(&pool->cache->lanes, NULL);
+    vmm__pool_settle(pool);
+    vmm__pool_counters_flush(pool);
     if (vmm__stat_now(&pool->totals.active_bytes) > 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "pool %s sleeps, and freed blocks of it wait for streams: vmm_wait()",

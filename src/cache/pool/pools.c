@@ -341,6 +341,39 @@ static void pool_end(struct pool *pool)
     pool_free(pool);
 }
 
+/* ---- Its lanes ----------------------------------------------------------------------------- */
+
+static void lane_flush(struct lane *lane)
+{
+    vmm__lane_lock(lane);
+    vmm__lane_counters_flush(lane);
+    vmm__lane_unlock(lane);
+}
+
+/* While one thread makes all calls, only the active lane has counted something. */
+void vmm__pool_counters_flush(const struct pool *pool)
+{
+    struct lane *active = atomic_load_explicit(&pool->cache->active_lane, memory_order_acquire);
+    for (struct lane *lane = pool->lanes; lane != NULL; lane = lane->next_of_pool)
+        lane_flush(lane);
+    if (active != NULL)
+        lane_flush(active);
+}
+
+void vmm__pool_settle(const struct pool *pool)
+{
+    vmm__pool_counters_flush(pool); /* before waits end */
+    for (struct lane *lane = pool->lanes; lane != NULL; lane = lane->next_of_pool) {
+        if (!vmm__lane_has_memory(lane))
+            continue;
+        vmm__lane_lock(lane);
+        (void)vmm__lane_settle_locked(lane);
+        vmm__lane_unlock(lane);
+    }
+}
+
+/* ---- The end ------------------------------------------------------------------------------- */
+
 /* Ends the leave of a pool if its work has finished, and frees it if it is destroyed. */
 static vmm_status pool_try_leave(struct vmm_cache *cache, struct pool *pool)
 {
@@ -351,7 +384,7 @@ static vmm_status pool_try_leave(struct vmm_cache *cache, struct pool *pool)
         return VMM__NOTHING;
     if (status != VMM_OK)
         return status;
-    vmm__lanes_settle(&cache->lanes, pool);
+    vmm__pool_settle(pool);
     pool->is_leaving = false;
     cache->pools.leaving--;
     vmm__pool_keeping_settle(pool);
@@ -419,11 +452,25 @@ void vmm__pool_retain(struct pool *pool)
 static void leave_begin(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
-    vmm__lanes_settle(&cache->lanes, pool);
+    vmm__pool_settle(pool);
     cache->pools.leaving += pool->is_leaving ? 0 : 1;
     pool->is_leaving = true;
     pool->leaving_epoch = vmm__clock_advance(&cache->clock);
     vmm__pool_keeping_settle(pool);
+}
+
+/* Lets a pool leave at once if its work has finished: the cost does not depend on the number of pools. */
+static vmm_status leave_try(struct pool *pool)
+{
+    struct vmm_cache *cache = pool->cache;
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm_status status = pool_try_leave(cache, pool);
+    if (status == VMM_OK)
+        vmm__reserves_end_locked(cache, NULL);
+    if (status == VMM_OK || status == VMM__NOTHING)
+        vmm__error_restore(&line);
+    return status;
 }
 
 /* Ends the last use of a pool. A clock that does not cover all streams never says that its work has finished: then the
@@ -432,7 +479,7 @@ static vmm_status pool_leave(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
     leave_begin(pool);
-    vmm_status status = vmm__clock_is_context(&cache->clock) ? vmm__pools_leave_locked(cache)
+    vmm_status status = vmm__clock_is_context(&cache->clock) ? leave_try(pool)
                                                              : vmm__pools_leave_wait_locked(cache);
     return status == VMM__NOTHING ? VMM_OK : status;
 }
@@ -459,24 +506,6 @@ static vmm_status destroy_refuse(const struct pool *pool, const char *why)
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_pool_destroy: pool %s %s", pool->name, why);
 }
 
-static void lane_flush(struct lane *lane)
-{
-    vmm__lane_lock(lane);
-    vmm__lane_counters_flush(lane);
-    vmm__lane_unlock(lane);
-}
-
-/* Makes the totals of a pool exact, and those of the default one, which may inherit them, while one thread makes all
- * calls: then only the active lane has counted something. */
-static void counters_flush(const struct pool *pool)
-{
-    struct lane *active = atomic_load_explicit(&pool->cache->active_lane, memory_order_acquire);
-    for (struct lane *lane = pool->lanes; lane != NULL; lane = lane->next_of_pool)
-        lane_flush(lane);
-    if (active != NULL)
-        lane_flush(active);
-}
-
 static vmm_status destroy_check(struct pool *pool, bool adopts)
 {
     if (pool == &pool->cache->pool)
@@ -486,7 +515,7 @@ static vmm_status destroy_check(struct pool *pool, bool adopts)
         return destroy_refuse(pool, "is pushed or routed");
     if (pool->uses > own_uses(pool))
         return destroy_refuse(pool, "is retained");
-    counters_flush(pool);
+    vmm__pool_counters_flush(pool);
     bool has_blocks = vmm__stat_now(&pool->totals.allocations) > 0;
     bool has_hidden = pool->cache->debug != NULL && vmm__stat_now(&pool->totals.active_bytes) > 0;
     if (has_blocks && vmm__pool_has_source(pool))

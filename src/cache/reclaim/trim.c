@@ -356,7 +356,7 @@ vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *rele
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
     *released = 0;
-    vmm__lanes_settle(&cache->lanes, pool);
+    vmm__pool_settle(pool);
     vmm_status status = pool_release(pool, keep_bytes, released);
     vmm__cache_lanes_vacate(cache);
     trim_log(cache, *released);
