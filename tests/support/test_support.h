@@ -25,7 +25,8 @@
 #include "vmmcache/vmmcache.h"
 
 /* Whether times mean little: the library is not optimized, as a test's own file never is, or has a sanitizer. */
-#if !defined(VMM_TEST_OF_OPTIMIZED) || defined(__SANITIZE_ADDRESS__) || defined(VMM_THREAD_SANITIZER)
+#if !defined(VMM_TEST_OF_OPTIMIZED) || defined(__SANITIZE_ADDRESS__) ||                            \
+    defined(VMM_THREAD_SANITIZER)
 enum { IS_SLOW_BUILD = 1 };
 #else
 enum { IS_SLOW_BUILD = 0 };

@@ -63,8 +63,8 @@ vmm_status vmm__pools_leave_locked(struct vmm_cache *cache);
 /* The same after the host has waited for that work. VMM__NOTHING: no pool is leaving, or a capture forbids the wait. */
 vmm_status vmm__pools_leave_wait_locked(struct vmm_cache *cache);
 
-/* Makes the totals of a pool exact, and those of the default one, which may inherit them; settle: then ends the waits
- * of its freed blocks that are over, and an epoch in each of its lanes. The caller holds the grow lock and no lane's. */
+/* Makes the totals of a pool exact, and those of the default one, which may inherit them. settle: then ends the waits
+ * of freed blocks that are over, and an epoch in each lane. The caller holds the grow lock and no lane's. */
 void vmm__pool_counters_flush(const struct pool *pool);
 void vmm__pool_settle(const struct pool *pool);
 
