@@ -22,7 +22,7 @@
 
 #define DEVICE (96 * MIB)
 enum { WORKERS = 3, BLOCKS = 8, GRANULES_MOST = 12, WAIT_MS = 100 };
-enum { SLACK_MS = IS_SLOW_BUILD ? 4000 : 1000 };
+enum { SLACK_MS = 4000 }; /* of a machine that runs other tests, too */
 
 static struct shared {
     _Atomic bool stops;
