@@ -8,8 +8,8 @@
  * Owns: the mutex. Invariants:
  *  1. the holder either is the bias owner and took the lock by lock_fast() (`inside` is its thread slot), or holds the
  *     mutex, while no other thread is the bias owner; or has left the mutex by keep(), and no thread is;
- *  2. the bias owner changes only under the mutex: a thread sets its own slot, or a thread sets NULL and then waits
- *     until the former bias owner is not inside.
+ *  2. the bias owner changes only under the mutex: a thread sets its own slot; or sets NULL and then waits until the
+ *     former bias owner is not inside; or keep() sets a slot that is no thread's, and keep_end() sets the former one.
  * A thread that has lost the bias gets it back only after it has called lock_slow() `rebias_threshold` times in a row,
  * so that threads that alternate do not pay for a barrier each time. A thread holds one biased lock at a time by
  * lock_fast().
