@@ -26,11 +26,11 @@ from ._summary import memory_summary
 from ._trace import trace, trace_note
 
 __all__ = [
-    "Block", "Cache", "InstallError", "LibraryError", "Site", "Sites", "VmmError", "VmmWarning", "backup_drop",
-    "available", "capabilities", "check_snapshot", "compact", "dump_snapshot", "empty_cache", "install", "install_cupy",
-    "is_installed", "leaks", "live_blocks", "max_memory_allocated", "max_memory_reserved", "mem_get_info",
-    "memory_allocated", "neighbours",
-    "memory_reserved", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",
-    "on_out_of_memory", "record_history", "region", "reset_accumulated_memory_stats", "reset_peak_memory_stats",
-    "set_memory_limit", "sleep", "sleep_state", "snapshot", "trace", "trace_note", "uninstall", "version", "wake",
+    "Block", "Cache", "InstallError", "LibraryError", "Site", "Sites", "VmmError", "VmmWarning", "available",
+    "backup_drop", "capabilities", "check_snapshot", "compact", "dump_snapshot", "empty_cache", "install",
+    "install_cupy", "is_installed", "leaks", "live_blocks", "max_memory_allocated", "max_memory_reserved",
+    "mem_get_info", "memory_allocated", "memory_reserved", "memory_stats", "memory_stats_as_nested_dict",
+    "memory_summary", "neighbours", "on_out_of_memory", "record_history", "region", "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats", "set_memory_limit", "sleep", "sleep_state", "snapshot", "trace", "trace_note",
+    "uninstall", "version", "wake",
 ]
