@@ -57,22 +57,25 @@ vmm_status vmm__api_alloc(const struct api_call *call, struct request *request, 
 }
 
 /* Not inlined, so that the path of other calls has no request on its stack. */
-static __attribute__((noinline)) vmm_status
-alloc_watched(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out, const void *caller)
+static __attribute__((noinline)) vmm_status alloc_watched(vmm_cache *cache, struct pool *pool,
+                                                          size_t bytes, vmm_stream stream,
+                                                          void **out, const void *caller)
 {
-    struct api_call call = { .cache = cache, .function = "vmm_alloc", .caller = caller };
-    struct request request = { .bytes = bytes, .stream = stream };
+    struct api_call call = { .cache = cache,
+                             .function = pool == NULL ? "vmm_alloc" : "vmm_alloc_from",
+                             .caller = caller };
+    struct request request = { .pool = pool, .bytes = bytes, .stream = stream };
     return vmm__api_alloc(&call, &request, out);
 }
 
 /* Not inlined, so that the fast path needs no stack frame. */
-static __attribute__((noinline)) vmm_status alloc_without_fast_path(vmm_cache *cache, size_t bytes,
-                                                                    vmm_stream stream, void **out,
-                                                                    const void *caller)
+__attribute__((noinline)) vmm_status vmm__api_alloc_slow(vmm_cache *cache, struct pool *pool,
+                                                         size_t bytes, vmm_stream stream,
+                                                         void **out, const void *caller)
 {
     if (vmm__api_is_watched(cache))
-        return alloc_watched(cache, bytes, stream, out, caller);
-    return vmm__alloc_slow(cache, NULL, bytes, stream, out);
+        return alloc_watched(cache, pool, bytes, stream, out, caller);
+    return vmm__alloc_slow(cache, pool, bytes, stream, out);
 }
 
 vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
@@ -82,7 +85,7 @@ vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **o
     struct lane *lane =
         vmm__alloc_lane_lock_unless(cache, stream, SLOW_PATH_ONLY | SLOW_PATH_RECORDED);
     if (lane == NULL)
-        return alloc_without_fast_path(cache, bytes, stream, out, CALLER);
+        return vmm__api_alloc_slow(cache, NULL, bytes, stream, out, CALLER);
     vmm_status status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
     return status == VMM__NO_FIT ? vmm__refill(cache, lane, bytes, out) : status;

@@ -83,6 +83,10 @@ struct request;
 /* Whether calls do more than allocate and free: they are recorded, or debug mode or NVTX sees them. */
 bool vmm__api_is_watched(const vmm_cache *cache);
 
+/* vmm_alloc(), or vmm_alloc_from() where `pool` is not NULL, off the fast path. `caller`: the address it returns to. */
+vmm_status vmm__api_alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                               vmm_stream stream, void **out, const void *caller);
+
 /* Allocates a block for a call that may be watched. */
 vmm_status vmm__api_alloc(const struct api_call *call, struct request *request, void **out);
 

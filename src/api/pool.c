@@ -176,25 +176,6 @@ vmm_pool *vmm_pool_find(vmm_cache *cache, vmm_pool_id id)
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
-/* Not inlined, so that the path of other calls has no request on its stack. */
-static __attribute__((noinline)) vmm_status
-alloc_watched(struct pool *pool, size_t bytes, vmm_stream stream, void **out, const void *caller)
-{
-    struct api_call call = { .cache = pool->cache, .function = "vmm_alloc_from", .caller = caller };
-    struct request request = { .pool = pool, .bytes = bytes, .stream = stream };
-    return vmm__api_alloc(&call, &request, out);
-}
-
-/* Not inlined, so that the fast path needs no stack frame. */
-static __attribute__((noinline)) vmm_status alloc_without_fast_path(struct pool *pool, size_t bytes,
-                                                                    vmm_stream stream, void **out,
-                                                                    const void *caller)
-{
-    if (vmm__api_is_watched(pool->cache))
-        return alloc_watched(pool, bytes, stream, out, caller);
-    return vmm__alloc_slow(pool->cache, pool, bytes, stream, out);
-}
-
 vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, void **out)
 {
     struct pool *pool = vmm__handle_find(HANDLE_POOL, handle);
@@ -203,7 +184,8 @@ vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, voi
     struct lane *lane = vmm__alloc_lane_lock_unless_in(pool->cache, pool, stream,
                                                        SLOW_PATH_ONLY | SLOW_PATH_RECORDED);
     if (lane == NULL)
-        return alloc_without_fast_path(pool, bytes, stream, out, __builtin_return_address(0));
+        return vmm__api_alloc_slow(pool->cache, pool, bytes, stream, out,
+                                   __builtin_return_address(0));
     vmm_status status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
     return status == VMM__NO_FIT ? vmm__refill(pool->cache, lane, bytes, out) : status;
