@@ -167,6 +167,48 @@ NEIGHBOURS_TEST(no_more_is_given_than_is_missing)
     assert_ok(vmm_destroy(holder));
 }
 
+static uint64_t device_free_bytes(struct vmm_cache *cache)
+{
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    assert_ok(vmm__driver_memory_info(cache->driver, &free_bytes, &total_bytes));
+    return free_bytes;
+}
+
+/* CUDA and its libraries allocate without the cache. They find memory as long as others have idle memory. */
+NEIGHBOURS_TEST(the_device_keeps_headroom)
+{
+    vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE();
+    idle_make(holder, 30, 0);
+    shown_wait();
+    void *last = block(claimant, 4 * MIB); /* what the device has: nothing is refused */
+    assert_true(device_free_bytes(claimant) >= DEVICE / 128);
+    assert_int_equal(stats(claimant).neighbour_claims, 1);
+    void *more = block(claimant, 8 * MIB); /* the device refuses this */
+    assert_true(device_free_bytes(claimant) >= DEVICE / 128);
+    assert_in_range(stats(holder).neighbour_given_bytes, 10 * MIB, 12 * MIB);
+    assert_ok(vmm_free(claimant, last));
+    assert_ok(vmm_free(claimant, more));
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+/* Without idle memory of others there is nothing to wait for. */
+NEIGHBOURS_TEST(headroom_that_nobody_has_costs_no_wait)
+{
+    vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE();
+    idle_make(holder, 30, 30);
+    shown_wait();
+    uint64_t begin_ns = vmm__time_ns();
+    (void)block(claimant, 4 * MIB);
+    assert_true(ms_since(begin_ns) < LONG_MS);
+    assert_int_equal(stats(claimant).neighbour_claims, 0);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
 NEIGHBOURS_TEST(the_floor_stays)
 {
     vmm_cache *holder = CACHE(.neighbours_floor_bytes = 40 * MIB);

@@ -7,6 +7,7 @@
 #include "cache/grow/source.h"
 #include "cache/grow/split.h"
 #include "cache/grow/target.h"
+#include "cache/reclaim/claim.h"
 #include "cache/reclaim/reclaim.h"
 #include "cache/reclaim/trim.h"
 #include "cache/reuse/gather.h"
@@ -248,7 +249,9 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     (void)vmm__source_return(cache, NULL);
-    if (status != VMM_OK)
+    if (status == VMM_OK)
+        vmm__claim_headroom(cache);
+    else
         vmm__cache_log(cache, "alloc: %s", vmm_last_error());
     return vmm__error_end(&line, status);
 }
