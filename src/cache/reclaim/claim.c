@@ -95,8 +95,8 @@ static void claim_end(struct vmm_cache *cache, uint64_t want_bytes, uint64_t got
                    (unsigned long long)waited_ns / 1000000);
 }
 
-/* Claims until claim_end_ns what is wanted, and waits for it until end_ns. Others give `more_bytes` in addition, which this
- * does not wait for. Returns what the device has free then. */
+/* Claims until claim_end_ns what is wanted, and waits for it until end_ns. Others give `more_bytes` in addition, which
+ * this does not wait for. Returns what the device has free then. */
 static uint64_t claim_wait(struct vmm_cache *cache, uint64_t want_bytes, uint64_t more_bytes,
                            uint64_t end_ns, uint64_t claim_end_ns)
 {
@@ -159,12 +159,11 @@ uint64_t vmm__claim_others_bytes(const struct vmm_cache *cache)
     return vmm__min(spare_bytes, most_bytes);
 }
 
-/* What others show may be older than what they have: after a claim in vain, no more of them for a while. */
+/* What others show may be older than what they have: after a claim that failed, no more of them for a while. */
 static bool may_claim_headroom(struct vmm_cache *cache, uint64_t now_ns)
 {
-    uint64_t in_vain_ns =
-        atomic_load_explicit(&cache->neighbours->in_vain_ns, memory_order_relaxed);
-    return now_ns - in_vain_ns >= TURN_NS && vmm__claim_others_bytes(cache) > 0;
+    uint64_t failed_ns = atomic_load_explicit(&cache->neighbours->failed_ns, memory_order_relaxed);
+    return now_ns - failed_ns >= TURN_NS && vmm__claim_others_bytes(cache) > 0;
 }
 
 void vmm__claim_headroom(struct vmm_cache *cache)
@@ -182,5 +181,5 @@ void vmm__claim_headroom(struct vmm_cache *cache)
     if (claim_wait(cache, want_bytes, 0, end_ns, end_ns) >= want_bytes)
         return;
     count_add(&neighbours->misses, 1);
-    atomic_store_explicit(&neighbours->in_vain_ns, vmm__time_ns(), memory_order_relaxed);
+    atomic_store_explicit(&neighbours->failed_ns, vmm__time_ns(), memory_order_relaxed);
 }

@@ -9,7 +9,7 @@
  *     caches that claim from each other do not wait for each other;
  *  2. while any thread claims, the slot shows the sum of what they want, and the latest end;
  *  3. a request claims until the end that its first claim set, no longer;
- *  4. a request that has grown the cache returns only once the device has its headroom again, or nobody gives it.
+ *  4. a request that has grown the cache returns only once the device has its headroom again, or no other gives it.
  * May be called by: reclaim, api. Locks: vmm__claim() as pressure.h; the neighbours' lock guards the slot.
  */
 #ifndef VMM_CACHE_RECLAIM_CLAIM_H
@@ -23,11 +23,9 @@
  * such times. The cost of a look is a few µs. */
 #define CLAIM_SLICE_NS UINT64_C(5000000)
 
-/*
- * Headroom is the part of the device that claims leave to what allocates without a cache: contexts, code that CUDA loads
- * lazily, handles of cuBLAS and cuDNN. Without it a process that has claimed its last byte cannot call such a library for
- * the first time.
- */
+/* Headroom is the part of the device that claims leave to what allocates without a cache: contexts, code that CUDA
+ * loads lazily, handles of cuBLAS and cuDNN. Without it a process that has claimed its last byte cannot call such a
+ * library for the first time. */
 #define HEADROOM_SHIFT 7 /* a 128th: 640 MiB of 80 GiB */
 
 struct neighbours {
@@ -41,9 +39,9 @@ struct neighbours {
     _Atomic bool stops;
     uint64_t shown_ns; /* only the thread uses this and the next */
     uint64_t asked_ns; /* the begin of the claim that the pressure function was called for */
-    _Atomic uint64_t given_ns;   /* when the cache gave last; 0: never */
-    _Atomic uint64_t in_vain_ns; /* when headroom was claimed in vain; 0: never */
-    _Atomic uint64_t claims;     /* statistics: see VMM_VALUE_MAP */
+    _Atomic uint64_t given_ns;  /* when the cache gave last; 0: never */
+    _Atomic uint64_t failed_ns; /* when a claim for headroom failed last; 0: never */
+    _Atomic uint64_t claims;    /* statistics: see VMM_VALUE_MAP */
     _Atomic uint64_t misses;
     _Atomic uint64_t turns;
     _Atomic uint64_t given_bytes;
@@ -54,7 +52,8 @@ struct neighbours {
  * device still refuses; VMM__NOTHING: the end has come, or the cache has no neighbours. */
 vmm_status vmm__claim(struct vmm_cache *cache, struct request *request, uint64_t grow_bytes);
 
-/* After a request that may have grown the cache: claims the device's headroom, if others could give it. Holds no lock. */
+/* Claims the device's headroom, if others could give it: after a request that may have grown the cache. The caller
+ * holds no lock. */
 void vmm__claim_headroom(struct vmm_cache *cache);
 
 /* What others could give of their idle memory. Their word, so it is no more than the device has. */

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""How long a process waits for memory that another one on its GPU holds idle, while that one computes.
+
+usage: claim.py [--gib N] [--rounds N]
+
+A holder has N GiB (8) of idle memory and multiplies matrices without a pause. A claimant has filled the rest of the
+device, and allocates N GiB: the time until it has written the first byte is that of a claim. Beside it: what the driver
+takes to release that memory in the holder, which computes, and to create it in the claimant, without a claim; and the
+holder's steps before and during a claim. Prints a table; exits with 1 if a claim takes 5 ms more than the driver. Needs
+VMMCACHE_LIBRARY, the path of libvmmcache_torch.so.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+import allocators
+from places import HOME
+
+MORE_MS = 5  # than the driver's own time
+BLOCK = 64 << 20
+STEP_PRODUCTS = 4
+SPARE = 1 << 30  # that the claimant leaves beside its ballast: less than any claim
+
+
+def say(**what):
+    print(json.dumps(what), flush=True)
+
+
+def prepared():
+    import vmmcache
+    vmmcache.install(native=True, neighbours=True)
+    import torch
+    torch.zeros(1, device="cuda")
+    return torch
+
+
+def figure_ms(name):
+    from vmmcache import _figures
+    return _figures.Figures(0).count(name) / 1e6
+
+
+def driver_ms():
+    return figure_ms("driver_ns")
+
+
+# ---- The holder ----------------------------------------------------------------------------------------------------
+
+
+class Work(threading.Thread):
+    """Products on a stream of its own; each step is timed."""
+
+    def __init__(self, torch):
+        super().__init__(daemon=True)
+        self.torch, self.steps, self.ends = torch, [], False
+
+    def run(self):
+        torch = self.torch
+        with torch.cuda.stream(torch.cuda.Stream()):
+            left = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+            out = torch.empty_like(left)
+            while not self.ends:
+                began = time.monotonic()
+                for _ in range(STEP_PRODUCTS):
+                    torch.mm(left, left, out=out)
+                torch.cuda.current_stream().synchronize()
+                self.steps.append((began, time.monotonic() - began))
+
+
+def idle_make(torch, size):
+    """Allocates and frees."""
+    blocks = [torch.empty(BLOCK, dtype=torch.uint8, device="cuda") for _ in range(size // BLOCK)]
+    del blocks
+
+
+def released_ms(torch, size):
+    idle_make(torch, size)
+    before = driver_ms()
+    torch.cuda.empty_cache()
+    return driver_ms() - before
+
+
+def holder(size):
+    torch = prepared()
+    work = Work(torch)
+    work.start()
+    while len(work.steps) < 100:
+        time.sleep(0.01)
+    say(released_ms=statistics.median(released_ms(torch, size) for _ in range(5)))
+    for line in sys.stdin:
+        if line == "fill\n":
+            idle_make(torch, size)
+        if line == "steps\n":
+            say(steps=work.steps)
+            continue
+        say(done=True)
+    work.ends = True
+    work.join()
+
+
+# ---- The claimant --------------------------------------------------------------------------------------------------
+
+
+def taken_ms(torch, size):
+    """Milliseconds until the first byte of a new tensor is written, the begin and the end, and the tensor."""
+    began = time.monotonic()
+    block = torch.empty(size, dtype=torch.uint8, device="cuda")
+    block[:1].fill_(1)
+    torch.cuda.synchronize()
+    ended = time.monotonic()
+    return (ended - began) * 1e3, began, ended, block
+
+
+def created_ms(torch, size):
+    torch.cuda.empty_cache()
+    before = driver_ms()
+    taken_ms(torch, size)
+    return driver_ms() - before
+
+
+def claimant(size):
+    torch = prepared()
+    say(created_ms=statistics.median(created_ms(torch, size) for _ in range(5)))
+    torch.cuda.empty_cache()
+    for line in sys.stdin:
+        free = torch.cuda.mem_get_info()[0] if line == "ballast\n" else 0
+        if free:
+            ballast = torch.empty(max(free - SPARE, 1), dtype=torch.uint8, device="cuda")
+            say(ballast=ballast.numel())
+            continue
+        waited, in_driver = figure_ms("neighbour_wait_ns"), driver_ms()
+        ms, began, ended, block = taken_ms(torch, size)
+        say(ms=ms, began=began, ended=ended, waited=figure_ms("neighbour_wait_ns") - waited,
+            driver=driver_ms() - in_driver)
+        del block
+        torch.cuda.empty_cache()
+
+
+# ---- Both ----------------------------------------------------------------------------------------------------------
+
+
+class Process:
+    def __init__(self, role, size):
+        env = allocators.environment("native")
+        env["PYTHONPATH"] = os.pathsep.join([os.path.join(HOME, "tools", "python"), env.get("PYTHONPATH", "")])
+        env["VMM_NEIGHBOURS_WAIT_MS"] = "2000"
+        self.process = subprocess.Popen([sys.executable, __file__, "--role", role, "--gib", str(size >> 30)], env=env,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit("error: a process ended with status %s" % self.process.wait())
+        return json.loads(line)
+
+    def ask(self, what):
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def end(self):
+        self.process.stdin.close()
+        return self.process.wait()
+
+
+def measure(size, rounds):
+    giver = Process("holder", size)
+    released_ms = giver.answer()["released_ms"]
+    taker = Process("claimant", size)
+    created_ms = taker.answer()["created_ms"]
+    giver.ask("fill")
+    taker.ask("ballast")
+    claims = []
+    for _ in range(rounds):
+        claims.append(taker.ask("claim"))
+        giver.ask("fill")
+        time.sleep(0.2)
+    steps = giver.ask("steps")["steps"]
+    if taker.end() != 0 or giver.end() != 0:
+        raise SystemExit("error: a process failed at its end")
+    return released_ms, created_ms, claims, steps
+
+
+def report(size, released_ms, created_ms, claims, steps):
+    during, other = [], []
+    for began, seconds in steps[10:]:
+        is_during = any(began < claim["ended"] and began + seconds > claim["began"] for claim in claims)
+        (during if is_during else other).append(seconds * 1e3)
+    took = statistics.median(claim["ms"] for claim in claims)
+    print("| figure | ms |\n|---|--:|")
+    rows = [("the driver releases %d GiB" % (size >> 30), released_ms), ("the driver creates them", created_ms),
+            ("a claim, until the first byte is written, median of %d" % len(claims), took),
+            ("the longest", max(claim["ms"] for claim in claims)),
+            ("of it, the claimant waits, median", statistics.median(claim["waited"] for claim in claims)),
+            ("of it, the claimant's driver, median", statistics.median(claim["driver"] for claim in claims)),
+            ("a step of the holder, median of %d" % len(other), statistics.median(other)),
+            ("a step during a claim, median of %d" % len(during), statistics.median(during)),
+            ("the longest of these", max(during))]
+    for name, ms in rows:
+        print("| %s | %.2f |" % (name, ms))
+    return took <= released_ms + created_ms + MORE_MS
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gib", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--role", choices=("holder", "claimant"), help=argparse.SUPPRESS)
+    settings = parser.parse_args()
+    size = settings.gib << 30
+    if settings.role:
+        return {"holder": holder, "claimant": claimant}[settings.role](size)
+    return int(not report(size, *measure(size, settings.rounds)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
