@@ -91,6 +91,7 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
 #define AFTER_fabric_check  ((void)0)
 #define AFTER_fabric_export ((void)0)
 #define AFTER_fabric_import AFTER_share_import
+#define AFTER_dmabuf_export ((void)0)
 #define AFTER_share_release                                                                        \
     (counter_subtract(&driver->imports, 1), counter_subtract(&driver->imported_bytes, bytes))
 #define AFTER_pin            counter_add(&driver->pinned_bytes, bytes)

@@ -18,7 +18,8 @@
  *      VMM_SHARE_FABRIC, which is used only after fabric_check succeeded;
  *  P8. pin names memory of the program that is not pinned. unpin names exactly one pinned range,
  *      which no unfinished work uses. save and load get at least one piece; each lies in one
- *      pinned range, and the program leaves its bytes alone until the work has ended.
+ *      pinned range, and the program leaves its bytes alone until the work has ended;
+ *  P9. dmabuf_export covers mapped memory with access, and whole pages of the host.
  * host and sim refuse each breach, but an unpin during work, and record the use of an invalid handle; sim records that
  * unpin, too. cuda may simply fail; its unmap also succeeds where nothing is mapped.
  *
@@ -35,15 +36,16 @@
  *      (ERR_HOST_OOM), a lost context (ERR_LOST), a destroyed stream (ERR_INVALID_ARGUMENT; event_record, stream_wait,
  *      capturing and work; with cuda only if CUDA detects it), sharing without has_sharing (ERR_UNSUPPORTED; create,
  *      share_import, fabric_check and fabric_import only), a device out of reach (ERR_UNSUPPORTED; peers_check only),
- *      everything else (ERR_DRIVER). Each failure sets the
- *      vmm__error() line, which names the call and, for cuda, the native error code;
+ *      memory that has no dma-buf (ERR_UNSUPPORTED; dmabuf_export only), everything else (ERR_DRIVER). Each failure
+ *      sets the vmm__error() line, which names the call and, for cuda, the native error code;
  *  D6. any thread may call any operation;
  *  D7. if has_sharing, an exported descriptor stands for the whole memory of one handle and for no
  *      other memory. It is closed on exec. share_import refuses a descriptor of anything else, and
  *      of another size. An imported handle shows the bytes that the exporter's handle shows, and
  *      its memory stays until it is released, whatever the exporter does. Processes order their
  *      work on it themselves. All of this holds for fabric handles, too, except that the driver may
- *      refuse one after the exporter's handle was released.
+ *      refuse one after the exporter's handle was released. A descriptor of dmabuf_export stands for the bytes of the
+ *      range and keeps their memory, whatever becomes of the handles. It is closed on exec, too.
  *
  * The vmm__driver_*() functions add: after one call returns ERR_LOST, no later call reaches the driver except close and
  * clock. Each returns ERR_LOST with the line of the first failure, is not counted and does not wait. If accepts_release
@@ -124,6 +126,9 @@ struct driver_piece {
  *                  tries all steps with a granule, so ask seldom.
  *   fabric_export, fabric_import   the same as share_export and share_import. host: the importer is a process of the
  *                  same machine and user, and the exporter's handle exists.
+ *   dmabuf_export  a descriptor, which the caller closes, of a range of addresses that may consist of several mappings.
+ *                  cuda: a dma-buf. host: the file of a handle with a reach; the range must be a whole mapping of it.
+ *                  sim has no memory: ERR_UNSUPPORTED.
  *   share_release  ends an imported handle, as release ends a created one.
  *   pin            lets copies between device and host memory run at full speed and without the host. Memory that is
  *                  pinned when the device is lost needs no unpin. sim knows the contents that save put into pinned
@@ -137,6 +142,8 @@ struct driver_piece {
     X(fabric_export, (P, uint64_t handle, struct driver_fabric * fabric), (A, handle, fabric))     \
     X(fabric_import, (P, const struct driver_fabric *fabric, uint64_t bytes, uint64_t *handle),    \
       (A, fabric, bytes, handle))                                                                  \
+    X(dmabuf_export, (P, uint64_t address, uint64_t bytes, int *descriptor),                       \
+      (A, address, bytes, descriptor))                                                             \
     X(share_release, (P, uint64_t handle, uint64_t bytes), (A, handle, bytes))                     \
     X(pin, (P, void *host, uint64_t bytes), (A, host, bytes))                                      \
     X(unpin, (P, void *host, uint64_t bytes), (A, host, bytes))

@@ -269,6 +269,21 @@ HOST_TEST(a_shared_file_that_fails_leaves_nothing)
     assert_int_equal(handle, 5);
 }
 
+HOST_TEST(a_descriptor_that_cannot_be_copied_is_refused)
+{
+    uint64_t handle;
+    int descriptor = 5;
+    uint64_t address = address_reserve(driver, GRANULE);
+    assert_ok(vmm__driver_create(driver, GRANULE, true, &handle));
+    handle_map(driver, address, GRANULE, handle);
+    int next = descriptor_next();
+    refuse("fcntl", 0, EMFILE);
+    assert_status(vmm__driver_dmabuf_export(driver, address, GRANULE, &descriptor), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), "dmabuf_export: fcntl(F_DUPFD_CLOEXEC)"));
+    assert_int_equal(descriptor_next(), next);
+    assert_int_equal(descriptor, 5);
+}
+
 TEST(a_record_that_fails_leaves_nothing)
 {
     static const char *const functions[] = { "memfd_create", "fcntl" };

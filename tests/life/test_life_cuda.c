@@ -131,6 +131,31 @@ FAKE_TEST(only_drivers_with_uuids_share)
     fake_check_misuses();
 }
 
+FAKE_TEST(only_drivers_with_dma_bufs_export_them)
+{
+    struct driver_options options = { .device = 0 };
+    struct driver *driver = NULL;
+    uint64_t handle;
+    uint64_t address;
+    int fd = -7;
+    bool has_dmabuf = dlsym(library, "cuMemGetHandleForAddressRange") != NULL;
+    CHILD_REQUIRES(vmm__driver_cuda_open(&options, &driver) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_create(driver, 2 * MIB, VMM_SHARE_NONE, &handle) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_reserve(driver, 2 * MIB, 0, &address) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_map(driver, address, 2 * MIB, handle) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_access(driver, address, 2 * MIB) == VMM_OK);
+    vmm_status status = vmm__driver_dmabuf_export(driver, address, 2 * MIB, &fd);
+    CHILD_REQUIRES(status == (has_dmabuf ? VMM_OK : VMM_ERR_UNSUPPORTED));
+    CHILD_REQUIRES(has_dmabuf || strstr(vmm_last_error(), "older than CUDA 11.7") != NULL);
+    CHILD_REQUIRES(has_dmabuf ? close(fd) == 0 : fd == -7);
+    CHILD_REQUIRES(vmm__driver_unmap(driver, address, 2 * MIB) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_release(driver, handle, 2 * MIB) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_address_free(driver, address, 2 * MIB) == VMM_OK);
+    vmm__driver_close(driver);
+    CHILD_REQUIRES(fake->taken(0) == 0);
+    fake_check_misuses();
+}
+
 struct start {
     const char *environment;
     const char *value;

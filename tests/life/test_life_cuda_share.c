@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "driver/driver.h"
 
+#include <fcntl.h>
+
 enum {
     CUDA_INVALID_VALUE = 1,
     CUDA_OOM = 2,
@@ -146,6 +148,82 @@ CHILD_TEST(plain_memory_is_not_shared)
     CHILD_REQUIRES(vmm__driver_share_import(driver, 0, 2 * MIB, &handle) == VMM_ERR_UNSUPPORTED);
     CHILD_REQUIRES(handle == 5 && driver->handles == 0);
     vmm__driver_close(driver);
+}
+
+/* ---- Dma-bufs -------------------------------------------------------------------------------------- */
+
+struct mapped {
+    struct driver *driver;
+    uint64_t handle;
+    uint64_t address;
+};
+
+static struct mapped mapped_open(void)
+{
+    struct mapped mapped = { .driver = driver_open() };
+    struct driver *driver = mapped.driver;
+    CHILD_REQUIRES(vmm__driver_create(driver, 4 * MIB, VMM_SHARE_NONE, &mapped.handle) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_reserve(driver, 4 * MIB, 0, &mapped.address) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_map(driver, mapped.address, 4 * MIB, mapped.handle) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_access(driver, mapped.address, 4 * MIB) == VMM_OK);
+    return mapped;
+}
+
+static void mapped_close(const struct mapped *mapped)
+{
+    CHILD_REQUIRES(vmm__driver_unmap(mapped->driver, mapped->address, 4 * MIB) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_release(mapped->driver, mapped->handle, 4 * MIB) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_address_free(mapped->driver, mapped->address, 4 * MIB) == VMM_OK);
+    vmm__driver_close(mapped->driver);
+    nothing_is_left(0);
+    fake_check_misuses();
+}
+
+static void dmabuf_is_refused(const struct mapped *mapped, vmm_status status, const char *words)
+{
+    int fd = -7;
+    CHILD_REQUIRES(vmm__driver_dmabuf_export(mapped->driver, mapped->address, 4096, &fd) == status);
+    CHILD_REQUIRES(fd == -7 && strstr(vmm_last_error(), words) != NULL);
+}
+
+FAKE_TEST(a_dma_buf_is_closed_on_exec)
+{
+    int fd = -7;
+    struct mapped mapped = mapped_open();
+    CHILD_REQUIRES(vmm__driver_dmabuf_export(mapped.driver, mapped.address + 4096, 8192, &fd) ==
+                   VMM_OK);
+    CHILD_REQUIRES((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 && lseek(fd, 0, SEEK_END) == 8192);
+    CHILD_REQUIRES(close(fd) == 0);
+    mapped_close(&mapped);
+}
+
+FAKE_TEST(a_refused_dma_buf_is_told)
+{
+    static const struct {
+        int result;
+        vmm_status status;
+    } results[] = { { CUDA_INVALID_VALUE, VMM_ERR_DRIVER },
+                    { CUDA_OOM, VMM_ERR_HOST_OOM },
+                    { CUDA_NOT_SUPPORTED, VMM_ERR_UNSUPPORTED },
+                    { CUDA_UNKNOWN, VMM_ERR_DRIVER },
+                    { CUDA_ILLEGAL_ADDRESS, VMM_ERR_LOST } };
+    struct mapped mapped = mapped_open();
+    for (unsigned i = 0; i < sizeof results / sizeof *results; i++) {
+        fault_set("cuMemGetHandleForAddressRange", results[i].result, 1, true);
+        dmabuf_is_refused(&mapped, results[i].status, "cuMemGetHandleForAddressRange(0x");
+        fault_set("", 0, 1, false);
+    }
+    mapped_close(&mapped);
+}
+
+/* The fourth attribute that open asks for. */
+FAKE_TEST(a_device_without_dma_bufs_says_so)
+{
+    fault_set("cuDeviceGetAttribute", CUDA_INVALID_VALUE, 4, true);
+    struct mapped mapped = mapped_open();
+    fault_set("", 0, 1, false);
+    dmabuf_is_refused(&mapped, VMM_ERR_UNSUPPORTED, "open kernel modules");
+    mapped_close(&mapped);
 }
 
 /* ---- Import ---------------------------------------------------------------------------------------- */

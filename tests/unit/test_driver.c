@@ -42,6 +42,8 @@ static void share_once(struct driver *driver)
 static uint64_t calls_wanted(enum driver_call call)
 {
     switch (call) {
+    case DRIVER_CALL_dmabuf_export: /* sim has none */
+        return 0;
     case DRIVER_CALL_create:
         return 3;
     case DRIVER_CALL_reserve:
@@ -227,6 +229,7 @@ SIM_TEST(a_lost_device_gets_no_call)
         vmm__driver_share_export(driver, scene.handle, &descriptor),
         vmm__driver_share_import(driver, 0, GRANULE, &number),
         vmm__driver_share_release(driver, scene.handle, GRANULE),
+        vmm__driver_dmabuf_export(driver, scene.address, GRANULE, &descriptor),
         vmm__driver_fill(driver, scene.address, 512, 1, NULL),
         vmm__driver_check(driver, scene.address, 512, 1, NULL),
         vmm__driver_delay(driver, 1, NULL),

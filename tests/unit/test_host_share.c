@@ -77,6 +77,40 @@ HOST_TEST(memory_goes_with_the_last_user)
         (void)handle_create(driver, GRANULE);
 }
 
+/* ---- Descriptors of addresses -------------------------------------------------------------------- */
+
+static void dmabuf_is_refused(struct driver *driver, uint64_t address, uint64_t bytes,
+                              vmm_status status)
+{
+    int descriptor = 5;
+    assert_status(vmm__driver_dmabuf_export(driver, address, bytes, &descriptor), status);
+    assert_non_null(strstr(vmm_last_error(), "dma-buf export of "));
+    assert_int_equal(descriptor, 5);
+}
+
+HOST_TEST(addresses_of_one_whole_exportable_handle_have_a_descriptor)
+{
+    int descriptor;
+    uint64_t word;
+    uint64_t plain = memory_map(driver, 2 * GRANULE, NULL);
+    uint64_t address = address_reserve(driver, 4 * GRANULE);
+    handle_map(driver, address, 2 * GRANULE, exportable_create(driver, 2 * GRANULE));
+    assert_ok(vmm__driver_map(driver, address + 2 * GRANULE, GRANULE,
+                              exportable_create(driver, GRANULE)));
+    *word_at(address) = 9;
+    assert_ok(vmm__driver_dmabuf_export(driver, address, 2 * GRANULE, &descriptor));
+    assert_int_equal(pread(descriptor, &word, sizeof word, 0), sizeof word);
+    assert_int_equal(word, 9);
+    assert_int_equal(close(descriptor), 0);
+    dmabuf_is_refused(driver, address, GRANULE, VMM_ERR_UNSUPPORTED);
+    dmabuf_is_refused(driver, address + GRANULE, GRANULE, VMM_ERR_UNSUPPORTED);
+    dmabuf_is_refused(driver, address, 3 * GRANULE, VMM_ERR_UNSUPPORTED);
+    dmabuf_is_refused(driver, plain, 2 * GRANULE, VMM_ERR_UNSUPPORTED);
+    dmabuf_is_refused(driver, address + 2 * GRANULE, GRANULE, VMM_ERR_DRIVER); /* no access yet */
+    dmabuf_is_refused(driver, address + 3 * GRANULE, GRANULE, VMM_ERR_DRIVER);
+    dmabuf_is_refused(driver, 4096, GRANULE, VMM_ERR_DRIVER);
+}
+
 /* ---- Refusals ------------------------------------------------------------------------------------ */
 
 HOST_TEST(only_exportable_handles_are_exported)

@@ -71,6 +71,18 @@ SIM_TEST(only_exportable_handles_are_exported)
     assert_int_equal(close(file), 0);
 }
 
+SIM_TEST(nothing_has_a_dma_buf)
+{
+    int descriptor = 5;
+    uint64_t handle;
+    uint64_t address = exportable_map(driver, &handle);
+    assert_refused(vmm__driver_dmabuf_export(driver, address, GRANULE, &descriptor),
+                   VMM_ERR_UNSUPPORTED, "addresses have no memory");
+    assert_refused(vmm__driver_dmabuf_export(driver, 4096, GRANULE, &descriptor), VMM_ERR_DRIVER,
+                   "not mapped with access");
+    assert_int_equal(descriptor, 5);
+}
+
 SIM_TEST(only_handles_that_reach_so_far_have_fabric_handles)
 {
     struct driver_fabric fabric;

@@ -88,7 +88,8 @@
     X(cuCtxRecordEvent, "cuCtxRecordEvent", 12050)                                                 \
     X(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000)                              \
     X(cuStreamGetCtx, "cuStreamGetCtx", 9020)                                                      \
-    X(cuDeviceGetUuid_v2, "cuDeviceGetUuid", 11040)
+    X(cuDeviceGetUuid_v2, "cuDeviceGetUuid", 11040)                                                \
+    X(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange", 11070)
 
 /* cuda.h before 12.5 does not declare it. */
 CUresult cuCtxRecordEvent(CUcontext context, CUevent event);
@@ -148,6 +149,7 @@ struct cuda_driver {
     bool has_context_id;
     unsigned long long context_id; /* changes if the context is reset */
     CUmemAllocationProp property;
+    bool has_dmabuf; /* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
     struct cuda_clock clock;
 
     pthread_mutex_t kernels_lock;

@@ -25,12 +25,11 @@ static vmm_status attribute_read(const struct cuda_driver *cuda, CUdevice_attrib
                             (int)attribute);
 }
 
-/* A driver that does not know this attribute does not support RDMA either. */
-static bool rdma_is_offered(const struct cuda_driver *cuda)
+/* A driver that does not know an attribute does not support what it stands for either. */
+static bool is_offered(const struct cuda_driver *cuda, CUdevice_attribute attribute)
 {
     int offered = 0;
-    CUresult result = cuda->api->cuDeviceGetAttribute(
-        &offered, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, cuda->device);
+    CUresult result = cuda->api->cuDeviceGetAttribute(&offered, attribute, cuda->device);
     return result == CUDA_SUCCESS && offered != 0;
 }
 
@@ -151,7 +150,9 @@ vmm_status vmm__cuda_device_read(struct cuda_driver *cuda, uint64_t peer_devices
         status = attribute_read(cuda, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &processors);
     if (status != VMM_OK)
         return status;
-    memory_describe(cuda, rdma_is_offered(cuda));
+    memory_describe(cuda,
+                    is_offered(cuda, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED));
+    cuda->has_dmabuf = is_offered(cuda, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
     cuda->blocks_limit = (unsigned)(processors > 0 ? processors : 1) * 8;
     version_read(cuda);
     status = granularity_read(cuda);

@@ -42,6 +42,30 @@ vmm_status vmm__cuda_fabric_export(struct driver *driver, uint64_t handle,
     return status;
 }
 
+/* What CUDA wants of a range holds for every block: its chunks are of one device, and were created alike. */
+vmm_status vmm__cuda_dmabuf_export(struct driver *driver, uint64_t address, uint64_t bytes,
+                                   int *descriptor)
+{
+    int exported = -1;
+    const struct cuda_driver *cuda = vmm__cuda_of(driver);
+    bool is_known = cuda->api->cuMemGetHandleForAddressRange != NULL;
+    if (!is_known || !cuda->has_dmabuf)
+        return vmm__error(VMM_ERR_UNSUPPORTED, "dmabuf_export: %s has no dma-bufs: %s",
+                          driver->device_name,
+                          is_known ? "attribute 124 is 0, as without NVIDIA's open kernel modules"
+                                   : "the driver is older than CUDA 11.7");
+    CUDA_CALL(cuda,
+              cuMemGetHandleForAddressRange(&exported, address, bytes,
+                                            CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+              VMM_ERR_HOST_OOM,
+              "cuMemGetHandleForAddressRange(0x%" PRIx64 ", %" PRIu64 ", dma-buf)", address, bytes);
+    if (status != VMM_OK)
+        return result == CUDA_ERROR_NOT_SUPPORTED ? VMM_ERR_UNSUPPORTED : status;
+    (void)fcntl(exported, F_SETFD, FD_CLOEXEC);
+    *descriptor = exported;
+    return VMM_OK;
+}
+
 /* ---- Import ---------------------------------------------------------------------------------- */
 
 static vmm_status descriptor_read(const struct cuda_driver *cuda, int descriptor,

@@ -95,6 +95,8 @@ vmm_status vmm__host_fabric_export(const struct soft_handle *handle, struct driv
 vmm_status vmm__host_fabric_import(struct soft *soft, const struct driver_fabric *fabric,
                                    struct soft_handle *handle);
 
+vmm_status vmm__host_dmabuf_export(const struct soft_handle *handle, int *descriptor);
+
 /* ---- memory.c: addresses and mappings -------------------------------------------------------- */
 
 extern const struct soft_backing vmm__host_backing;

@@ -251,5 +251,6 @@ const struct soft_backing vmm__host_backing = {
     .share_import = vmm__host_share_import,
     .fabric_export = vmm__host_fabric_export,
     .fabric_import = vmm__host_fabric_import,
+    .dmabuf_export = vmm__host_dmabuf_export,
     .others_bytes = vmm__host_device_others_bytes,
 };

@@ -1,6 +1,9 @@
-/* Mappings of the drivers without a GPU, and access to them. See soft.h, S2. */
+/* Mappings of the drivers without a GPU, access to them, and descriptors of them. See soft.h, S2. */
+#include "base/error.h"
 #include "base/hostmem.h"
 #include "driver/soft/soft.h"
+
+#include <inttypes.h>
 
 /* ---- Map ------------------------------------------------------------------------------------- */
 
@@ -124,6 +127,30 @@ vmm_status vmm__soft_access(struct soft *soft, uint64_t address, uint64_t bytes)
         mapping->accessible = true;
     }
     return status;
+}
+
+/* ---- Export ------------------------------------------------------------------------------------ */
+
+/* Part of a file would come with the rest, and a handle without a reach lies in the file of all others. */
+vmm_status vmm__soft_dmabuf_export(struct soft *soft, uint64_t address, uint64_t bytes,
+                                   int *descriptor)
+{
+    struct soft_reservation *reservation = vmm__soft_reservation_at(&soft->space, address);
+    const struct soft_mapping *mapping =
+        reservation == NULL ? NULL : *soft_granule(reservation, address);
+    if (mapping == NULL || !mapping->accessible)
+        return vmm__soft_range_refuse(soft, "dma-buf export", address, bytes,
+                                      "not mapped with access");
+    if (soft->backing->dmabuf_export == NULL)
+        return vmm__error(VMM_ERR_UNSUPPORTED, "%s: dma-buf export: addresses have no memory",
+                          soft->driver.ops->name);
+    if (mapping->address != address || mapping->bytes != bytes ||
+        mapping->handle->reach == VMM_SHARE_NONE)
+        return vmm__error(VMM_ERR_UNSUPPORTED,
+                          "%s: dma-buf export of %" PRIu64 " bytes at 0x%" PRIx64
+                          ": not one whole exportable allocation, which alone has a file",
+                          soft->driver.ops->name, bytes, address);
+    return soft->backing->dmabuf_export(mapping->handle, descriptor);
 }
 
 /* ---- Close ----------------------------------------------------------------------------------- */

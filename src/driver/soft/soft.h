@@ -9,7 +9,7 @@
  *   streams.c  names and captures of streams
  *   report.c   violations, and the lines of refused calls
  *
- * Both keep the same records and check the same rules, P2 to P8, so each operation on memory is here once. What stands
+ * Both keep the same records and check the same rules, P2 to P9, so each operation on memory is here once. What stands
  * behind the addresses is the backing: a memory file (host), or nothing but costs and CUDA's rules (sim). Each
  * operation checks everything before it changes anything. The use of an invalid handle is refused and also recorded as
  * a violation, because it is undefined behaviour in CUDA.
@@ -126,6 +126,8 @@ struct soft_backing {
     vmm_status (*fabric_export)(const struct soft_handle *handle, struct driver_fabric *fabric);
     vmm_status (*fabric_import)(struct soft *soft, const struct driver_fabric *fabric,
                                 struct soft_handle *handle);
+    /* A descriptor of the memory of an exportable handle. NULL: there is no memory. */
+    vmm_status (*dmabuf_export)(const struct soft_handle *handle, int *descriptor);
     void (*pin_end)(struct soft *soft, struct soft_pin *pin);
     /* The memory of the device that other processes have. */
     uint64_t (*others_bytes)(struct soft *soft);

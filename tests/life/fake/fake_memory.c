@@ -5,7 +5,9 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Records are never freed, so that a second release of a handle is detected. */
 struct handle {
@@ -220,6 +222,35 @@ EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
         memcpy(out, &descriptor, sizeof descriptor);
     }
     return status == VMM_OK ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* A file of the same size stands for a dma-buf of what has no file: a part of a handle, or one without a reach. */
+static vmm_status size_export(size_t bytes, int *descriptor)
+{
+    *descriptor = memfd_create("fake dma-buf", 0);
+    if (*descriptor >= 0 && ftruncate(*descriptor, (off_t)bytes) == 0)
+        return VMM_OK;
+    return VMM_ERR_DRIVER;
+}
+
+EXPORT CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_t bytes,
+                                              CUmemRangeHandleType type, unsigned long long flags)
+{
+    CALL_BEGIN();
+    int descriptor;
+    const struct range *range = range_of(address);
+    if (range == NULL || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0 || bytes == 0 ||
+        (address | bytes) % (uint64_t)sysconf(_SC_PAGESIZE) != 0)
+        return fake_misuse(__func__, "arguments", CUDA_ERROR_INVALID_VALUE);
+    vmm_status status =
+        vmm__driver_dmabuf_export(range->context->memory, address, bytes, &descriptor);
+    if (status == VMM_ERR_UNSUPPORTED)
+        status = size_export(bytes, &descriptor);
+    if (status != VMM_OK)
+        return CUDA_ERROR_INVALID_VALUE;
+    (void)fcntl(descriptor, F_SETFD, 0); /* CUDA does not promise more */
+    memcpy(out, &descriptor, sizeof descriptor);
+    return CUDA_SUCCESS;
 }
 
 static vmm_status file_import(struct driver *memory, int descriptor, uint64_t *bytes,

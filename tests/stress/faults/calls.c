@@ -30,6 +30,7 @@ static const struct call_row calls[SWEEP_CALLS] = {
     DRIVER_CALL_ROW(fabric_check, VMM_ERR_UNSUPPORTED),
     DRIVER_CALL_ROW(fabric_export, 0),
     DRIVER_CALL_ROW(fabric_import, VMM_ERR_DEVICE_OOM),
+    DRIVER_CALL_ROW(dmabuf_export, VMM_ERR_UNSUPPORTED),
     DRIVER_CALL_ROW(share_release, 0),
     DRIVER_CALL_ROW(pin, 0),
     DRIVER_CALL_ROW(unpin, 0),
