@@ -1443,6 +1443,89 @@ VMM_API VMM_NODISCARD vmm_status vmm_share_import(vmm_cache *cache, vmm_share *s
  */
 VMM_API vmm_status vmm_share_close(vmm_share *share, int force);
 
+/* ---- Registration ------------------------------------------------------------------------- */
+
+/*
+ * A network card, or a library such as NCCL, registers the physical memory behind an address. That of a block is one or
+ * several parts, each a piece of one physical allocation of the driver. These functions list the parts, and make
+ * descriptors of them:
+ *
+ *   vmm_pin(cache, p);                                      from now on p keeps its parts
+ *   vmm_dmabuf_export(cache, p, 0, bytes, &fd);             bytes: whole pages
+ *   mr = ibv_reg_dmabuf_mr(pd, 0, bytes, (uint64_t)p, fd, access);
+ *   close(fd);                                              the registration has the memory
+ *   ... transfers ...
+ *   ibv_dereg_mr(mr);
+ *   vmm_unpin(cache, p);
+ *
+ * The library does not know what is registered. While something is, the program keeps the block live and under
+ * vmm_pin(), and does not let its pool sleep, which gives the memory up: vmm_sleep_options.unmapping is the moment to
+ * end registrations, vmm_sleep_options.mapped to make them again. A transfer is no work of a stream: order both.
+ *
+ * What these calls do when
+ *   a capture is under way: they work, and nothing of them becomes part of the graph.
+ *   a pool is pushed or routed: the same as without.
+ *   the pool is asleep: they return ERR_ASLEEP, for the block has no memory.
+ *   the process is a child of fork(): they return ERR_FORKED. A descriptor from before stays open there.
+ *   the device is lost: vmm_dmabuf_export() returns ERR_LOST; vmm_parts_walk() works.
+ */
+
+/* A part of a block. */
+typedef struct vmm_part {
+    size_t struct_size; /* how much of the struct the library has filled in */
+    uint64_t address;
+    uint64_t bytes;
+    /* The physical allocation, as the driver names it: with CUDA a CUmemGenericAllocationHandle, which stays the
+     * cache's. Parts of one allocation have the same. If it differs from an earlier one, the block has got other
+     * memory; but the driver may use the number of one that is gone again. 0: memory of a source, or with nvtx. */
+    uint64_t handle;
+    uint64_t handle_bytes; /* of the allocation; of a source: of the segment */
+    uint64_t offset;       /* of the part's first byte in it */
+} vmm_part;
+
+/* Returns 0 to continue the walk; any other value ends it. Called without locks: may call the
+ * cache. */
+typedef int (*vmm_part_visitor)(void *context, const vmm_part *part);
+
+/*
+ * Does:     visits the parts of a live block, as they were at one moment, in ascending order of addresses. Their sizes
+ *           add up to vmm_item.bytes; those of a reserved block to its committed_bytes, and units without memory leave
+ *           gaps. With VMM_DEBUG_ON it leaves out what debug mode adds to the block. An imported block has the
+ *           exporter's memory.
+ * Takes:    ptr: the start of the block.
+ * Returns:  VMM_OK, also if the visitor ended the walk.
+ * Owns:     the library: a part is valid until the visitor returns.
+ * Threads:  any, while the block is live; other calls wait while it lists the parts.
+ * On failure: ERR_UNKNOWN_POINTER, ERR_INVALID_ARGUMENT (NULL cache or visitor), ERR_ASLEEP, ERR_HOST_OOM: nothing was
+ *           visited.
+ */
+VMM_API vmm_status vmm_parts_walk(vmm_cache *cache, const void *ptr, vmm_part_visitor visit,
+                                  void *context);
+
+/*
+ * Does:     makes a file descriptor of a range of a block, with which devices and other processes can have its memory.
+ *           CUDA: a dma-buf of these bytes, and no others of the chunks. The range may consist of several parts.
+ *           host: the file of one whole allocation that is exportable, which mmap() maps; no dma-buf.
+ * Takes:    ptr: the start of a live block under vmm_pin(), or exported by vmm_share_export(). offset, bytes: the range
+ *           in the block, above 0 bytes; address and size are multiples of the host's page (sysconf(_SC_PAGESIZE)). Of
+ *           a reserved block, all of it has memory.
+ * Returns:  VMM_OK and the descriptor in *fd. It is closed on exec().
+ * Owns:     the caller, who closes it; it may outlive block and cache. WHILE IT IS OPEN, or something of it exists,
+ *           such as a registration, THE DEVICE DOES NOT GET THAT MEMORY BACK: statistics do not count what the cache
+ *           has released and a descriptor still holds. It gives access also after vmm_free(), when the bytes are
+ *           another block's.
+ * Threads:  any, while the block is live.
+ * On failure: ERR_UNKNOWN_POINTER; ERR_INVALID_ARGUMENT, with a line that says why (NULL; beyond the block; 0 bytes;
+ *           not whole pages; a unit without memory; parts that other processes can import beside others that they
+ *           cannot: export each part; the block is neither under vmm_pin() nor exported, is imported, or is memory of a
+ *           source: ask who made that memory); ERR_UNSUPPORTED (CUDA: the driver is older than 11.7, or
+ *           CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0, as without NVIDIA's open kernel modules; host: the range is not
+ *           one whole exportable allocation, such as a block of a shareable pool; sim: always), ERR_ASLEEP, ERR_DRIVER
+ *           (also if the process has too many open files), ERR_LOST, ERR_HOST_OOM.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_dmabuf_export(vmm_cache *cache, const void *ptr, size_t offset,
+                                                   size_t bytes, int *fd);
+
 /* ---- Statistics --------------------------------------------------------------------------- */
 
 /*

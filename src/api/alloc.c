@@ -91,8 +91,7 @@ vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **o
     return status == VMM__NO_FIT ? vmm__refill(cache, lane, bytes, out) : status;
 }
 
-/* The error for an address that no heap owns. */
-static vmm_status unknown_pointer(vmm_cache *cache, const char *function, const void *ptr)
+vmm_status vmm__api_unknown_pointer(vmm_cache *cache, const char *function, const void *ptr)
 {
     bool is_inside = vmm__arena_spans(&cache->vm.arena, (uint64_t)(uintptr_t)ptr);
     vmm_status status = vmm__error(
@@ -172,7 +171,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
         vmm__biased_unlock(&lane->lock);
     }
     if (status == VMM__NOT_FOUND)
-        return unknown_pointer(cache, "vmm_free", ptr);
+        return vmm__api_unknown_pointer(cache, "vmm_free", ptr);
     if (should_poll && status == VMM_OK)
         run_due_work(cache);
     return status;
@@ -185,7 +184,8 @@ static vmm_status block_use(vmm_cache *cache, const void *ptr, struct lane *user
     struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL) {
         vmm_status status = vmm__reserved_use(cache, address, user);
-        return status == VMM__NOT_FOUND ? unknown_pointer(cache, "vmm_record_stream", ptr) : status;
+        return status == VMM__NOT_FOUND ? vmm__api_unknown_pointer(cache, "vmm_record_stream", ptr)
+                                        : status;
     }
     struct lane *lane = heap->lane;
     vmm_status status = vmm__lane_use_locked(lane, heap, address, user == NULL ? lane : user);
@@ -273,7 +273,7 @@ static vmm_status block_pin(const struct api_call *call, void *ptr, bool pinned)
     if (status != VMM_OK)
         return status;
     status = vmm__pin_slow(cache, (uint64_t)(uintptr_t)ptr, pinned);
-    return status == VMM__NOT_FOUND ? unknown_pointer(cache, function, ptr) : status;
+    return status == VMM__NOT_FOUND ? vmm__api_unknown_pointer(cache, function, ptr) : status;
 }
 
 vmm_status vmm_pin(vmm_cache *cache, void *ptr)

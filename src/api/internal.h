@@ -13,6 +13,7 @@
  *   sleep.c         sleep and wake
  *   peers.c         devices that get access
  *   share.c         shares
+ *   parts.c         the physical parts of a block, and descriptors of them
  *   debug.c         debug mode
  *   stats.c         statistics
  *   summary.c       a table of them
@@ -53,6 +54,9 @@ vmm_status vmm__api_pool(vmm_pool *handle, const char *function, const void *arg
                          const char *name, struct pool **out);
 vmm_status vmm__api_pool_work(vmm_pool *handle, const char *function, const void *argument,
                               const char *name, struct pool **out);
+
+/* The error for an address that no heap owns, nor a reserved block. */
+vmm_status vmm__api_unknown_pointer(vmm_cache *cache, const char *function, const void *ptr);
 
 /* With no_caching, releases memory that a pool no longer retains, or no share keeps. If that fails, a later call
  * retries. */

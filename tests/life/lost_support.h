@@ -14,13 +14,14 @@
 /* Each call fails in less than a microsecond of the thread's own time. */
 enum { REFUSED_NS = IS_SLOW_BUILD ? 100000 : 1000 };
 
-enum { REFUSED_CALLS = 24, REFUSED_TIMES = 1000 };
+enum { REFUSED_CALLS = 25, REFUSED_TIMES = 1000 };
 
 /* The pool exists, and no block or share does. */
 static inline vmm_status refused_pool_call(vmm_cache *cache, unsigned number)
 {
     vmm_pool *pool = vmm_cache_pool(cache);
     vmm_share *share;
+    int fd;
     void *out = cache;
     switch (number) {
     case 0:
@@ -47,6 +48,8 @@ static inline vmm_status refused_pool_call(vmm_cache *cache, unsigned number)
         return vmm_peers_add(cache, 2);
     case 11:
         return vmm_share_export(cache, out, &share);
+    case 12:
+        return vmm_dmabuf_export(cache, out, 0, 4096, &fd);
     default:
         return vmm_share_import(cache, NULL, NULL, &out);
     }

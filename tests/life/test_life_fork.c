@@ -111,6 +111,12 @@ static void pool_calls_try(vmm_cache *cache, vmm_pool *pool)
     require_refused(vmm_pool_destroy(pool, 1), "vmm_pool_destroy");
 }
 
+static int part_stop(void *context, const vmm_part *part)
+{
+    (void)context;
+    return part != NULL;
+}
+
 static void growing_calls_try(vmm_cache *cache, vmm_pool *pool)
 {
     void *out = NULL;
@@ -123,7 +129,10 @@ static void growing_calls_try(vmm_cache *cache, vmm_pool *pool)
     require_refused(vmm_pool_place(pool, &out, 1, NULL), "vmm_pool_place");
     require_refused(vmm_share_export(cache, &out, (vmm_share **)&out), "vmm_share_export");
     require_refused(vmm_share_import(cache, NULL, NULL, &out), "vmm_share_import");
-    CHILD_REQUIRES(out == NULL);
+    int fd = -7;
+    require_refused(vmm_parts_walk(cache, &out, part_stop, NULL), "vmm_parts_walk");
+    require_refused(vmm_dmabuf_export(cache, &out, 0, 4096, &fd), "vmm_dmabuf_export");
+    CHILD_REQUIRES(out == NULL && fd == -7);
 }
 
 static void sleep_calls_try(vmm_pool *pool)

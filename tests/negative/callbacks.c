@@ -36,6 +36,13 @@ static int visit_continue(void *context, const vmm_item *item)
     return 0;
 }
 
+static int part_continue(void *context, const vmm_part *part)
+{
+    (void)context;
+    (void)part;
+    return 0;
+}
+
 #define must_refuse(call)                                                                          \
     do {                                                                                           \
         must_be(VMM_ERR_INVALID_ARGUMENT, call);                                                   \
@@ -93,6 +100,10 @@ static void pool_calls_try(vmm_cache *cache, const struct stage *stage)
     must_refuse(vmm_decommit(cache, block, 0, 2 * MIB));
     must_refuse(vmm_resize(cache, block, 9 * MIB, &out));
     must_refuse(vmm_name(cache, block, "nested"));
+    int fd = -7;
+    must_refuse(vmm_parts_walk(cache, block, part_continue, NULL));
+    must_refuse(vmm_dmabuf_export(cache, block, 0, 4096, &fd));
+    must(fd == -7);
     must_refuse(vmm_share_export(cache, block, &share));
     must_refuse(vmm_share_import(cache, share, NULL, &out));
     must(share == (vmm_share *)(void *)&share);

@@ -19,6 +19,13 @@ static int visit_continue(void *context, const vmm_item *item)
     return 0;
 }
 
+static int part_continue(void *context, const vmm_part *part)
+{
+    (void)context;
+    (void)part;
+    return 0;
+}
+
 enum call {
     ALLOC,
     FREE,
@@ -47,6 +54,8 @@ enum call {
     WALK,
     NEIGHBOURS,
     AVAILABLE,
+    PARTS,
+    DMABUF,
     FIND,
     WATCH,
     DEBUG_CHECK,
@@ -108,6 +117,7 @@ static vmm_status call_report(vmm_cache *cache, const void *block, uint64_t call
     vmm_stats stats = VMM_STATS_INIT;
     vmm_item item = VMM_ITEM_INIT;
     uint64_t bytes;
+    int fd;
     switch (call) {
     case STATS_GET:
         return vmm_stats_get(cache, &stats);
@@ -125,6 +135,10 @@ static vmm_status call_report(vmm_cache *cache, const void *block, uint64_t call
         return vmm_neighbours_walk(cache, neighbour_continue, NULL);
     case AVAILABLE:
         return vmm_available_get(cache, &bytes);
+    case PARTS:
+        return vmm_parts_walk(cache, block, part_continue, NULL);
+    case DMABUF:
+        return vmm_dmabuf_export(cache, block, 0, 4096, &fd);
     case FIND:
         return vmm_find(cache, block, &item);
     case DEBUG_CHECK:
@@ -285,6 +299,18 @@ static vmm_status available_into_null(struct stage *stage, uint64_t value)
     return vmm_available_get(stage->cache, NULL);
 }
 
+static vmm_status parts_without_visitor(struct stage *stage, uint64_t value)
+{
+    (void)value;
+    return vmm_parts_walk(stage->cache, stage->blocks[0].address, NULL, NULL);
+}
+
+static vmm_status dmabuf_into_null(struct stage *stage, uint64_t value)
+{
+    (void)value;
+    return vmm_dmabuf_export(stage->cache, stage->blocks[0].address, 0, 4096, NULL);
+}
+
 static vmm_status log_null(struct stage *stage, uint64_t value)
 {
     (void)value;
@@ -371,6 +397,8 @@ static const struct negative_case cases[] = {
     NO_CACHE("vmm_find", FIND),
     NO_CACHE("vmm_neighbours_walk", NEIGHBOURS),
     NO_CACHE("vmm_available_get", AVAILABLE),
+    NO_CACHE("vmm_parts_walk", PARTS),
+    NO_CACHE("vmm_dmabuf_export", DMABUF),
     NO_CACHE("vmm_listen", WATCH),
     NO_CACHE("vmm_debug_check", DEBUG_CHECK),
     NO_CACHE("vmm_debug_report", DEBUG_REPORT),
@@ -385,6 +413,8 @@ static const struct negative_case cases[] = {
     WRONG("vmm_walk, visit is NULL", walk_without_visitor, 0, "vmm_walk: visit is NULL"),
     WRONG("vmm_neighbours_walk, visit is NULL", neighbours_without_visitor, 0, "visit is NULL"),
     WRONG("vmm_available_get, bytes is NULL", available_into_null, 0, "bytes is NULL"),
+    WRONG("vmm_parts_walk, visit is NULL", parts_without_visitor, 0, "visit is NULL"),
+    WRONG("vmm_dmabuf_export, fd is NULL", dmabuf_into_null, 0, "fd is NULL"),
     WRONG("vmm_log_write, line is NULL", log_null, 0, "vmm_log_write: line is NULL"),
     WRONG("vmm_summary_write, out is NULL", summary_into_null, 0, "out is NULL"),
     WRONG("vmm_summary_write, full device", summary_into_unwritable_file, 1,
@@ -421,6 +451,8 @@ static const struct negative_case cases[] = {
     DESTROYED("vmm_neighbours_walk", NEIGHBOURS),
     DESTROYED("vmm_available_get", AVAILABLE),
     DESTROYED("vmm_find", FIND),
+    DESTROYED("vmm_parts_walk", PARTS),
+    DESTROYED("vmm_dmabuf_export", DMABUF),
     DESTROYED("vmm_listen", WATCH),
     DESTROYED("vmm_debug_check", DEBUG_CHECK),
     DESTROYED("vmm_debug_report", DEBUG_REPORT),

@@ -9,6 +9,13 @@
 
 static int a_static;
 
+static int part_refuse(void *context, const vmm_part *part)
+{
+    (void)context;
+    must(part == NULL);
+    return 0;
+}
+
 /* Requires that all calls refuse the victim, and that all errors except vmm_find()'s contain these words. */
 static vmm_status refuse_all(struct stage *stage, const char *words, bool is_inside)
 {
@@ -23,6 +30,10 @@ static vmm_status refuse_all(struct stage *stage, const char *words, bool is_ins
     must(stage_error_says("vmm_unpin") && stage_error_says(words));
     must_be(unknown, vmm_name(stage->cache, stage->victim, "name"));
     must(stage_error_says("vmm_name"));
+    must_be(unknown, vmm_parts_walk(stage->cache, stage->victim, part_refuse, NULL));
+    must(stage_error_says("vmm_parts_walk") && stage_error_says(words));
+    must_be(unknown, vmm_dmabuf_export(stage->cache, stage->victim, 0, 4096, &a_static));
+    must(stage_error_says("vmm_dmabuf_export") && stage_error_says(words));
     must_be(unknown, vmm_commit(stage->cache, stage->victim, 0, 2 * MIB));
     must(stage_error_says("vmm_commit") && stage_error_says("vmm_reserve()"));
     must_be(unknown, vmm_decommit(stage->cache, stage->victim, 0, 2 * MIB));

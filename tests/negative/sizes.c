@@ -78,6 +78,29 @@ static vmm_status trim_keep_all(struct stage *stage, uint64_t keep_bytes)
         name, NULL, allocate, bytes, VMM_ERR_ADDRESS_SPACE, TOO_MANY, false                        \
     }
 
+/* A range of a block of 3 MiB under vmm_pin(): its offset and size in 512 bytes. */
+#define RANGE(offset, bytes) ((uint64_t)(offset) << 32 | (bytes))
+
+static vmm_status export_range(struct stage *stage, uint64_t range)
+{
+    int fd = -7;
+    void *block = stage->blocks[6].address;
+    must_ok(vmm_pin(stage->cache, block));
+    vmm_status status = vmm_dmabuf_export(stage->cache, block, (range >> 32) * 512,
+                                          (range & UINT32_MAX) * 512, &fd);
+    must(fd == -7);
+    must_ok(vmm_unpin(stage->cache, block));
+    return status;
+}
+
+static vmm_status export_unpinned(struct stage *stage, uint64_t bytes)
+{
+    int fd = -7;
+    vmm_status status = vmm_dmabuf_export(stage->cache, stage->blocks[6].address, 0, bytes, &fd);
+    must(fd == -7);
+    return status;
+}
+
 static const struct negative_case cases[] = {
     { "0 bytes", NULL, allocate_zero_bytes, 0, VMM_OK, NULL, true },
     REFUSED("SIZE_MAX", SIZE_MAX),
@@ -104,6 +127,12 @@ static const struct negative_case cases[] = {
     { "a limit beyond any device", NULL, limit_beyond_device, UINT64_MAX, VMM_ERR_DEVICE_OOM,
       "needed", false },
     { "a trim that keeps SIZE_MAX", NULL, trim_keep_all, SIZE_MAX, VMM_OK, NULL, true },
+    WRONG("a dma-buf of nothing", export_range, RANGE(0, 0), "that is nothing"),
+    WRONG("a dma-buf beyond a block", export_range, RANGE(0, 1 << 20), "beyond the block"),
+    WRONG("a dma-buf behind a block", export_range, RANGE(1 << 20, 8), "beyond the block"),
+    WRONG("a dma-buf that begins inside a page", export_range, RANGE(1, 8), "not whole pages"),
+    WRONG("a dma-buf that ends inside a page", export_range, RANGE(8, 9), "not whole pages"),
+    WRONG("a dma-buf of a block that may move", export_unpinned, 4096, "call vmm_pin() before"),
 };
 
 NEGATIVE_GROUP(negative_sizes, "sizes");

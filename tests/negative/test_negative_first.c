@@ -163,6 +163,24 @@ static vmm_status neighbours(vmm_cache *cache)
     return vmm_neighbours_walk(cache, neighbour_continue, NULL);
 }
 
+static int part_continue(void *context, const vmm_part *part)
+{
+    (void)context;
+    (void)part;
+    return 0;
+}
+
+static vmm_status parts_of_foreign(vmm_cache *cache)
+{
+    return vmm_parts_walk(cache, &cache, part_continue, NULL);
+}
+
+static vmm_status dmabuf_of_foreign(vmm_cache *cache)
+{
+    int fd;
+    return vmm_dmabuf_export(cache, &cache, 0, SIZE_MAX, &fd);
+}
+
 static vmm_status available(vmm_cache *cache)
 {
     uint64_t bytes;
@@ -255,6 +273,8 @@ static const struct first firsts[] = {
     { "vmm_log_write", log_garbage, INVALID, VMM_OK },
     { "vmm_walk", walk, INVALID, VMM_OK },
     { "vmm_neighbours_walk", neighbours, INVALID, VMM_OK },
+    { "vmm_parts_walk", parts_of_foreign, INVALID, UNKNOWN },
+    { "vmm_dmabuf_export", dmabuf_of_foreign, INVALID, UNKNOWN },
     { "vmm_available_get", available, INVALID, VMM_OK },
     { "vmm_listen", listener_null, INVALID, VMM_OK },
     { "vmm_debug_check", vmm_debug_check, INVALID, VMM_OK },
