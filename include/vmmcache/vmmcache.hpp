@@ -272,7 +272,7 @@ template <typename Visit> struct walk_state {
     std::exception_ptr thrown;
 };
 
-template <typename Visit> int visit_item(void *context, const vmm_item *item) noexcept
+template <typename Visit, typename Item> int visit_item(void *context, const Item *item) noexcept
 {
     auto &walk = *static_cast<walk_state<Visit> *>(context);
     try {
@@ -440,6 +440,33 @@ class block
         vmm_share *exported = nullptr;
         throw_on_error(vmm_share_export(handle(), data_, &exported));
         return share(exported);
+    }
+
+    /* vmm_pin() and vmm_unpin(): the block keeps its physical memory. */
+    void pin()
+    {
+        throw_on_error(vmm_pin(handle(), data_));
+    }
+    void unpin()
+    {
+        throw_on_error(vmm_unpin(handle(), data_));
+    }
+
+    /* vmm_parts_walk(): visit(const vmm_part &) returns whether to go on, and may call the cache. If it throws, the
+     * walk ends and the exception leaves this call. */
+    template <typename Visit> void walk_parts(Visit &&visit) const
+    {
+        detail::walk_items(visit, [this](vmm_part_visitor visitor, void *context) {
+            return vmm_parts_walk(handle(), data_, visitor, context);
+        });
+    }
+
+    /* vmm_dmabuf_export(): a descriptor, which the caller closes. */
+    [[nodiscard]] int export_dmabuf(std::size_t offset, std::size_t bytes) const
+    {
+        int fd = -1;
+        throw_on_error(vmm_dmabuf_export(handle(), data_, offset, bytes, &fd));
+        return fd;
     }
 
     /* Declares that work on another stream uses the block (vmm_record_stream()). Throws on failure. */

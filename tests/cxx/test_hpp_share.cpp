@@ -43,6 +43,28 @@ bool is_imported(const vmm::cache &cache, const vmm::block &block)
     return item.is_imported != 0;
 }
 
+void parts_are_walked_and_exported()
+{
+    vmm::cache cache(limited());
+    vmm::pool pool(cache, shareable());
+    vmm::block block = pool.allocate(BYTES);
+    std::size_t bytes = 0;
+    block.walk_parts([&](const vmm_part &part) {
+        bytes += part.bytes;
+        return true;
+    });
+    EXPECT(bytes == 4 * MIB);
+    EXPECT(refused([&] { (void)block.export_dmabuf(0, bytes); }) == VMM_ERR_INVALID_ARGUMENT);
+    block.pin();
+    if (driver == VMM_DRIVER_HOST)
+        EXPECT(close(block.export_dmabuf(0, bytes)) == 0);
+    else if (driver == VMM_DRIVER_SIM)
+        EXPECT(refused([&] { (void)block.export_dmabuf(0, bytes); }) == VMM_ERR_UNSUPPORTED);
+    block.unpin();
+    EXPECT(thrown_by<int>([&] { block.walk_parts([](const vmm_part &) -> bool { throw 7; }); }) ==
+           7);
+}
+
 void a_block_is_imported_through_a_socket()
 {
     sockets pair;
@@ -129,6 +151,7 @@ void a_share_outlives_its_cache()
 int main(int argc, char **argv)
 {
     read_driver(argc, argv);
+    parts_are_walked_and_exported();
     a_block_is_imported_through_a_socket();
     the_destructor_ends_a_share_that_was_not_sent();
     what_cannot_be_shared_throws();
