@@ -56,6 +56,7 @@ class LayoutTest(unittest.TestCase):
                 ("vmm_torch_stats", _layout.TorchFigures, header("torch.h")),
                 ("vmm_torch_snapshot", _layout.Snapshot, header("torch.h")),
                 ("vmm_neighbour", _layout.Neighbour, header("vmmcache.h")),
+                ("vmm_part", _layout.Part, header("vmmcache.h")),
                 ("vmm_sleep_options", _layout.SleepOptions, header("vmmcache.h"))):
             with self.subTest(name):
                 self.assertEqual([field[0] for field in structure._fields_], fields(text, name))

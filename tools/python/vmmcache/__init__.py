@@ -17,6 +17,7 @@ from ._leaks import Site, Sites, leaks, live_blocks
 from ._library import version
 from ._neighbours import available, neighbours
 from ._oom import on_out_of_memory
+from ._parts import parts
 from ._sleep import backup_drop, region, sleep, sleep_state, wake
 from ._snapshot import dump_snapshot, snapshot
 from ._stats import (max_memory_allocated, max_memory_reserved, memory_allocated, memory_reserved,
@@ -30,7 +31,7 @@ __all__ = [
     "backup_drop", "capabilities", "check_snapshot", "compact", "dump_snapshot", "empty_cache", "install",
     "install_cupy", "is_installed", "leaks", "live_blocks", "max_memory_allocated", "max_memory_reserved",
     "mem_get_info", "memory_allocated", "memory_reserved", "memory_stats", "memory_stats_as_nested_dict",
-    "memory_summary", "neighbours", "on_out_of_memory", "record_history", "region", "reset_accumulated_memory_stats",
-    "reset_peak_memory_stats", "set_memory_limit", "sleep", "sleep_state", "snapshot", "trace", "trace_note",
-    "uninstall", "version", "wake",
+    "memory_summary", "neighbours", "on_out_of_memory", "parts", "record_history", "region",
+    "reset_accumulated_memory_stats", "reset_peak_memory_stats", "set_memory_limit", "sleep", "sleep_state", "snapshot",
+    "trace", "trace_note", "uninstall", "version", "wake",
 ]

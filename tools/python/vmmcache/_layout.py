@@ -116,6 +116,15 @@ class Neighbour(ctypes.Structure):
 NEIGHBOUR_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.POINTER(Neighbour))
 
 
+class Part(ctypes.Structure):
+    """vmm_part"""
+    _fields_ = [("struct_size", size_t), ("address", u64), ("bytes", u64), ("handle", u64), ("handle_bytes", u64),
+                ("offset", u64)]
+
+
+PART_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.POINTER(Part))
+
+
 class SleepOptions(ctypes.Structure):
     """vmm_sleep_options"""
     _fields_ = [("struct_size", size_t), ("on_sleep", ctypes.c_int), ("staging_bytes", u64), ("unmapping", pointer),

@@ -35,6 +35,7 @@ _FUNCTIONS = {
     "vmm_limit_set": (ctypes.c_int, [pointer, u64]),
     "vmm_device_memory": (ctypes.c_int, [pointer, ctypes.POINTER(u64), ctypes.POINTER(u64)]),
     "vmm_neighbours_walk": (ctypes.c_int, [pointer, _layout.NEIGHBOUR_FN, pointer]),
+    "vmm_parts_walk": (ctypes.c_int, [pointer, pointer, _layout.PART_FN, pointer]),
     "vmm_available_get": (ctypes.c_int, [pointer, ctypes.POINTER(u64)]),
     "vmm_compact": (ctypes.c_int, [pointer, ctypes.c_uint32, ctypes.POINTER(u64), ctypes.POINTER(u64)]),
     "vmm_pool_sleep": (ctypes.c_int, [ctypes.POINTER(pointer), size_t, ctypes.POINTER(_layout.SleepOptions), pointer]),

@@ -19,7 +19,7 @@ uint8 = "uint8"
 
 class Tensor:
     """Bytes at an address."""
-    dtype, shape, is_cuda = uint8, (), True
+    dtype, shape, is_cuda, device = uint8, (), True, "cuda:0"
 
     def __init__(self, address, nbytes, owner=None):
         self._address, self.nbytes, self._owner = address, nbytes, owner
@@ -30,6 +30,9 @@ class Tensor:
 
     def data_ptr(self):
         return self._address
+
+    def untyped_storage(self):
+        return self
 
     def is_contiguous(self):
         return True
