@@ -7,21 +7,21 @@ import unittest
 
 from support import FAKE, HERE
 
-TOOLS = os.path.join(HERE, "..", "..", "tools")
+TOOLS = os.path.join(HERE, "..", "..", "tools", "torch")
 CHECKS = """
 def check_%sworks():
     'works'
-    return 'with ' + torch_checks.kind()
+    return 'with ' + checks.kind()
 
 def check_%sfails():
     'fails'
     print('a line before')
-    torch_checks.expect(torch_checks.kind() != 'new', 'it is new')
+    checks.expect(checks.kind() != 'new', 'it is new')
 """
 PROGRAM = """
 import os, sys
 sys.path.insert(0, %r)
-import torch_checks
+import checks
 
 %s
 def check_ends():
@@ -30,21 +30,21 @@ def check_ends():
 
 def check_skips():
     'skips'
-    raise torch_checks.Skip('no reason')
+    raise checks.Skip('no reason')
 
-torch_checks.main(__file__, torch_checks.find(dict(globals())), ['old', 'new'], sys.argv[1:])
+checks.main(__file__, checks.find(dict(globals())), ['old', 'new'], sys.argv[1:])
 """ % (TOOLS, CHECKS % ("", ""))
 
 GROUPS = """
 import os, sys
 sys.path.insert(0, %r)
-import torch_checks
-from torch_groups import Runner
+import checks
+from groups import Runner
 
 %s
 def check_one_skips():
     'skips'
-    raise torch_checks.Skip('no reason')
+    raise checks.Skip('no reason')
 
 def check_two_breaks():
     'breaks'
@@ -53,10 +53,10 @@ def check_two_breaks():
 def check_two_ends():
     'ends'
     import atexit
-    if torch_checks.kind() == 'new':
+    if checks.kind() == 'new':
         atexit.register(os._exit, 4)
 
-runner = Runner(__file__, torch_checks.find(dict(globals())), ['old', 'new'])
+runner = Runner(__file__, checks.find(dict(globals())), ['old', 'new'])
 if sys.argv[1] == '--one':
     runner.run_here(sys.argv[3:])
 else:
@@ -104,7 +104,7 @@ class ChecksTest(unittest.TestCase):
         with open(os.path.join(folder, "torch.py"), "w", encoding="ascii") as file:
             file.write("raise ImportError\n")
         tools = [os.path.join(TOOLS, name)
-                 for name in ("torch_sleep_check.py", "torch_native_check.py", "torch_own_check.py")]
+                 for name in ("sleep_check.py", "native_check.py", "own_check.py")]
         for program in (self.path, *tools):
             self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="0")[0], 77)
             self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="1")[0], 1)

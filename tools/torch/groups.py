@@ -1,6 +1,6 @@
 """Runs checks in groups: the checks of a group share a process, and several processes run at a time.
 
-Checks have the form of torch_checks.py, and the group of a check is the first word of its name. A process ends after a
+Checks have the form of checks.py, and the group of a check is the first word of its name. A process ends after a
 check that failed, and another one takes the rest: no check sees what a failed one has left. Each check runs once for
 each kind. One that fails for the first kind too, the yardstick, is no failure of the others.
 """
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 
-import torch_checks
+import checks
 
 GROUP_SECONDS = 240
 MARK = "\x01"  # begins the lines that the process of a group writes for its parent
@@ -46,7 +46,7 @@ class Runner:
             word, detail = "PASS", ""
             try:
                 detail = self.checks[name]() or ""
-            except torch_checks.Skip as reason:
+            except checks.Skip as reason:
                 word, detail = "SKIP", str(reason)
             print("\n%s%s %s %s" % (MARK, word, name, detail.replace("\n", " ")), flush=True)
 
@@ -127,10 +127,10 @@ class Runner:
 
     def run(self, kinds, names):
         """Runs the checks, and ends the program."""
-        missing = torch_checks.unusable()
+        missing = checks.unusable()
         if missing:
             print("skipped:", missing)
-            sys.exit(1 if os.environ.get("VMM_REQUIRE_GPU") == "1" else torch_checks.SKIPPED)
+            sys.exit(1 if os.environ.get("VMM_REQUIRE_GPU") == "1" else checks.SKIPPED)
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             runs = [pool.submit(self.run_group, kind, group) for group in self.groups(names) for kind in kinds]
             for each in runs:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the allocator class with what PyTorch's own tests are about, beside PyTorch's own allocator.
 
-usage: torch_own_check.py [--allocator native|vmmcache|both] [--jobs N] [CHECK or GROUP...]
+usage: own_check.py [--allocator native|vmmcache|both] [--jobs N] [CHECK or GROUP...]
 
 Needs PyTorch and a GPU; written for PyTorch 2.11. Each check runs with both allocators, and its documentation names the
 test of PyTorch that it follows. The first word of its name is its group, whose checks share a process; N processes run
@@ -22,9 +22,9 @@ import sys
 import tempfile
 import threading
 
-import torch_checks
-from torch_checks import MIB, Skip, expect
-from torch_groups import Runner
+import checks
+from checks import MIB, Skip, expect
+from groups import Runner
 
 KINDS = ["native", "vmmcache"]
 ALONE = ("ipc", "fuzz")  # groups whose checks have a process each
@@ -37,12 +37,12 @@ def start():
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"):
         os.environ.pop(name, None)
     import torch
-    if torch_checks.kind() == "vmmcache":
+    if checks.kind() == "vmmcache":
         import vmmcache
         if not vmmcache.is_installed():
             vmmcache.install(native=True)
     backend = torch.cuda.get_allocator_backend()
-    expect(backend == torch_checks.kind(), "the allocator is %s" % backend)
+    expect(backend == checks.kind(), "the allocator is %s" % backend)
     return torch
 
 
@@ -1335,22 +1335,22 @@ def check_copies_streams():
 
 
 def main():
-    checks = torch_checks.find(globals())
+    found = checks.find(globals())
     if sys.argv[1:2] == ["--one"]:
-        Runner(__file__, checks, KINDS, ALONE, clean).run_here(sys.argv[3:])
+        Runner(__file__, found, KINDS, ALONE, clean).run_here(sys.argv[3:])
         return
     parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].splitlines()[0])
     parser.add_argument("--allocator", choices=[*KINDS, "both"], default="both")
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    names = [name for name in checks if not options.names or name in options.names or
+    names = [name for name in found if not options.names or name in options.names or
              name.split("_")[0] in options.names]
-    unknown = [word for word in options.names if not any(word in (name, name.split("_")[0]) for name in checks)]
+    unknown = [word for word in options.names if not any(word in (name, name.split("_")[0]) for name in found)]
     if unknown:
-        sys.exit("unknown: %s; there are %s" % (", ".join(unknown), ", ".join(checks)))
+        sys.exit("unknown: %s; there are %s" % (", ".join(unknown), ", ".join(found)))
     kinds = KINDS if options.allocator == "both" else [options.allocator]
-    Runner(__file__, checks, KINDS, ALONE, clean, options.jobs).run(kinds, names)
+    Runner(__file__, found, KINDS, ALONE, clean, options.jobs).run(kinds, names)
 
 
 if __name__ == "__main__":

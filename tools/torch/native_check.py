@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the allocator class with a real PyTorch on a GPU.
 
-usage: torch_native_check.py [CHECK...]
+usage: native_check.py [CHECK...]
 
 Compiles the class, installs it and runs each check in a process of its own. Prints a line for each: PASS, FAIL and why,
 or SKIP for what this machine cannot do. The exit status is 1 if a check fails, and 77 where there is no PyTorch with
@@ -16,8 +16,8 @@ import sys
 import tempfile
 import time
 
-import torch_checks
-from torch_checks import CHECK_SECONDS, MIB, Skip, expect
+import checks
+from checks import CHECK_SECONDS, MIB, Skip, expect
 
 
 def start(**settings):
@@ -832,7 +832,7 @@ def check_nccl_registration():
 def check_nccl_memory():
     """registers MemPools of ncclMemAlloc() with NCCL while they grow and end"""
     torch, distributed, backend = nccl_start()
-    allocator, why_not = torch_checks.nccl_memory(backend)
+    allocator, why_not = checks.nccl_memory(backend)
     if allocator is not None:
         pool_registered(torch, distributed, backend, torch.cuda.MemPool(allocator))
         torch.cuda.empty_cache()
@@ -934,4 +934,4 @@ def check_fsdp_ddp():
 
 
 if __name__ == "__main__":
-    torch_checks.main(__file__, torch_checks.find(dict(globals())), ["native"], sys.argv[1:])
+    checks.main(__file__, checks.find(dict(globals())), ["native"], sys.argv[1:])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks sleep and wake, and installing without code, with a real PyTorch on a GPU.
 
-usage: torch_sleep_check.py [--plugin | --native] [CHECK...]
+usage: sleep_check.py [--plugin | --native] [CHECK...]
 
 Runs each check in a process of its own, with the plug-in and with the allocator class, and prints a line for each:
 PASS, FAIL and why, or SKIP for what this machine cannot do. The exit status is 1 if a check fails, and 77 where there
@@ -16,8 +16,8 @@ import sys
 import tempfile
 import time
 
-import torch_checks
-from torch_checks import MIB, Skip, expect
+import checks
+from checks import MIB, Skip, expect
 
 GIB = 1 << 30
 SLACK = 16 * MIB  # of a reading: the first copies and registrations take memory of the device, too
@@ -29,7 +29,7 @@ def start(**settings):
     """Installs the allocator of this check and returns (torch, vmmcache)."""
     import torch
     import vmmcache
-    vmmcache.install(native=torch_checks.kind() == "native", **settings)
+    vmmcache.install(native=checks.kind() == "native", **settings)
     return torch, vmmcache
 
 
@@ -308,7 +308,7 @@ def check_compiled():
 
 def check_graph_trees():
     """sleeps between calls of torch.compile(mode='reduce-overhead') with graph trees"""
-    if torch_checks.kind() != "native":
+    if checks.kind() != "native":
         raise Skip("the plug-in has no graph trees")
     compiled()
 
@@ -316,7 +316,7 @@ def check_graph_trees():
 def check_mempool():
     """puts a torch.cuda.MemPool of a region to sleep"""
     torch, vmmcache = start()
-    if torch_checks.kind() != "native":
+    if checks.kind() != "native":
         raise Skip("the plug-in has no MemPool")
     with vmmcache.region("pool"):
         pool = torch.cuda.MemPool()
@@ -333,7 +333,7 @@ NCCL_ROUNDS = 5
 
 def nccl_pools(torch, backend):
     """Pools whose memory NCCL registers: of the library and, if it exists, of ncclMemAlloc(), which never sleeps."""
-    allocator, _ = torch_checks.nccl_memory(backend)
+    allocator, _ = checks.nccl_memory(backend)
     pools = [torch.cuda.MemPool()] + ([] if allocator is None else [torch.cuda.MemPool(allocator)])
     for pool in pools:
         with torch.cuda.use_mem_pool(pool):
@@ -393,7 +393,7 @@ def check_nccl():
     """sleeps between collectives of memory that is registered with NCCL, on two GPUs"""
     import torch
     import torch.multiprocessing
-    if torch_checks.kind() != "native":
+    if checks.kind() != "native":
         raise Skip("the plug-in has no registration")
     if torch.cuda.device_count() < 2:
         raise Skip("there is one GPU")
@@ -555,14 +555,14 @@ def run_program(code, *arguments, **environment):
 
 def check_run():
     """runs a program with python -m vmmcache run"""
-    kind = torch_checks.kind()
+    kind = checks.kind()
     said = run_program(PROGRAM, "-m", "vmmcache", "run", "--" + kind)
     expect(said.splitlines()[-1] == kind + " ['--limit']", said)
 
 
 def check_workers():
     """installs in spawned workers"""
-    said = run_program(WORKERS, "-m", "vmmcache", "run", "--" + torch_checks.kind())
+    said = run_program(WORKERS, "-m", "vmmcache", "run", "--" + checks.kind())
     expect(said.splitlines()[-1] == "done", said)
 
 
@@ -574,4 +574,4 @@ def check_no_compiler():
 
 
 if __name__ == "__main__":
-    torch_checks.main(__file__, torch_checks.find(dict(globals())), ["plugin", "native"], sys.argv[1:])
+    checks.main(__file__, checks.find(dict(globals())), ["plugin", "native"], sys.argv[1:])
