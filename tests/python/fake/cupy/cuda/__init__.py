@@ -22,6 +22,10 @@ def set_allocator(allocator):
     _allocator = allocator
 
 
+def get_allocator():
+    return _allocator
+
+
 class Stream:
     """Destroyed with its object, like CuPy's."""
     destroyed = []
