@@ -4,12 +4,13 @@ A check is a function whose name begins with check_. Its first line of documenta
 returns is printed behind that. It raises Skip for what this machine cannot do.
 """
 import os
-import subprocess
 import sys
+import threading
+
+import processes
 
 MIB = 1 << 20
 CHECK_SECONDS = 600
-SKIPPED = 77
 
 
 class Skip(Exception):
@@ -21,17 +22,12 @@ def expect(condition, why):
         raise AssertionError(why)
 
 
-def unusable():
-    """What is missing on this machine; empty: nothing. It asks a process of its own, for CUDA must not start here."""
-    try:
-        done = subprocess.run([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"], text=True,
-                              check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=CHECK_SECONDS)
-    except subprocess.TimeoutExpired:
-        return "PyTorch does not start"
-    lines = done.stdout.split()
-    if done.returncode != 0:
-        return "PyTorch cannot be imported"
-    return "" if lines and lines[-1] not in ("0", "") else "there is no GPU"
+def need(scope, name):
+    """A function of PyTorch that not every version has."""
+    found = getattr(scope, name, None)
+    if found is None:
+        raise Skip("this PyTorch has no %s" % name)
+    return found
 
 
 def nccl_memory(backend):
@@ -47,53 +43,54 @@ def find(scope):
     return {name[len("check_"):]: function for name, function in scope.items() if name.startswith("check_")}
 
 
-def _run_one(check):
-    """In the process of one check. The last line of output is what the line of the check says."""
-    try:
-        print("\n" + (check() or ""))
-    except Skip as reason:
-        print("\n" + str(reason))
-        sys.exit(SKIPPED)
+def kind():
+    """In the process of a check: which kind it is run for."""
+    return sys.argv[2]
 
 
-def _run(program, checks, name, kind):
-    """Prints the line of a check; whether it did not fail."""
-    shown = "%-8s%-16s %s" % (kind, name, checks[name].__doc__)
-    try:
-        done = subprocess.run([sys.executable, os.path.abspath(program), "--one", kind, name], text=True, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=CHECK_SECONDS, errors="replace")
-    except subprocess.TimeoutExpired:
-        print("FAIL  %s: it did not end within %d s" % (shown, CHECK_SECONDS))
-        return False
-    lines = done.stdout.splitlines() or [""]
-    word = {0: "PASS", SKIPPED: "SKIP"}.get(done.returncode, "FAIL")
-    detail = lines[-1].strip()
-    if word == "FAIL":
-        detail = "status %d: %s" % (done.returncode, next((line for line in reversed(lines) if line.strip()), ""))
-    print("%-5s %s%s" % (word, shown, ": " + detail if detail else ""), flush=True)
-    if word == "FAIL":
-        print("".join("      | %s\n" % line for line in lines[-25:]), end="", flush=True)
-    return word != "FAIL"
+def _run_here(checks):
+    """In the process of a check."""
+    for name in processes.given():
+        processes.begin(name)
+        try:
+            word, detail = processes.PASS, checks[name]() or ""
+        except Skip as reason:
+            word, detail = processes.SKIP, str(reason)
+        processes.end(name, word, detail.replace("\n", " "))
 
 
-def main(program, checks, kinds, arguments):
-    """kinds: every check runs once for each; a check reads its own with kind()."""
+def _print_results(checks):
+    """A function that prints each result, and what failed."""
+    width, lock, failed = max(map(len, checks)), threading.Lock(), {}
+
+    def tell(_, result):
+        about = checks[result.name].__doc__.splitlines()[0]
+        with lock:
+            failed[result.kind, result.name] = result.word == processes.FAIL
+            print(processes.line_of(result._replace(name=result.name.ljust(width)), about))
+            print("".join("      | %s\n" % line for line in result.text.splitlines()), end="", flush=True)
+
+    return tell, failed
+
+
+def main(program, checks, kinds, arguments, alone, jobs=1):
+    """kinds: every check runs once for each; a check reads its own with kind(). alone: the checks that need the GPU for
+    themselves; of the others so many run at a time."""
     if arguments[:1] == ["--one"]:
-        return _run_one(checks[arguments[2]])
+        return _run_here(checks)
+    if "--help" in arguments or "-h" in arguments:
+        print(sys.modules["__main__"].__doc__.strip())
+        sys.exit(0)
     chosen = [argument[2:] for argument in arguments if argument.startswith("--")] or kinds
     names = [argument for argument in arguments if not argument.startswith("--")] or list(checks)
     unknown = [name for name in names if name not in checks] + [kind for kind in chosen if kind not in kinds]
     if unknown:
         sys.exit("unknown: %s; there are --%s and %s" % (", ".join(unknown), ", --".join(kinds), ", ".join(checks)))
-    missing = unusable()
-    if missing:
-        print("skipped:", missing)
-        sys.exit(1 if os.environ.get("VMM_REQUIRE_GPU") == "1" else SKIPPED)
-    results = [_run(program, checks, name, kind) for kind in chosen for name in names]
-    print("%d checks, %d failed" % (len(results), results.count(False)))
-    sys.exit(0 if all(results) else 1)
-
-
-def kind():
-    """In the process of a check: which kind it is run for."""
-    return sys.argv[2]
+    processes.demand_gpu()
+    tell, failed = _print_results(checks)
+    command = [sys.executable, "-X", "faulthandler", os.path.abspath(program), "--one"]
+    processes.Runner(jobs, tell).run([
+        processes.Batch(kind, [name], command + [kind], CHECK_SECONDS, alone=name in alone)
+        for kind in chosen for name in names])
+    print("%d checks, %d failed" % (len(failed), sum(failed.values())))
+    sys.exit(1 if any(failed.values()) else 0)

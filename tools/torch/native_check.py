@@ -3,9 +3,10 @@
 
 usage: native_check.py [CHECK...]
 
-Compiles the class, installs it and runs each check in a process of its own. Prints a line for each: PASS, FAIL and why,
-or SKIP for what this machine cannot do. The exit status is 1 if a check fails, and 77 where there is no PyTorch with
-CUDA or no GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set VMMCACHE_LIBRARY and PYTHONPATH as docs/pytorch.md says.
+Compiles the class, installs it and runs each check in a process of its own, six at a time. Prints a line for each:
+PASS, FAIL and why, or SKIP for what this machine cannot do. The exit status is 1 if a check fails, and 77 where there
+is no PyTorch with CUDA or no GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set VMMCACHE_LIBRARY and PYTHONPATH as
+docs/pytorch.md says.
 """
 import ctypes
 import multiprocessing
@@ -18,6 +19,8 @@ import time
 
 import checks
 from checks import CHECK_SECONDS, MIB, Skip, expect
+
+ALONE = ("tensors", "bypass", "oom", "ipc")  # they measure time, or the memory of the device
 
 
 def start(**settings):
@@ -97,22 +100,37 @@ def check_streams():
         expect(total.item() == number * (1 << 20), "round %d: %r" % (number, total.item()))
 
 
-def check_training():
-    """trains, with the backward pass on its own thread"""
+def check_threads():
+    """keeps memory that other threads use and free, on streams of their own"""
+    import queue
+    import threading
     torch, _ = start()
-    losses = {}
-    for device in ("cpu", "cuda"):
-        torch.manual_seed(1)
-        model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 1)).to(device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        data = torch.linspace(-1, 1, 64 * 32).reshape(32, 64).to(device)
-        for _ in range(20):
-            optimizer.zero_grad()
-            loss = (model(data) - 1).square().mean()
-            loss.backward()
-            optimizer.step()
-        losses[device] = loss.item()
-    expect(abs(losses["cpu"] - losses["cuda"]) < 1e-4, "losses are %r" % losses)
+    passed, wrong = queue.Queue(maxsize=64), []
+
+    def make(number):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for step in range(200):
+                made = torch.full((7919 * (step + number) % (1 << 20) + 1,), number * 1000 + step, device="cuda")
+                passed.put((number * 1000 + step, made, torch.cuda.current_stream().record_event()))
+                del made
+        passed.put(None)
+
+    def take():
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for value, made, event in iter(passed.get, None):
+                torch.cuda.current_stream().wait_event(event)
+                made.record_stream(torch.cuda.current_stream())
+                if not holds(made, value):
+                    wrong.append(value)
+                del made
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(4)]
+    threads += [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect(not wrong, "%d tensors were overwritten" % len(wrong))
 
 
 def check_oom():
@@ -154,28 +172,69 @@ def check_graphs():
         noise = [torch.full((1 << 18,), -1.0, device="cuda") for _ in range(8)]
         for graph in graphs:
             graph.replay()
-        got = [output.mean().item() for output in outputs]
+        got = [each.mean().item() for each in outputs]
         expect(got == [round_ * 2.0 + 1, round_ * 3.0 + 1], "round %d: %r" % (round_, got))
         del noise
-    del graphs, graph, outputs, step
+    kept, outputs = outputs, None
+    del graphs, graph, step
+    noise = [torch.full((1 << 20,), -1.0, device="cuda") for _ in range(8)]
+    expect([each.mean().item() for each in kept] == got, "outputs that outlive their graphs have changed")
+    del kept, noise
     torch.cuda.empty_cache()
     expect(torch.cuda.memory_reserved() <= 32 * MIB, "%d bytes stay reserved" % torch.cuda.memory_reserved())
 
 
-def check_mempool():
-    """allocates to a torch.cuda.MemPool"""
+def check_graphs_beside_thread():
+    """captures while another thread allocates, frees and waits"""
+    import threading
     torch, _ = start()
-    pool = torch.cuda.MemPool()
+    static, ended, wrong = torch.ones(1 << 20, device="cuda"), threading.Event(), []
+
+    def beside():
+        with torch.cuda.stream(torch.cuda.Stream()):
+            while not ended.is_set():
+                kept = [torch.full((1 << 18,), number, device="cuda") for number in range(8)]
+                wrong.extend(number for number, each in enumerate(kept) if not holds(each, number))
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    graphs = [torch.cuda.CUDAGraph() for _ in range(5)]
+    try:
+        outputs = []
+        for graph in graphs:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                outputs.append((static * 2 + 1) * 3)
+    finally:
+        ended.set()
+        thread.join()
+    expect(not wrong, "tensors of the other thread were overwritten")
+    static.fill_(5)
+    for graph, output in zip(graphs, outputs):
+        graph.replay()
+        expect(holds(output, 33), "a graph computes something else")
+
+
+def lies_in(tensor, pool):
+    return any(segment["address"] <= tensor.data_ptr() < segment["address"] + segment["total_size"]
+               for segment in pool.snapshot())
+
+
+def check_mempool():
+    """allocates to a torch.cuda.MemPool, and to one in its context"""
+    torch, _ = start()
+    pool, nested = torch.cuda.MemPool(), torch.cuda.MemPool()
     with torch.cuda.use_mem_pool(pool):
-        inside = torch.ones(1 << 20, device="cuda")
+        before = torch.ones(1 << 20, device="cuda")
+        with torch.cuda.use_mem_pool(nested):
+            deeper = torch.ones(1 << 20, device="cuda")
+        after = torch.ones(1 << 20, device="cuda")
     outside = torch.ones(1 << 20, device="cuda")
-    segments = pool.snapshot()
     expect(pool.use_count() == 1, "it has %d uses" % pool.use_count())
-    places = [(segment["address"], segment["address"] + segment["total_size"]) for segment in segments]
-    expect(any(low <= inside.data_ptr() < high for low, high in places), "the block is not in its snapshot")
-    expect(not any(low <= outside.data_ptr() < high for low, high in places), "another block is in its snapshot")
-    expect(inside.sum().item() == 1 << 20, "its contents are wrong")
-    del inside, pool
+    expect([lies_in(each, pool) for each in (before, deeper, after, outside)] == [True, False, True, False] and
+           [lies_in(each, nested) for each in (before, deeper, after)] == [False, True, False],
+           "a block is in the snapshot of another pool")
+    expect(all(each.sum().item() == 1 << 20 for each in (before, deeper, after)), "contents are wrong")
+    del before, deeper, after, pool, nested
     torch.cuda.empty_cache()
     expect(torch.cuda.memory_allocated() == 4 * MIB, "%d bytes are left" % torch.cuda.memory_allocated())
 
@@ -272,9 +331,7 @@ def check_mempool_allocator():
         expect(1 < count <= 4, "%d segments were made" % count)
         expect(torch.equal(inside, pool_steps(torch)), "the pool computes something else")
         expect(allocs.value == count, "a tensor outside of the pool has a segment")
-        places = [(segment["address"], segment["address"] + segment["total_size"]) for segment in pool.snapshot()]
-        expect(all(any(low <= tensor.data_ptr() < high for low, high in places) for tensor in (inside, small)),
-               "a tensor is not in the snapshot of its pool")
+        expect(lies_in(inside, pool) and lies_in(small, pool), "a tensor is not in the snapshot of its pool")
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool.id):
             doubled = inside * 2
@@ -307,6 +364,9 @@ def check_snapshot():
     live = [block for segment in snapshot["segments"] for block in segment["blocks"]
             if block["state"] == "active_allocated" and block["requested_size"] == kept.nbytes]
     expect(len(live) == 1 and live[0]["frames"], "the live block has no stack")
+    torch.cuda.memory._record_memory_history(clear_history=True)
+    left = torch.cuda.memory._snapshot()["device_traces"][0]
+    expect(not any(event["action"] == "alloc" for event in left), "events are left after clear_history")
     torch.cuda.memory._record_memory_history(None)
     return "%d events, %d names" % (len(events), len(names))
 
@@ -325,34 +385,6 @@ def comparable(snapshot):
             block.setdefault("frames", [])
     snapshot.setdefault("external_annotations", [])
     return snapshot
-
-
-def check_accelerator():
-    """answers torch.accelerator"""
-    torch, _ = start()
-    x = torch.ones(MIB, device="cuda")
-    stats = torch.accelerator.memory_stats()
-    expect(stats["allocated_bytes.all.current"] == x.nbytes, stats.get("allocated_bytes.all.current"))
-    expect(torch.accelerator.memory_allocated() == x.nbytes, torch.accelerator.memory_allocated())
-    torch.accelerator.reset_peak_memory_stats()
-    torch.accelerator.reset_accumulated_memory_stats()
-    del x
-    torch.accelerator.empty_cache()
-    expect(torch.accelerator.memory_reserved() == 0, torch.accelerator.memory_reserved())
-    if hasattr(torch.accelerator, "get_memory_info"):
-        free, total = torch.accelerator.get_memory_info()
-        expect(0 < free <= total, "%d of %d bytes are free" % (free, total))
-
-
-def check_profiler():
-    """tells the profiler of memory"""
-    torch, _ = start()
-    from torch.profiler import ProfilerActivity, profile
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], profile_memory=True) as found:
-        x = torch.ones(MIB, device="cuda")
-        del x
-    used = max((getattr(event, "self_device_memory_usage", 0) for event in found.key_averages()), default=0)
-    expect(used >= 4 * MIB, "the profiler saw %d bytes" % used)
 
 
 def check_cudnn():
@@ -396,13 +428,6 @@ def check_compile():
     """runs torch.compile"""
     torch, _ = start()
     compiled(torch, None)
-
-
-def check_graph_trees():
-    """runs torch.compile(mode='reduce-overhead')"""
-    torch, _ = start()
-    torch._inductor.config.triton.slow_path_cudagraph_asserts = True
-    compiled(torch, "reduce-overhead")
 
 
 TREE_STEPS, TREE_ROWS, TREE_WIDTH = 24, (64, 96), 256
@@ -675,6 +700,45 @@ def check_ipc_loader():
     expect(count == 200, "%d items" % count)
 
 
+class HostItems(IpcItems):
+    """A data set whose items are in memory of the host."""
+
+    def __getitem__(self, number):
+        import torch
+        return torch.full((number + 1,), number)
+
+
+def check_loader_forked():
+    """reads from DataLoader's workers that are forked after the GPU is in use, through pinned memory"""
+    torch, _ = start()
+    from torch.utils.data import DataLoader
+    torch.zeros(MIB, device="cuda")
+    loader = DataLoader(HostItems(), batch_size=None, num_workers=4, pin_memory=True, multiprocessing_context="fork")
+    for _ in range(2):
+        wrong = [number for number, item in enumerate(loader) if not holds(item.cuda(non_blocking=True), number)]
+        expect(not wrong, "items %r are wrong" % wrong)
+
+
+def check_cupy():
+    """shares memory with CuPy after install_cupy()"""
+    torch, vmmcache = start()
+    try:
+        import cupy
+    except ImportError:
+        raise Skip("there is no CuPy") from None
+    vmmcache.install_cupy()
+    before = vmmcache.memory_allocated()
+    x = cupy.arange(4 * MIB, dtype=cupy.int64)
+    expect(vmmcache.memory_allocated() >= before + x.nbytes, "CuPy does not allocate from the library")
+    there = torch.from_dlpack(x)
+    there += 1
+    expect(int(x.sum()) == sum(range(1, 4 * MIB + 1)), "PyTorch and CuPy do not share the array")
+    with cupy.cuda.Stream(non_blocking=True):
+        expect(float(cupy.ones(MIB).sum()) == MIB, "a sum on a stream of CuPy's is wrong")
+    del x, there
+    expect(vmmcache.memory_allocated() <= before + MIB, "CuPy's memory was not freed")
+
+
 def check_ipc_off():
     """does not share with ipc=False"""
     torch, _ = start(ipc=False)
@@ -782,13 +846,13 @@ def check_peers_none():
 
 def nccl_start():
     """(torch, torch.distributed, the NCCL backend) of a group of one."""
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29513", RANK="0", WORLD_SIZE="1")
     torch, _ = start()
     import torch.distributed as distributed
     if not distributed.is_nccl_available():
         raise Skip("PyTorch has no NCCL")
     torch.cuda.set_device(0)
-    distributed.init_process_group("nccl", device_id=torch.device("cuda:0"))
+    distributed.init_process_group("nccl", init_method="file://" + tempfile.mktemp(), rank=0, world_size=1,
+                                   device_id=torch.device("cuda:0"))
     return torch, distributed, distributed.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))
 
 
@@ -856,82 +920,5 @@ def check_nccl_registration_of_all():
     distributed.destroy_process_group()
 
 
-RANK_STEPS, RANK_ROWS, RANK_WIDTH = 5, 32, 256
-
-
-def rank_model(torch):
-    torch.manual_seed(1)
-    return torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(RANK_WIDTH, 4 * RANK_WIDTH), torch.nn.GELU(),
-                                                     torch.nn.Linear(4 * RANK_WIDTH, RANK_WIDTH))
-                                 for _ in range(4))).cuda()
-
-
-def rank_ddp(torch, rank):
-    from torch.nn.parallel import DistributedDataParallel
-    return DistributedDataParallel(rank_model(torch), device_ids=[rank])
-
-
-def rank_fsdp(torch, rank):
-    from torch.distributed.fsdp import fully_shard
-    model = rank_model(torch)
-    for layer in model:
-        fully_shard(layer)
-    return fully_shard(model)
-
-
-def rank_losses(torch, rank, make):
-    """Trains a model of all ranks. Each rank has data of its own."""
-    model = make(torch, rank)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    torch.manual_seed(100 + rank)
-    losses = []
-    for _ in range(RANK_STEPS):
-        loss = (model(torch.randn(RANK_ROWS, RANK_WIDTH, device="cuda")) - 1).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
-
-
-def rank_run(rank, folder, is_ours):
-    """In the process of a rank: writes the losses of two rounds with each of the two ways."""
-    import torch
-    import torch.distributed as distributed
-    if is_ours:
-        start()
-    torch.use_deterministic_algorithms(True)
-    torch.cuda.set_device(rank)
-    distributed.init_process_group("nccl", init_method="file://" + os.path.join(folder, "ranks%d" % is_ours), rank=rank,
-                                   world_size=2, device_id=torch.device("cuda", rank))
-    rounds = [[rank_losses(torch, rank, make) for make in (rank_ddp, rank_fsdp)] for _ in range(2)]
-    torch.save(rounds, os.path.join(folder, "losses%d.%d" % (is_ours, rank)))
-    distributed.destroy_process_group()
-
-
-def ranks_losses(torch, is_ours):
-    """[rank][round][way][step]"""
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(rank_run, (folder, is_ours), nprocs=2)
-        return [torch.load(os.path.join(folder, "losses%d.%d" % (is_ours, rank))) for rank in range(2)]
-
-
-def check_fsdp_ddp():
-    """trains on two GPUs with DDP and FSDP2: the losses of PyTorch's allocator"""
-    import torch.multiprocessing
-    if torch.cuda.device_count() < 2:
-        raise Skip("there is one GPU")
-    if not torch.distributed.is_nccl_available():
-        raise Skip("PyTorch has no NCCL")
-    os.environ.update(DETERMINISTIC)
-    ours, theirs = (torch.tensor(ranks_losses(torch, is_ours), dtype=torch.float64) for is_ours in (True, False))
-    expect(bool(torch.isfinite(ours).all()), "losses are %s" % ours.tolist())
-    expect(bool((ours[..., -1] < ours[..., 0]).all()), "it does not learn: %s" % ours.tolist())
-    spread = (theirs[:, 0] - theirs[:, 1]).abs().max().item()
-    difference = (ours - theirs).abs().max().item()
-    expect(difference <= spread, "losses differ by %g; two rounds of PyTorch's allocator by %g" % (difference, spread))
-    return "losses differ by %g, two rounds of PyTorch's allocator by %g" % (difference, spread)
-
-
 if __name__ == "__main__":
-    checks.main(__file__, checks.find(dict(globals())), ["native"], sys.argv[1:])
+    checks.main(__file__, checks.find(dict(globals())), ["native"], sys.argv[1:], alone=ALONE, jobs=6)

@@ -34,7 +34,7 @@ from processes import FAIL, Batch
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTORCH = ("test_cuda.py", "inductor/test_cudagraph_trees.py", "test_multiprocessing.py", "test_cuda_trace.py",
            "test_cuda_sanitizer.py", "test_cuda_multigpu.py", "dynamo/test_cudagraphs.py", "test_cuda_primary_ctx.py",
-           "test_cuda_nvml_based_avail.py")
+           "test_cuda_nvml_based_avail.py", "test_accelerator.py")
 CUPY = tuple("cupy_tests/%s_tests" % name
              for name in ("cuda", "core", "creation", "manipulation", "indexing", "sorting", "linalg"))
 # Tests that take much of the GPU, or read how much of it is free: not beside other processes.

@@ -574,4 +574,5 @@ def check_no_compiler():
 
 
 if __name__ == "__main__":
-    checks.main(__file__, checks.find(dict(globals())), ["plugin", "native"], sys.argv[1:])
+    found = checks.find(dict(globals()))
+    checks.main(__file__, found, ["plugin", "native"], sys.argv[1:], alone=found)
