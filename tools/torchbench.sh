@@ -6,12 +6,12 @@
 #        tools/torchbench/tour.py --splice FOLDER/tour.json docs/tour.md
 #
 # BUILD: a build with libvmmcache_torch.so (build/release). Parts, by default all, in this order:
-#   checks    libraries, streams and graphs, under PyTorch's allocator and vmmcache           (2 minutes)
+#   checks    tools/torch/native_check.py                                                     (2 minutes)
 #   tour      the programs of guides to PyTorch's memory; out of memory                       (1)
 #   equality  the same training under both, compared                                         (1)
 #   steps     step times, time inside the allocator, peaks and results of real models         (6)
 #   cap       the largest sizes that train under a limit                                      (3)
-# Environment: DEVICES=2 for two GPUs; REPEAT=3 repetitions of steps; WORKLOADS=gnn,llm for some of the models;
+# Environment: REPEAT=3 repetitions of steps; WORKLOADS=gnn,llm for some of the models;
 # BUDGET=520 seconds after which a part starts no process.
 #
 # Writes into FOLDER: log.txt (machine, versions, commands and their status), checks.txt, tour.txt, tour.json,
@@ -72,11 +72,7 @@ PYTHON
 
 for part in $parts; do
     case $part in
-    checks)
-        run checks.txt 300 python3 "$bench/gpu_checks.py" --devices "${DEVICES:-1}" || failed=1
-        run checks.txt 300 python3 "$bench/gpu_checks.py" --allocator native --devices "${DEVICES:-1}" ||
-            echo "note: a check also fails under PyTorch's own allocator" | tee -a "$log"
-        ;;
+    checks) run checks.txt 600 python3 "$home/tools/torch/native_check.py" || failed=1 ;;
     tour) run tour.txt 240 python3 "$bench/tour.py" "$out/tour.json" || failed=1 ;;
     equality) run equality.txt 300 python3 "$bench/equality.py" "$results/equality.json" || failed=1 ;;
     steps | cap)

@@ -222,7 +222,7 @@ def main(*arguments):
     lines += also_part(also) if also else []
     lines += inside_part(data)
     lines += said_part(folders, "equality.txt", "The same training, compared")
-    lines += said_part(folders, "checks.txt", "Libraries, streams and graphs")
+    lines += said_part(folders, "checks.txt", "The allocator class, checked")
     with open(document, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 
