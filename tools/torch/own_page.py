@@ -78,18 +78,14 @@ def machine():
             "* " + ", ".join(["Python %d.%d.%d" % sys.version_info[:3], *packages])]
 
 
-MACHINE = []
-
-
 def head(run, groups):
-    MACHINE[:] = MACHINE or machine()
     ours = "the plug-in" if run.options.plugin else "the allocator class"
     both = sum(len(names) for column, names in groups.items() if column != NOT_RUN)
     yield from ["# PyTorch's own tests", "",
                 "Written by `tools/torch/own_tests.py`: tests of %s, each with PyTorch's allocator (*native*) and with "
                 "%s of libvmmcache (*vmmcache*), %.0f s." % (
                     " and ".join(sorted({each.version for each in run.sources})), ours, time.monotonic() - run.begun),
-                "", *MACHINE, "", "**Failed only with vmmcache: %d** of %d." % (
+                "", *run.machine, "", "**Failed only with vmmcache: %d** of %d." % (
                     len(groups.get("failed only with vmmcache", [])), both), ""]
 
 
@@ -105,7 +101,7 @@ def table(run, groups):
 
 def entry(run, key):
     """A test with what each side said, the first time and alone."""
-    yield "* %s, `%s`" % (key[0], key[1].split("::", 1)[-1] if "::" in key[1] else ".".join(key[1].split(".")[-2:]))
+    yield "* %s, `%s`" % (key[0], key[1].split("::", 1)[-1] if "::" in key[1] else key[1].split(".", 1)[-1])
     for kind in KINDS:
         for when, results in (("", run.first), (", alone", run.again)):
             result = results.get(key, {}).get(kind)

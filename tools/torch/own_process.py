@@ -134,7 +134,7 @@ def run_unittest(path, names):
     module = importlib.import_module(os.path.splitext(os.path.basename(path))[0])
     tests = {test.id(): test for test in flat(unittest.defaultTestLoader.loadTestsFromModule(module))}
     if names == [COLLECT]:
-        processes.log(tests=[name for name in tests if not name.split(".")[-2].endswith("CPU")])
+        processes.log(tests=[name for name in tests if not name.split(".")[1].endswith("CPU")])
         return
     for name in names:
         if name not in tests:

@@ -114,11 +114,11 @@ class Run:
         self.options, self.sources, self.missing = options, sources, missing
         self.begun, self.lock = time.monotonic(), threading.Lock()
         self.first, self.again = {}, {}  # {(file, test): {allocator: Result}}
-        self.planned = 0
+        self.planned, self.machine = 0, own_page.machine()
         self.runner = processes.Runner(options.jobs, self.tell)
         self.caches = tempfile.TemporaryDirectory(prefix="vmm_own_")
         self.results = open(os.path.join(options.out, "results.jsonl"), "w", encoding="utf-8")
-        self.page_ended = threading.Event()
+        self.page_ended, self.was_interrupted = threading.Event(), False
 
     def deadline(self, share):
         return self.begun + share * (self.options.budget or math.inf)
@@ -237,6 +237,7 @@ class Run:
             self.runner.run(self.repetitions(), self.deadline(SHARES[2]))
         except KeyboardInterrupt:
             print("interrupted")
+            self.was_interrupted = True
         finally:
             self.page_ended.set()
             keeper.join()
@@ -245,7 +246,7 @@ class Run:
             self.caches.cleanup()
         print(self.progress())
         print(own_page.verdict(self))
-        return 1 if own_page.only_ours(self) or not self.first else 0
+        return 1 if own_page.only_ours(self) or self.was_interrupted or not self.first else 0
 
 
 def options_read():
