@@ -219,7 +219,7 @@ class OwnTestsTest(unittest.TestCase):
         self.assertEqual(status, 1, said)
         self.assertIn("| cupy_tests/core_tests | 1 | 0 | 2 | 2 | 1 | 0 | 0 |", self.page())
         self.assertIn("core_tests/test_broken.py: ", self.section("Files", ""))
-        self.assertIn("* cupy_tests/core_tests, `TestArrays::test_frees[2]`\n  * native: PASS\n"
+        self.assertIn("* cupy_tests/core_tests/test_core.py, `::TestArrays::test_frees[2]`\n  * native: PASS\n"
                       "  * native, alone: PASS\n  * vmmcache: FAIL: AssertionError: ours",
                       self.section("Failed only with vmmcache"))
 

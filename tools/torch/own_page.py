@@ -101,7 +101,8 @@ def table(run, groups):
 
 def entry(run, key):
     """A test with what each side said, the first time and alone."""
-    yield "* %s, `%s`" % (key[0], key[1].split("::", 1)[-1] if "::" in key[1] else key[1].split(".", 1)[-1])
+    path, colons, name = key[1].partition("::")
+    yield "* %s, `%s`" % ((path, colons + name) if colons else (key[0], key[1].split(".", 1)[-1]))
     for kind in KINDS:
         for when, results in (("", run.first), (", alone", run.again)):
             result = results.get(key, {}).get(kind)

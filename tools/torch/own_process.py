@@ -149,16 +149,16 @@ class Plugin:
     """Logs each test that pytest runs."""
 
     def __init__(self, names, allocator):
-        self.names, self.allocator, self.parts = names, allocator, []
+        self.names, self.allocator, self.parts = set(names), allocator, []
 
     def pytest_collectreport(self, report):
         if report.failed:
             processes.log(broken="%s: %s" % (report.nodeid, str(report.longrepr).strip().splitlines()[-1]))
 
     def pytest_collection_modifyitems(self, items):
-        if self.names == [COLLECT]:
+        if COLLECT in self.names:
             processes.log(tests=[item.nodeid for item in items])
-        items[:] = [item for item in items if item.nodeid in set(self.names)]
+        items[:] = [item for item in items if item.nodeid in self.names]
 
     def pytest_runtest_logstart(self, nodeid):
         processes.begin(nodeid)
