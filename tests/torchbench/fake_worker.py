@@ -6,15 +6,19 @@ import json
 import os
 import signal
 import sys
+import time
+
+import processes
 
 kind, allocator, repeat, folder, *plan = sys.argv[1:]
-names = [part.split(":")[0] for part in plan]
+names = processes.given()
 if names[0] == "lame":
     sys.exit(1)
-print("worker: ready", flush=True)
-sys.stdin.readline()
+processes.wait_for_turn()
 for name in names:
-    print("worker: start " + name, flush=True)
+    processes.begin(name)
+    if name == "silent":
+        time.sleep(60)
     if name == "crash":
         os.kill(os.getpid(), signal.SIGKILL)
     record = {"kind": kind, "workload": name, "allocator": allocator, "repeat": int(repeat), "warm": 1,
@@ -27,7 +31,8 @@ for name in names:
     with open(os.path.join(folder, "%s.%s.%s.%s.json" % (kind, name, allocator, repeat)), "w",
               encoding="utf-8") as file:
         json.dump(record, file)
+    processes.end(name, processes.PASS)
     if name == "spoil":
-        sys.exit(3)
+        sys.exit(processes.UNUSABLE)
     if name == "late":
         sys.exit(7)

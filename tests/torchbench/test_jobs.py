@@ -62,9 +62,16 @@ class Jobs(unittest.TestCase):
         self.assertIsNotNone(self.run_job("crash")["steps", "crash"])
 
     def test_silence_ends_a_process(self):
-        self.addCleanup(setattr, jobs, "READY_SECONDS", jobs.READY_SECONDS)
-        jobs.READY_SECONDS = 0.0
-        self.assertIn("silent", self.run_job("a")["steps", "a"]["message"])
+        self.addCleanup(setattr, jobs, "WORKLOAD_SECONDS", jobs.WORKLOAD_SECONDS)
+        jobs.WORKLOAD_SECONDS = 0.5
+        found = self.run_job("silent", "b")
+        self.assertIn("did not end", found["steps", "silent"]["message"])
+        self.assertIsNone(found["steps", "b"])
+
+    def test_a_job_that_is_left_out_ends(self):
+        job = jobs.Job("steps", "native", 0, {"a": 3}, self.folder)
+        job.batch.end()
+        self.assertIsNotNone(job.batch.process.returncode)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ each. If it dies or hangs in one, that one failed; if it dies between two, the o
 of them failed, and log(broken=...) may say why. A new process takes those that are left. A process that ends itself
 with status UNUSABLE asks for this.
 
-Imported by: checks.py, own_process.py, own_tests.py.
+Imported by: checks.py, own_process.py, own_tests.py, and jobs.py and worker.py of torchbench.
 """
 import collections
 import concurrent.futures
@@ -15,6 +15,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ UNUSABLE = 78
 START_SECONDS = 300  # imports, compiling and what a process does between two names
 TAIL_LINES = 25
 ERROR = re.compile(r"[Ee]rror|Fatal|abort|terminate|vmmcache:")  # in what a process says last
+NO_END = "it did not end within"
 FOLDER = "VMM_BATCH_FOLDER"  # names.json and log of the batch
 Result = collections.namedtuple("Result", "kind name word reason text")
 
@@ -61,6 +63,8 @@ def line_of(result, about=""):
 
 
 def log(**entry):
+    if FOLDER not in os.environ:
+        return
     with open(os.path.join(os.environ[FOLDER], "log"), "a", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")
 
@@ -80,14 +84,21 @@ def _logged(folder, offset=0):
     return entries, offset + len(whole + newline)
 
 
-def given():
-    """The names that are left. This process ends with its parent."""
+def given(names=()):
+    """The names that are left; for a program without a batch, names. This process ends with its parent."""
+    if FOLDER not in os.environ:
+        return list(names)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     folder = os.environ[FOLDER]
     with open(os.path.join(folder, "names.json"), encoding="utf-8") as file:
         names = json.load(file)
     done = {entry["name"] for entry in _logged(folder)[0] if "word" in entry}
     return [name for name in names if name not in done]
+
+
+def wait_for_turn():
+    if FOLDER in os.environ and not sys.stdin.readline():
+        sys.exit("there is no turn for this process")
 
 
 def begin(name):
@@ -103,62 +114,75 @@ def end(name, word, reason="", text=""):
 
 
 class Batch:
-    """The names that one process at a time runs. command does not name them. label is for the caller."""
+    """The names that one process at a time runs. command does not name them. label is for the caller. output: a file
+    to which the processes append what they say."""
 
-    def __init__(self, kind, names, command, seconds, alone=False, label=None, **popen):
+    def __init__(self, kind, names, command, seconds, alone=False, label=None, output=None, **popen):
         self.kind, self.left, self.command, self.seconds = kind, list(names), command, seconds
         self.alone, self.label, self.popen = alone, label, popen
         self.notes = []  # other entries of the log
-        self.folder = None
-        self.offset, self.running, self.output, self.last, self.since = 0, None, 0, None, 0.0
+        self.folder, self.said, self.process, self.offset = None, output, None, 0
+
+    def start(self):
+        """Starts a process, which waits for its turn if it calls wait_for_turn()."""
+        if self.folder is None:
+            self.folder = tempfile.mkdtemp(prefix="vmm_batch_")
+            self.said = self.said or os.path.join(self.folder, "output")
+            with open(os.path.join(self.folder, "names.json"), "w", encoding="utf-8") as file:
+                json.dump(self.left, file)
+        with open(self.said, "ab") as output:
+            self.running, self.output, self.last = None, output.tell(), None
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                **{**self.popen, "env": {**self.popen.get("env", os.environ), FOLDER: self.folder}})
 
     def run(self, runner):
         """In a thread: until no name is left or time is up."""
-        with tempfile.TemporaryDirectory(prefix="vmm_batch_") as self.folder:
-            with open(os.path.join(self.folder, "names.json"), "w", encoding="utf-8") as file:
-                json.dump(self.left, file)
+        try:
             while self.left and time.monotonic() < runner.deadline:
-                self._run_once(runner)
+                if self.process is None:
+                    self.start()
+                with contextlib.suppress(BrokenPipeError):
+                    self.process.stdin.write(b"go\n")
+                    self.process.stdin.close()
+                why = self._follow(runner)
+                if why and (self.running or self.process.returncode not in (0, UNUSABLE) or not self.last):
+                    self._blame(why, runner)
+                self.process = None
+        finally:
+            self.end()
 
-    def _run_once(self, runner):
-        env = {**self.popen.get("env", os.environ), FOLDER: self.folder}
-        self.running, self.output, self.last, self.since = None, 0, None, time.monotonic()
-        with open(os.path.join(self.folder, "output"), "wb") as output:
-            process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                                       start_new_session=True, **{**self.popen, "env": env})
-        why = self._follow(process, runner)
-        if why is None:
-            return
-        if self.running or process.returncode not in (0, UNUSABLE) or not self.last:
-            self._blame(why, runner)
+    def end(self):
+        if self.process is not None:
+            self._kill(signal.SIGKILL)
+            self.process.stdin.close()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _follow(self, process, runner):
+    def _follow(self, runner):
         """Until the process has ended: why it did; None: time was up."""
+        self.since = time.monotonic()
         while True:
-            has_ended = process.poll() is not None
+            has_ended = self.process.poll() is not None
             entries, self.offset = _logged(self.folder, self.offset)
             for entry in entries:
                 self._take(entry, runner)
             if has_ended:
-                self._kill(process, signal.SIGKILL)  # what it has left behind
-                return "status %d" % process.returncode
+                self._kill(signal.SIGKILL)  # what it has left behind
+                code = self.process.returncode
+                return "signal %d" % -code if code < 0 else "status %d" % code
             now, most = time.monotonic(), self.seconds if self.running else START_SECONDS
             if now > runner.deadline or now > self.since + most:
-                self._kill(process, signal.SIGABRT, signal.SIGKILL)  # the first one lets faulthandler say where it was
-                return None if now > runner.deadline else "it did not end within %d s" % most
+                self._kill(signal.SIGABRT, signal.SIGKILL)  # the first one lets faulthandler say where it was
+                return None if now > runner.deadline else "%s %d s" % (NO_END, most)
             time.sleep(0.1)
 
-    @staticmethod
-    def _kill(process, *signals):
+    def _kill(self, *signals):
         for number in signals:
-            try:
-                os.killpg(process.pid, number)
-                process.wait(3)
-            except ProcessLookupError:
-                break
-            except subprocess.TimeoutExpired:
-                pass
-        process.wait()
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(self.process.pid, number)
+                self.process.wait(3)
+        self.process.wait()
 
     def _take(self, entry, runner):
         if "begin" in entry:
@@ -177,13 +201,13 @@ class Batch:
 
     def _blame(self, why, runner):
         """Ends those that the end of the process is the fault of."""
-        with open(os.path.join(self.folder, "output"), "rb") as file:
+        with open(self.said, "rb") as file:
             file.seek(self.output)
             said = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
         broken = [note["broken"] for note in self.notes if "broken" in note]
         if broken and not self.last:
             why = broken[-1]
-        elif said and "status" in why:
+        elif said and not why.startswith(NO_END):
             why += ": " + ([line for line in said if ERROR.search(line)] or said)[-1].strip()
         for name in [self.running or self.last] if self.running or self.last else list(self.left):
             log_path = os.path.join(self.folder, "log")

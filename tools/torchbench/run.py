@@ -85,7 +85,7 @@ def main(options):
         began = time.perf_counter()
         if began - start + longest > options.seconds:
             print("left out, as time ran out: %s %s %d" % (job.kind, job.allocator, job.repeat))
-            job.first.end()
+            job.batch.end()
             continue
         job.run()
         longest = max(longest, time.perf_counter() - began) if job.kind == "steps" else longest

@@ -3,9 +3,9 @@
 
 usage: worker.py steps|cap ALLOCATOR REPEAT FOLDER NAME:STEPS...
 
-Imports everything, prints `worker: ready`, and waits for a line before it uses the GPU. So many workers can start at
-once, and imports do not slow a measurement. Writes FOLDER/KIND.NAME.ALLOCATOR.REPEAT.json after each workload. Exits
-with 3 if an error left the GPU unusable.
+Imports everything, and waits for its turn before it uses the GPU. So many workers can start at once, and imports do not
+slow a measurement. Runs those of the workloads that processes.given() names, and writes
+FOLDER/KIND.NAME.ALLOCATOR.REPEAT.json after each one. Ends itself if an error left the GPU unusable.
 """
 import json
 import os
@@ -13,12 +13,7 @@ import sys
 import warnings
 
 import allocators
-
-UNUSABLE = 3
-
-
-def say(text):
-    print("worker: " + text, flush=True)
+import processes
 
 
 def write(path, record):
@@ -65,25 +60,24 @@ def main(kind, allocator, repeat, folder, *plan):
     import measure
     from inside import Inside
     inside = Inside(os.path.join(os.path.abspath(folder), "log", "inside"))
-    parts = [(name, int(steps), *load(name)) for name, steps in
-             (part.split(":") for part in plan)]
-    say("ready")
-    sys.stdin.readline()
+    steps = dict(part.split(":") for part in plan)
+    parts = [(name, int(steps[name]), *load(name)) for name in processes.given(steps)]
+    processes.wait_for_turn()
     torch.cuda.init()
     allocators.verify(allocator)
     meter = allocators.Meter(allocator)
     for name, steps, workload, record in parts:
-        say("start " + name)
+        processes.begin(name)
         if workload is not None:
             record = cap.search(workload, meter) if kind == "cap" else \
                 measure.measure(workload, steps, meter, inside)
         record.update(workload=name, allocator=allocator, repeat=int(repeat), kind=kind,
                       versions=versions(), device=torch.cuda.get_device_name(0))
         write(os.path.join(folder, "%s.%s.%s.%s.json" % (kind, name, allocator, repeat)), record)
-        say("done " + name)
+        processes.end(name, processes.PASS)
         if record["error"] and not is_usable():
             sys.stdout.flush()
-            os._exit(UNUSABLE)
+            os._exit(processes.UNUSABLE)
 
 
 if __name__ == "__main__":  # processes of a workload import this file, too
