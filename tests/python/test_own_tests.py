@@ -117,8 +117,9 @@ class OwnTestsTest(unittest.TestCase):
             file.write(text)
 
     def start(self, *arguments, tests=None):
-        env = {**os.environ, "COMMIT": "0123abc",
-               "PYTHONPATH": os.pathsep.join([FAKE, self.folder, os.environ["PYTHONPATH"]])}
+        paths = [os.path.relpath(each) for each in (FAKE, self.folder, *os.environ["PYTHONPATH"].split(os.pathsep))]
+        env = {**os.environ, "COMMIT": "0123abc", "PYTHONPATH": os.pathsep.join(paths),
+               "VMMCACHE_LIBRARY": os.path.relpath(os.environ["VMMCACHE_LIBRARY"])}
         return subprocess.Popen(
             [sys.executable, "-B", PROGRAM, "--tests", tests or self.folder, "--out", self.out, "--plugin",
              "--jobs", "4", *arguments], text=True, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

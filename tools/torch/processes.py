@@ -130,11 +130,14 @@ class Batch:
             self.said = self.said or os.path.join(self.folder, "output")
             with open(os.path.join(self.folder, "names.json"), "w", encoding="utf-8") as file:
                 json.dump(self.left, file)
+        env = {**self.popen.get("env", os.environ), FOLDER: self.folder}
+        for name in {"PYTHONPATH", "VMMCACHE_LIBRARY"} & set(env):  # a process may work in another folder
+            env[name] = os.pathsep.join(os.path.abspath(each) for each in env[name].split(os.pathsep) if each)
         with open(self.said, "ab") as output:
             self.running, self.output, self.last = None, output.tell(), None
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-                **{**self.popen, "env": {**self.popen.get("env", os.environ), FOLDER: self.folder}})
+                **{**self.popen, "env": env})
 
     def run(self, runner):
         """In a thread: until no name is left or time is up."""
