@@ -195,7 +195,7 @@ class OwnTestsTest(unittest.TestCase):
             process = self.start("--only", "fails_with_native|hangs", *(() if number else ("--budget", "8")))
             if number:
                 for line in process.stdout:
-                    if "tests in" in line:
+                    if line.endswith(" tests\n"):
                         break
                 time.sleep(4)
                 process.send_signal(number)

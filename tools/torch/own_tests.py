@@ -180,6 +180,8 @@ class Run:
         """In a thread of the runner."""
         source, results = batch.label
         with self.lock:
+            if result.word == FAIL:
+                print(processes.line_of(result._replace(name=source.name + " " + result.name)), flush=True)
             if results is None:  # of COLLECT
                 source.broken += [result.reason] if result.word == FAIL else []
                 return
@@ -188,8 +190,6 @@ class Run:
             entry = {"file": source.name, "again": results is self.again, **result._asdict()}
             self.results.write(json.dumps(entry) + "\n")
             self.results.flush()
-            if result.word == FAIL:
-                print(processes.line_of(result._replace(name=source.name + " " + result.name)), flush=True)
 
     def progress(self):
         with self.lock:
@@ -215,6 +215,7 @@ class Run:
     # ---- The whole
 
     def collect(self):
+        print("reading %d files" % len(self.sources), flush=True)
         batches = [self.batch("native", source, [COLLECT]) for source in self.sources]
         self.runner.run(batches, self.deadline(SHARES[0]))
         for batch in batches:
@@ -223,7 +224,7 @@ class Run:
             for source in self.sources:
                 source.names = [name for name in source.names if re.search(self.options.only, name)]
         self.planned = sum(len(source.names) for source in self.sources) * len(own_page.KINDS)
-        print("%d tests in %d files" % (self.planned / len(own_page.KINDS), len(self.sources)), flush=True)
+        print("%d tests" % (self.planned / len(own_page.KINDS)), flush=True)
 
     def run(self):
         """The exit status."""
