@@ -126,12 +126,15 @@ NEIGHBOURS_TEST(a_holder_gives_idle_memory)
     vmm_cache *holder = CACHE();
     vmm_cache *claimant = CACHE();
     idle_make(holder, 28, 4);
+    uint64_t before = stats(claimant).create_calls;
     uint64_t begin_ns = vmm__time_ns();
     void *got = block(claimant, 40 * MIB);
     assert_true(ms_since(begin_ns) < LONG_MS + SLACK_MS);
     assert_int_equal(stats(claimant).neighbour_claims, 1);
     assert_int_equal(stats(claimant).neighbour_misses, 0);
     assert_true(stats(claimant).neighbour_wait_ns > 0);
+    /* nothing was created that the device then refused to complete */
+    assert_int_equal(stats(claimant).create_calls - before, stats(claimant).chunks.current);
     uint64_t given = stats(holder).neighbour_given_bytes;
     assert_in_range(given, 32 * MIB, 48 * MIB);
     assert_int_equal(reserved(holder), 56 * MIB - given);

@@ -2,11 +2,14 @@
 #define _GNU_SOURCE
 #include "cache/grow/grow.h"
 #include "base/arith.h"
+#include "base/error.h"
+#include "base/size.h"
 #include "base/time.h"
 #include "cache/grow/fill.h"
 #include "cache/grow/guard_page.h"
 #include "cache/grow/stitch.h"
 #include "cache/grow/target.h"
+#include "cache/reclaim/oom_report.h"
 
 static bool placement_extends_home(const struct arena *arena, const struct heap *heap,
                                    const struct placement *placement)
@@ -53,6 +56,19 @@ static vmm_status placement_grow(struct vmm_cache *cache, struct heap *heap, uin
                    (unsigned long long)vmm__arena_address(arena, placement->granule),
                    (unsigned long long)vmm__stat_now(&cache->vm.reserved_bytes) >> 20);
     return VMM_OK;
+}
+
+/* A refusal is dear: the driver creates what fits, and releases it again. So once the device has refused, or may be
+ * full because other processes use it, it is asked first. */
+static vmm_status device_ask(const struct vmm_cache *cache, const struct request *request,
+                             uint64_t granules)
+{
+    uint64_t bytes = granules << cache->vm.arena.granule_shift;
+    bool may_refuse = request->refused == VMM_ERR_DEVICE_OOM || cache->neighbours != NULL;
+    if (!may_refuse || vmm__oom_device_bytes(cache) >= bytes)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_DEVICE_OOM, "grow: the device has less than %s free",
+                      vmm__size_text(bytes).text);
 }
 
 /* Chooses a placement; reserves more addresses if the reserved ones have no room. */
@@ -127,6 +143,9 @@ vmm_status vmm__grow(struct vmm_cache *cache, const struct request *request, enu
         if (status != VMM_OK)
             return status;
     }
+    status = device_ask(cache, request, placement.count);
+    if (status != VMM_OK)
+        return status;
     if (is_within)
         placement_widen(cache, heap, bytes, allowed, &placement);
     bool is_at_home = placement_extends_home(&cache->vm.arena, heap, &placement);
