@@ -5,8 +5,8 @@ usage: claim.py [--gib N] [--rounds N]
 
 A holder has N GiB (8) of idle memory and multiplies matrices without a pause. A claimant has filled the rest of the
 device, and allocates N GiB: the time until it has written the first byte is that of a claim. Beside it: what the driver
-takes to release that memory in the holder, which computes, and to create it in the claimant, without a claim and in the
-claim; and the holder's steps before and during a claim. Prints a table; exits with 1 if a claim takes 5 ms more than the
+takes to release that memory in the holder, which computes, and to create it in the claimant, without a claim and in
+it; and the holder's steps before and during a claim. Prints a table; exits with 1 if a claim takes 5 ms more than the
 time that both processes spend in the driver for it. Needs VMMCACHE_LIBRARY, the path of libvmmcache_torch.so.
 """
 import argparse
