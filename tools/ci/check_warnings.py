@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 
-HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(HOME, "build", "ci-clang")
 
 

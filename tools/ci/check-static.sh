@@ -3,7 +3,7 @@
 # It is slow and depends on the versions of these tools, so it is not part of the tests. Run it before a
 # release and after large changes.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 for tool in clang-tidy cppcheck gcc clang cmake; do
     command -v "$tool" >/dev/null || {

@@ -2,13 +2,13 @@
 # Builds with branch counters (build/coverage), runs the tests and prints which branches of the library they took;
 # coverage.py says which branches count. Fails below 95 % of the core's branches.
 #
-# usage: tools/coverage.sh [--missed]      --missed: also prints the lines whose branches were not all taken
+# usage: tools/ci/coverage.sh [--missed]      --missed: also prints the lines whose branches were not all taken
 set -euo pipefail
-home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+home=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$home/build/coverage
 
 case ${1:-} in '' | --missed) [ $# -le 1 ] ;; *) false ;; esac || {
-    echo "usage: tools/coverage.sh [--missed]" >&2
+    echo "usage: tools/ci/coverage.sh [--missed]" >&2
     exit 2
 }
 command -v gcov >/dev/null || {
@@ -22,5 +22,5 @@ if ! (cd "$home" && ctest --preset coverage -j "$(nproc)") >"$build/tests.log" 2
     echo "error: tests failed, so the figures below are too low; see $build/tests.log" >&2
     failed=1
 fi
-python3 -B "$home/tools/coverage.py" "$home" "$build" "$@"
+python3 -B "$home/tools/ci/coverage.py" "$home" "$build" "$@"
 exit "${failed:-0}"
