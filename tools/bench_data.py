@@ -1,4 +1,4 @@
-"""Reads the measurements of tools/bench.sh: medians by bench, allocator and argument.
+"""Reads the measurements of tools/measure/bench.sh: medians by bench, allocator and argument.
 
 Imported by: bench_report.py, bench_bars.py, bench_svg.py.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/results/benchmarks.md and its charts from the measurements of tools/bench.sh.
+"""Writes docs/results/benchmarks.md and its charts from the measurements of tools/measure/bench.sh.
 
 usage: tools/bench_report.py FOLDER DOCUMENT
 
@@ -71,7 +71,7 @@ def figures_of(data, bench, figures):
 def machine_part(data):
     yield "# Benches"
     yield ""
-    yield "Written by `tools/bench_report.py` from one run of `tools/bench.sh`:"
+    yield "Written by `tools/bench_report.py` from one run of `tools/measure/bench.sh`:"
     yield ""
     yield "```"
     for line in data.machine:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/results/h200.md from the measurements of tools/h200.sh.
+"""Writes docs/results/h200.md from the measurements of tools/measure/h200.sh.
 
 usage: tools/h200_report.py FOLDER >docs/results/h200.md
 
@@ -80,7 +80,7 @@ def machine_part(data):
     yield ""
     yield "Machine: %s; %s of GPU memory." % (data.machine, memory)
     yield ""
-    yield ("Written by `tools/h200_report.py` from measurements of `tools/h200.sh` (stored in `docs/results/h200/`) "
+    yield ("Written by `tools/h200_report.py` from measurements of `tools/measure/h200.sh` (stored in `docs/results/h200/`) "
            "with:")
     yield ""
     yield "```sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures what docs/results/h200.md reports, on a machine with a GPU, in less than four minutes.
 #
-# usage: tools/h200.sh FOLDER [BUILD]      BUILD: a build with tools and tests (build/release: tools/build.sh release)
+# usage: tools/measure/h200.sh FOLDER [BUILD]      BUILD: a build with tools and tests (build/release: tools/build.sh release)
 #        tools/h200_report.py FOLDER >docs/results/h200.md
 #
 # Writes into FOLDER:
@@ -17,10 +17,10 @@
 # A policy that runs out of memory under a limit is a valid result. Exits with 1 if an API test fails, if a command
 # fails in any other way, or if GPU memory is lost.
 set -euo pipefail
-home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+home=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
-    echo "usage: tools/h200.sh FOLDER [BUILD]" >&2
+    echo "usage: tools/measure/h200.sh FOLDER [BUILD]" >&2
     exit 2
 fi
 mkdir -p "$1"

@@ -2,7 +2,7 @@
 # Measures every allocator that this machine has with the same benches, and writes docs/results/benchmarks.md with its charts.
 # With a GPU and 16 cores it takes about five minutes.
 #
-# usage: tools/bench.sh OUT      OUT: folder for the measurements
+# usage: tools/measure/bench.sh OUT      OUT: folder for the measurements
 #
 # CMAKE_PREFIX_PATH in the environment says where RMM and others are, if CMake does not find them.
 # Writes into OUT:
@@ -13,10 +13,10 @@
 #   machine.txt             the machine, versions, commands and their times
 # Exits with 1 if a bench found a wrong result.
 set -euo pipefail
-home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+home=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 if [ $# -ne 1 ]; then
-    echo "usage: tools/bench.sh OUT" >&2
+    echo "usage: tools/measure/bench.sh OUT" >&2
     exit 2
 fi
 mkdir -p "$1"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests reliability on a machine with a GPU, for docs/results/reliability.md, "On a GPU".
 #
-# usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only workers|marks|memcheck|initcheck|lost|tests]
+# usage: tools/measure/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only workers|marks|memcheck|initcheck|lost|tests]
 #
 #   BUILD      a build with tools and tests (tools/build.sh release: build/release)
 #   --seconds  how long the stress test of threads runs (300)
@@ -18,10 +18,10 @@
 #   summary.txt        a line for each part: its result, and the command
 # Exits with 1 if a part failed. compute-sanitizer does not work everywhere (not under gVisor).
 set -euo pipefail
-home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+home=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 usage() {
-    echo "usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only workers|marks|memcheck|initcheck|lost|tests]" >&2
+    echo "usage: tools/measure/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only workers|marks|memcheck|initcheck|lost|tests]" >&2
     exit 2
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs PyTorch on libvmmcache on a machine with a GPU, for docs/results/torchbench.md and docs/tour.md.
 #
-# usage: tools/torchbench.sh FOLDER [BUILD] [PART...]
+# usage: tools/measure/torchbench.sh FOLDER [BUILD] [PART...]
 #        tools/torchbench/report.py FOLDER docs/results/torchbench.md
 #        tools/torchbench/tour.py --splice FOLDER/tour.json docs/tour.md
 #
@@ -17,10 +17,10 @@
 # Writes into FOLDER: log.txt (machine, versions, commands and their status), checks.txt, tour.txt, tour.json,
 # equality.txt, steps.txt, cap.txt and results.tar.gz. Exits with 1 if a part fails.
 set -uo pipefail
-home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+home=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 if [ $# -lt 1 ]; then
-    echo "usage: tools/torchbench.sh FOLDER [BUILD] [PART...]" >&2
+    echo "usage: tools/measure/torchbench.sh FOLDER [BUILD] [PART...]" >&2
     exit 2
 fi
 mkdir -p "$1"

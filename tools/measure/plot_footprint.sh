@@ -2,7 +2,7 @@
 # Updates the tables of docs/results/footprint.md and the charts in docs/results/footprint/: builds fragtest and replays the bundled traces
 # on the sim driver. Needs no GPU and takes about a minute.
 #
-# usage: tools/plot_footprint.sh [FOLDER]      FOLDER: stores the measurements there
+# usage: tools/measure/plot_footprint.sh [FOLDER]      FOLDER: stores the measurements there
 #
 # FOLDER holds fragtest's JSON; "-wait" is encoder_streams with --reuse stream_wait; a pass is a whole trace:
 #   baselines-0, baselines-10000           both baselines, without lag and with a large lag
@@ -13,10 +13,10 @@
 #   trims-on, trims-off                    100 trims at lag 1000; -off: vmmcache without compaction
 #   time.csv, time-wait.csv                live and reserved memory over time at lag 1000
 set -euo pipefail
-home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+home=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
 if [ $# -gt 1 ]; then
-    echo "usage: tools/plot_footprint.sh [FOLDER]" >&2
+    echo "usage: tools/measure/plot_footprint.sh [FOLDER]" >&2
     exit 2
 fi
 if [ $# -eq 1 ]; then
