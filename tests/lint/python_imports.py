@@ -4,7 +4,7 @@ a GPU no test runs these imports.
 usage: python_imports.py ROOT
 
 Covers `from MODULE import NAME` where MODULE is a file of the project: beside the importing file, in a folder above it,
-or relative to it. Modules of others are left alone, and so is `*`.
+relative to it, or in tools/pages, which other tools put in their path. Modules of others are left alone, and so is `*`.
 """
 import ast
 import functools
@@ -14,6 +14,7 @@ import sys
 import sources
 
 FOLDERS = ("tests", "bench", "tools")
+SHARED = "tools/pages"
 
 
 def named(targets):
@@ -55,9 +56,9 @@ def module_path(root, path, node):
             found = os.path.join(folder, *parts) + end
             if os.path.isfile(os.path.join(root, found)):
                 return found
-        if node.level > 0 or not folder:
+        if node.level > 0 or folder == SHARED:
             return None
-        folder = os.path.dirname(folder)
+        folder = os.path.dirname(folder) if folder else SHARED
 
 
 def faults_of(root, path, tree):

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import textwrap
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
 from markdown import table  # noqa: E402
 
 TRACES = ("detection", "encoder_streams", "gnn", "llm_generate", "llm_train_varlen")

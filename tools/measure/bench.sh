@@ -71,6 +71,6 @@ if has_gpu && [ -x "$bin/vmmcache_bench_torch" ]; then
     measure torch-expandable vmmcache_bench_torch PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
         PYTORCH_ALLOC_CONF=expandable_segments:True
 fi
-"$home/tools/bench_report.py" "$out" "$home/docs/results/benchmarks.md"
+"$home/tools/pages/bench_report.py" "$out" "$home/docs/results/benchmarks.md"
 echo "== written: docs/results/benchmarks.md, docs/results/benchmarks/"
 exit "$failed"

@@ -2,7 +2,7 @@
 # Measures what docs/results/h200.md reports, on a machine with a GPU, in less than four minutes.
 #
 # usage: tools/measure/h200.sh FOLDER [BUILD]      BUILD: a build with tools and tests (build/release: tools/build.sh release)
-#        tools/h200_report.py FOLDER >docs/results/h200.md
+#        tools/pages/h200_report.py FOLDER >docs/results/h200.md
 #
 # Writes into FOLDER:
 #   all.json       all policies, no limit, two passes, verified

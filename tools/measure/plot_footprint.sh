@@ -67,5 +67,5 @@ measure least-off "${traces[@]}" --policy vmmcache --lag 1000 --least --compacti
 echo "== trims"
 measure trims-on "${traces[@]}" --lag 1000 --trims 100 --compaction on
 measure trims-off "${traces[@]}" --policy vmmcache --lag 1000 --trims 100 --compaction off
-"$home/tools/plot_footprint.py" "$out" "$home/docs/results/footprint.md"
+"$home/tools/pages/plot_footprint.py" "$out" "$home/docs/results/footprint.md"
 echo "== written: docs/results/footprint.md, docs/results/footprint/"

@@ -10,7 +10,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(1, os.path.dirname(HERE))
+sys.path.insert(1, os.path.join(HERE, "..", "pages"))
 
 import results
 from allocators import EXPANDABLE, NATIVE, OURS, WAITING

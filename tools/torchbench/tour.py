@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(1, os.path.dirname(HERE))
+sys.path.insert(1, os.path.join(HERE, "..", "pages"))
 
 import allocators
 from markdown import replace_region

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/results/footprint.md and draws its charts from fragtest's measurements.
 
-usage: tools/plot_footprint.py FOLDER DOCUMENT
+usage: tools/pages/plot_footprint.py FOLDER DOCUMENT
 
 tools/measure/plot_footprint.sh fills FOLDER, describes its files, and calls this. The charts' folder has the name of DOCUMENT
 without its extension; each table replaces the lines between its two nvtx in DOCUMENT. Exits with 1 if the baselines
@@ -199,11 +199,11 @@ def main(folder, document):
                         ("times", times(data)), ("knob", knob(data)),
                         ("least", comparison(data, "least", least_cell)),
                         ("trims", comparison(data, "trims", trims_cell))):
-        text = replace_region(text, name, "tools/plot_footprint.py", lines)
+        text = replace_region(text, name, "tools/pages/plot_footprint.py", lines)
     with open(document, "w", encoding="utf-8") as file:
         file.write(text)
 
 
 if len(sys.argv) != 3:
-    sys.exit("usage: tools/plot_footprint.py FOLDER DOCUMENT")
+    sys.exit("usage: tools/pages/plot_footprint.py FOLDER DOCUMENT")
 main(*sys.argv[1:])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/results/benchmarks.md and its charts from the measurements of tools/measure/bench.sh.
 
-usage: tools/bench_report.py FOLDER DOCUMENT
+usage: tools/pages/bench_report.py FOLDER DOCUMENT
 
 Every figure comes from FOLDER. The charts' folder has the name of DOCUMENT without its extension.
 """
@@ -71,7 +71,7 @@ def figures_of(data, bench, figures):
 def machine_part(data):
     yield "# Benches"
     yield ""
-    yield "Written by `tools/bench_report.py` from one run of `tools/measure/bench.sh`:"
+    yield "Written by `tools/pages/bench_report.py` from one run of `tools/measure/bench.sh`:"
     yield ""
     yield "```"
     for line in data.machine:
@@ -240,5 +240,5 @@ def main(folder, document):
 
 
 if len(sys.argv) != 3:
-    sys.exit("usage: tools/bench_report.py FOLDER DOCUMENT")
+    sys.exit("usage: tools/pages/bench_report.py FOLDER DOCUMENT")
 main(*sys.argv[1:])

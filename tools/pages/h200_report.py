@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/results/h200.md from the measurements of tools/measure/h200.sh.
 
-usage: tools/h200_report.py FOLDER >docs/results/h200.md
+usage: tools/pages/h200_report.py FOLDER >docs/results/h200.md
 
 Every figure comes from the files of FOLDER or from tests/data/peers.csv. Exits with 1 if the sim driver's clock is off
 by more than its bar.
@@ -15,7 +15,7 @@ import textwrap
 
 from markdown import table
 
-HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 POLICIES = ("block-splitting", "expandable", "vmmcache")
 VERIFIED = {True: "yes", False: "NO", None: "-"}
 MOST_DIFFERENCE = 25.0  # %, between the sim driver's time and the device's
@@ -80,7 +80,7 @@ def machine_part(data):
     yield ""
     yield "Machine: %s; %s of GPU memory." % (data.machine, memory)
     yield ""
-    yield ("Written by `tools/h200_report.py` from measurements of `tools/measure/h200.sh` (stored in `docs/results/h200/`) "
+    yield ("Written by `tools/pages/h200_report.py` from measurements of `tools/measure/h200.sh` (stored in `docs/results/h200/`) "
            "with:")
     yield ""
     yield "```sh"
@@ -361,5 +361,5 @@ def main(folder):
 
 
 if len(sys.argv) != 2:
-    sys.exit("usage: tools/h200_report.py FOLDER >docs/results/h200.md")
+    sys.exit("usage: tools/pages/h200_report.py FOLDER >docs/results/h200.md")
 main(sys.argv[1])
