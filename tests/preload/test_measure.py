@@ -1,4 +1,4 @@
-"""What tools/preload_check.py says of time and memory, without a GPU.
+"""What tools/preload/check.py says of time and memory, without a GPU.
 
 usage: test_measure.py TOOLS
 """
@@ -11,8 +11,8 @@ import unittest
 
 TOOLS = sys.argv[1]
 sys.path.insert(0, TOOLS)
-import preload_check  # noqa: E402
-import preload_measure  # noqa: E402
+import check  # noqa: E402
+import measure  # noqa: E402
 
 MIB = 1 << 20
 
@@ -56,34 +56,34 @@ class FakeNvml:
 
 class Meters(unittest.TestCase):
     def test_nvml_adds_up_all_gpus(self):
-        self.assertEqual(preload_measure.Nvml(FakeNvml(3 * MIB, 5 * MIB)).read(), 8 * MIB)
-        self.assertEqual(ctypes.sizeof(preload_measure._Memory), 24)
+        self.assertEqual(measure.Nvml(FakeNvml(3 * MIB, 5 * MIB)).read(), 8 * MIB)
+        self.assertEqual(ctypes.sizeof(measure._Memory), 24)
 
     def test_nvml_that_does_not_work_is_left_out(self):
         for library in (FakeNvml(1, status=9), FakeNvml(), object()):
             with self.assertRaises(OSError):
-                preload_measure.Nvml(library)
+                measure.Nvml(library)
 
     def test_what_nvidia_smi_says(self):
-        self.assertEqual(preload_measure.smi_bytes("512\n 3\n"), 515 * MIB)
+        self.assertEqual(measure.smi_bytes("512\n 3\n"), 515 * MIB)
         for text in ("", "[N/A]\n", "512\n[N/A]\n", "No devices were found\n"):
             with self.assertRaises(OSError):
-                preload_measure.smi_bytes(text)
-        self.assertEqual(preload_measure.Smi(("echo", "7")).read(), 7 * MIB)
+                measure.smi_bytes(text)
+        self.assertEqual(measure.Smi(("echo", "7")).read(), 7 * MIB)
         for command in (("false",), ("echo", "unknown"), ("/nowhere/nvidia-smi",)):
             with self.assertRaises(OSError):
-                preload_measure.Smi(command)
+                measure.Smi(command)
 
     def test_the_first_that_works_is_used(self):
         def broken():
             raise OSError("no such library")
-        self.assertEqual(preload_measure.open_meter((broken, lambda: "second", lambda: "third")), "second")
-        self.assertIsNone(preload_measure.open_meter((broken,)))
+        self.assertEqual(measure.open_meter((broken, lambda: "second", lambda: "third")), "second")
+        self.assertIsNone(measure.open_meter((broken,)))
 
 
 class Measurements(unittest.TestCase):
     def measured(self, meter, seconds=0.02):
-        with preload_measure.Measured(meter) as measured:
+        with measure.Measured(meter) as measured:
             time.sleep(seconds)
         return measured
 
@@ -104,12 +104,12 @@ class Measurements(unittest.TestCase):
 
 class Tables(unittest.TestCase):
     def run_of(self, seconds, peak):
-        measured = preload_measure.Measured(None)
+        measured = measure.Measured(None)
         measured.seconds, measured.peak = seconds, peak
         return measured
 
     def test_the_best_time_and_the_largest_peak_of_both_ways(self):
-        results = preload_measure.Results()
+        results = measure.Results()
         for preloaded, seconds, peak in ((False, 3.0, 600 * MIB), (True, 2.5, 500 * MIB), (False, 2.0, 700 * MIB),
                                          (True, 2.75, None)):
             results.add("cupy", preloaded, self.run_of(seconds, peak))
@@ -121,7 +121,7 @@ class Tables(unittest.TestCase):
             "| cupy | 2.00 | 2.50 | 700 | 500 |", "| torch | 1.00 | 1.00 | - | - |"])
 
     def test_without_a_measurement_there_is_no_table(self):
-        self.assertEqual(preload_measure.Results().lines(), [])
+        self.assertEqual(measure.Results().lines(), [])
 
 
 class Runs(unittest.TestCase):
@@ -130,7 +130,7 @@ class Runs(unittest.TestCase):
     def runner(self, rounds):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        runner = preload_check.Runner("/nowhere.so", folder.name, rounds, Meter(0, MIB, 3 * MIB, 0))
+        runner = check.Runner("/nowhere.so", folder.name, rounds, Meter(0, MIB, 3 * MIB, 0))
         runner.check = "example"
         return runner
 
@@ -146,16 +146,16 @@ class Runs(unittest.TestCase):
 
     def test_a_program_that_fails_has_no_row(self):
         runner = self.runner(1)
-        with self.assertRaises(preload_check.Fail):
+        with self.assertRaises(check.Fail):
             runner.compare(("sh", "-c", '[ -z "$LD_PRELOAD" ]'), expects_cache=False)
         self.assertEqual(list(runner.results.rows()), [])
 
     def test_arguments(self):
-        self.assertEqual(preload_check.arguments_read(["a.so"]), ("a.so", [], 1))
-        self.assertEqual(preload_check.arguments_read(["--rounds", "3", "a.so", "cupy"]), ("a.so", ["cupy"], 3))
+        self.assertEqual(check.arguments_read(["a.so"]), ("a.so", [], 1))
+        self.assertEqual(check.arguments_read(["--rounds", "3", "a.so", "cupy"]), ("a.so", ["cupy"], 3))
         for wrong in ([], ["--rounds"], ["--rounds", "0", "a.so"], ["--rounds", "x", "a.so"], ["--help"]):
             with self.assertRaises(SystemExit):
-                preload_check.arguments_read(wrong)
+                check.arguments_read(wrong)
 
 
 if __name__ == "__main__":

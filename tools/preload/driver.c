@@ -1,5 +1,5 @@
 /*
- * A program of the driver API that is linked to libcuda, for tools/preload_check.py: usage driver primary|own. Prints
+ * A program of the driver API that is linked to libcuda, for tools/preload/check.py: usage driver primary|own. Prints
  * results that must not depend on the allocator. It is built with the toolkit's libcuda, a stub.
  */
 #include <cuda.h>

@@ -15,8 +15,8 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-import preload_measure  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
+import measure  # noqa: E402
 from markdown import table  # noqa: E402
 
 LENGTHS = (96, 160, 224, 320, 448, 640, 896, 1280)
@@ -70,7 +70,7 @@ def run(library, settings, passes, meter):
     env["XLA_FLAGS"] = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
     if library:
         env["LD_PRELOAD"] = library
-    with preload_measure.Measured(meter) as measured:
+    with measure.Measured(meter) as measured:
         done = subprocess.run([sys.executable, __file__, "--train", "--passes", str(passes), "-"], env=env, text=True,
                               stdout=subprocess.PIPE, check=False, timeout=300)
     if done.returncode != 0:
@@ -90,7 +90,7 @@ def main():
         return 0
     if not os.path.isfile(settings.library):
         parser.error("%s: no such file" % settings.library)
-    meter = preload_measure.open_meter()
+    meter = measure.open_meter()
     rows, expected, differ = [], None, 0
     for name, env in ALLOCATORS.items():
         for library in ("", os.path.abspath(settings.library)):
@@ -99,7 +99,7 @@ def main():
             is_same = result["losses"] == expected
             differ += not is_same
             rows.append((name, "preloaded" if library else "plain", "%.3f" % statistics.median(result["seconds"][2:]),
-                         preload_measure.UNKNOWN if peak is None else "%.0f" % (peak / preload_measure.MIB),
+                         measure.UNKNOWN if peak is None else "%.0f" % (peak / measure.MIB),
                          "same" if is_same else "differ"))
     print("\n".join(table(("allocator of JAX", "", "s a pass", "MiB in use", "losses"), rows)))
     return int(differ > 0)

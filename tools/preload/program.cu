@@ -1,5 +1,5 @@
 /*
- * A program of the CUDA runtime for tools/preload_check.py, which runs it with and without libvmmcache_preload and
+ * A program of the CUDA runtime for tools/preload/check.py, which runs it with and without libvmmcache_preload and
  * compares what it prints: usage program PART. It knows nothing of the library. The build is with the static or the
  * shared runtime. A part prints results that must not depend on the allocator, `times` prints times.
  */

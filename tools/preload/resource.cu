@@ -1,5 +1,5 @@
 /*
- * vmm::device_resource with CCCL and kernels, for tools/preload_check.py: blocks on two streams, freed on the other
+ * vmm::device_resource with CCCL and kernels, for tools/preload/check.py: blocks on two streams, freed on the other
  * one.
  */
 #include <cstdio>

@@ -4,10 +4,12 @@ The memory is that of all GPUs together, as NVML or nvidia-smi says, above the l
 what CUDA itself needs for it. Other processes on these GPUs would be counted, too. It is read every few milliseconds,
 so a peak that is shorter may be missed. Neither root nor a CUDA context is needed.
 
-Imported by: tools/preload_check.py.
+Imported by: tools/preload/check.py.
 """
 import ctypes
+import os
 import subprocess
+import sys
 import threading
 import time
 
@@ -144,7 +146,8 @@ class Results:
 
     def lines(self):
         """As a table of Markdown."""
-        from markdown import table  # at the side of this file; not where scripts of Python run
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
+        from markdown import table
         rows = list(self.rows())
         head = ("program", "s, plain", "s, preloaded", "MiB, plain", "MiB, preloaded")
         return list(table(head, rows)) if rows else []

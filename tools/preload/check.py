@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs CUDA programs with and without libvmmcache_preload on a GPU, and compares what they print.
 
-usage: preload_check.py [--rounds N] LIBRARY [CHECK...]
+usage: check.py [--rounds N] LIBRARY [CHECK...]
 
 LIBRARY is libvmmcache_preload.so. Each check runs a program twice in processes of its own and prints a line: PASS,
 FAIL and why, or SKIP and why. A table then says for each program how long it ran and how much GPU memory was in use,
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-import preload_measure
+import measure
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHECK_SECONDS = 300
@@ -258,14 +258,14 @@ class Runner:
         self.folder = folder
         self.rounds, self.meter = rounds, meter
         self.check = ""  # the one that runs
-        self.results = preload_measure.Results()
+        self.results = measure.Results()
         self.built = {}
 
     def compile(self, name, source, *options):
         if name not in self.built:
             path = os.path.join(self.folder, name)
             command = [need_nvcc(), "-std=c++17", "-O2", "-arch=native", *options, "-o", path,
-                       os.path.join(HERE, "preload", source)]
+                       os.path.join(HERE, source)]
             done = subprocess.run(command, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             if done.returncode != 0:
                 raise Fail("nvcc: " + done.stdout.strip()[-300:])
@@ -301,7 +301,7 @@ class Runner:
 
     def measure(self, command, preloaded, **settings):
         """run(), with a place in the table."""
-        with preload_measure.Measured(self.meter) as measured:
+        with measure.Measured(self.meter) as measured:
             done = self.run(command, preloaded, **settings)
         if done.returncode == 0:
             self.results.add(self.check, preloaded, measured)
@@ -366,7 +366,7 @@ def check_resource(runner):
     archive = os.path.join(build, "libvmmcache.a")
     if not os.path.exists(archive):
         raise Skip("%s is not built" % archive)
-    program = runner.compile("resource", "resource.cu", "-I" + os.path.join(HERE, "..", "include"), archive,
+    program = runner.compile("resource", "resource.cu", "-I" + os.path.join(HERE, "..", "..", "include"), archive,
                              "-lpthread", "-ldl")
     done = runner.run((program,), False)
     if done.returncode != 0:
@@ -380,7 +380,7 @@ def python_settings(runner):
     library = os.environ.get("VMMCACHE_LIBRARY", library)
     if not os.path.exists(library):
         raise Skip("%s is not built" % library)
-    paths = [os.path.join(HERE, "python"), os.environ.get("PYTHONPATH")]
+    paths = [os.path.join(HERE, "..", "python"), os.environ.get("PYTHONPATH")]
     return {"VMMCACHE_LIBRARY": library, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
@@ -457,7 +457,7 @@ def checks():
 
 
 def run_script(name):
-    sys.path.remove(HERE)  # Numba would take coverage.py of this folder for a package
+    sys.path.remove(HERE)  # a package that a script imports could take a file of this folder for its own
     try:
         SCRIPTS[name]()
     except Skip as reason:
@@ -493,7 +493,7 @@ def main(library, names, rounds):
     if unknown or not os.path.isfile(library):
         sys.exit("no such check or library: %s; there are %s" % (unknown or library, " ".join(known)))
     with tempfile.TemporaryDirectory() as folder:
-        runner = Runner(library, folder, rounds, preload_measure.open_meter())
+        runner = Runner(library, folder, rounds, measure.open_meter())
         results = [run_check(runner, name, known[name]) for name in names or known]
         print("", *runner.results.lines(), sep="\n")
     if runner.meter is None:
