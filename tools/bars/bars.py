@@ -273,7 +273,8 @@ def host(bars):
     bars.add("mixed pairs, 2000 live", "", "<= 80 ns", "%.0f ns (glibc %.0f)" % (ours, times["mixed/glibc"]),
              ours <= 80,
              "vmmcache_bench --benchmark_filter=mixed")
-    bars.skip("one thread allocates, another frees", ">= 10 x the fastest peer", "needs a GPU's peers: tools/measure/bench.sh")
+    bars.skip("one thread allocates, another frees", ">= 10 x the fastest peer",
+              "needs a GPU's peers: tools/measure/bench.sh")
 
 
 FIGURES = {"footprint": footprint, "streams-idle": streams_idle, "streams-busy": streams_busy, "passes": passes,

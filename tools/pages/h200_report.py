@@ -80,8 +80,8 @@ def machine_part(data):
     yield ""
     yield "Machine: %s; %s of GPU memory." % (data.machine, memory)
     yield ""
-    yield ("Written by `tools/pages/h200_report.py` from measurements of `tools/measure/h200.sh` (stored in `docs/results/h200/`) "
-           "with:")
+    yield ("Written by `tools/pages/h200_report.py` from measurements of `tools/measure/h200.sh` (stored in "
+           "`docs/results/h200/`) with:")
     yield ""
     yield "```sh"
     yield "TRACES=\"%s\"" % every

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a document about the measurements of tools/measure/torchbench.sh, and its charts into a folder of the same name.
+"""Writes a document about measurements of tools/measure/torchbench.sh, and its charts into a folder of the same name.
 
 usage: tools/torchbench/report.py FOLDER... [--also FOLDER] DOCUMENT
 
@@ -38,8 +38,8 @@ def machine_part(folders):
     lines = list(dict.fromkeys(texts(folders, "log.txt")))
     yield "# PyTorch on libvmmcache, measured"
     yield ""
-    yield ("Written by `tools/torchbench/report.py` from measurements of `tools/measure/torchbench.sh`. *native* is PyTorch's "
-           "default allocator, *expandable* the same with `expandable_segments:True`, *vmmcache* is "
+    yield ("Written by `tools/torchbench/report.py` from measurements of `tools/measure/torchbench.sh`. *native* is "
+           "PyTorch's default allocator, *expandable* the same with `expandable_segments:True`, *vmmcache* is "
            "`vmmcache.install(native=True)`, *vmmcache-wait* the same with `reuse='stream_wait'`.")
     yield ""
     yield "```"
