@@ -13,7 +13,7 @@ def table(head, rows, texts=1):
 
 
 def replace_region(text, name, writer, lines):
-    """Replaces the lines between the two nvtx of a region; returns the text."""
+    """Replaces the lines between the two marks of a region; returns the text."""
     begin, end = "<!-- %s by %s -->\n" % (name, writer), "<!-- end of %s -->" % name
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)

@@ -4,7 +4,7 @@
 usage: tools/pages/plot_footprint.py FOLDER DOCUMENT
 
 tools/measure/plot_footprint.sh fills FOLDER, describes its files, and calls this. The charts' folder has the name of
-DOCUMENT without its extension; each table replaces the lines between its two nvtx in DOCUMENT. Exits with 1 if the
+DOCUMENT without its extension; each table replaces the lines between its two marks in DOCUMENT. Exits with 1 if the
 baselines depend on the lag, or if a run failed.
 """
 import csv
