@@ -80,9 +80,9 @@ def worker(settings):
         import vmmcache
         vmmcache.install(native=True, neighbours=settings.worker == "neighbours")
     import torch
-    torch.zeros(1, device="cuda")
     say("ready")
     sys.stdin.readline()
+    torch.zeros(1, device="cuda")
     began = time.monotonic()
     with open(settings.turn, "r+", encoding="utf-8") as turn:
         try:
@@ -117,20 +117,26 @@ def result_of(process):
     return last
 
 
-def run(settings, name, seeds):
-    """The results of processes that begin together."""
-    with tempfile.NamedTemporaryFile() as turn:
-        processes = [start(settings, name, seed, turn.name) for seed in seeds]
-        for process in processes:
+class Run:
+    """Processes that begin together. They import PyTorch as soon as they are made, and use the GPU when told to."""
+
+    def __init__(self, settings, name, seeds):
+        self.turn = tempfile.NamedTemporaryFile()
+        self.processes = [start(settings, name, seed, self.turn.name) for seed in seeds]
+
+    def results(self):
+        for process in self.processes:
             while process.stdout.readline() not in ("ready\n", ""):
                 pass
-        for process in processes:
+        for process in self.processes:
             try:
                 process.stdin.write("\n")
                 process.stdin.flush()
             except BrokenPipeError:
                 pass  # result_of() says how it ended
-        return [result_of(process) for process in processes]
+        found = [result_of(process) for process in self.processes]
+        self.turn.close()
+        return found
 
 
 def verdict(results, alone):
@@ -142,9 +148,11 @@ def verdict(results, alone):
     return "right"
 
 
-def measure(settings, name, alone, rows):
-    for number in range(settings.runs):
-        results = run(settings, name, range(len(alone)))
+def measure(settings, name, runs, alone, rows):
+    following = Run(settings, name, range(len(alone)))
+    for number in range(runs):
+        now, following = following, Run(settings, name, range(len(alone))) if number + 1 < runs else None
+        results = now.results()
         row = {"allocator": name, "verdict": verdict(results, alone), "results": results,
                "seconds": max((result.get("seconds", 0) for result in results))}
         rows.append(row)
@@ -166,9 +174,16 @@ def table(rows, alone):
         say("neighbours / emptied: %.3f" % (seconds["neighbours"] / seconds["emptied"]))
 
 
+def plan_read(text, runs):
+    """NAME or NAME:RUNS as a pair; None: neither."""
+    name, _, number = text.partition(":")
+    number = number or str(runs)
+    return (name, int(number)) if name in NAMES and number.isdigit() and int(number) > 0 else None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--allocators", default=",".join(NAMES))
+    parser.add_argument("--allocators", default=",".join(NAMES), help="NAME or NAME:RUNS, separated by commas")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--share", type=float, default=0.75)
     parser.add_argument("--rounds", type=int, default=3)
@@ -180,15 +195,15 @@ def main():
     settings = parser.parse_args()
     if settings.worker:
         return worker(settings)
-    unknown = set(settings.allocators.split(",")) - set(NAMES)
-    if unknown:
-        parser.error("%s: not an allocator of %s" % (", ".join(sorted(unknown)), ", ".join(NAMES)))
-    alone = [run(settings, "native", [seed])[0] for seed in (0, 1)]
+    plan = [plan_read(text, settings.runs) for text in settings.allocators.split(",")]
+    if None in plan:
+        parser.error("--allocators: %r is not a list of %s" % (settings.allocators, ", ".join(NAMES)))
+    alone = [Run(settings, "native", [seed]).results()[0] for seed in (0, 1)]
     if any("error" in result for result in alone):
         raise SystemExit("error: a process alone fails: %s" % alone)
     rows = []
-    for name in settings.allocators.split(","):
-        measure(settings, name, alone, rows)
+    for name, runs in plan:
+        measure(settings, name, runs, alone, rows)
     table(rows, alone)
     if settings.out:
         with open(settings.out, "w", encoding="utf-8") as file:
