@@ -1949,10 +1949,10 @@ VMM_API vmm_status vmm_listen(vmm_cache *cache, vmm_listener watch, void *contex
  * in that time, above their floor; who allows it also calls its pressure function, on a thread of
  * the library, with the default pool, after half of that time. Blocks, and memory of graph pools and
  * sources, stay. Lower priorities give first, then those that have most; together hardly more than is
- * missing, and a 128th of the device as headroom for what allocates without a cache. Then the request
- * is tried again: the device decides, another process may have been quicker. Other threads of the
- * claimant use the cache meanwhile. A request that the device grants, but that leaves less than the
- * headroom, waits for it in the same way while others show idle memory.
+ * missing. Then the request is tried again: the device decides, another process may have been
+ * quicker. Other threads of the claimant use the cache meanwhile. Also without a claim, caches give
+ * idle memory while less than a 128th of the device is free: headroom for what allocates without a
+ * cache.
  *
  * A process that is stopped gives nothing. The record is no authority: a process of the same user can
  * only make others give up idle memory, or wait. If the record cannot be used, the log says why, and

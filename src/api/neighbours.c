@@ -54,6 +54,19 @@ vmm_status vmm_neighbours_walk(vmm_cache *cache, vmm_neighbour_visitor visit, vo
     return status;
 }
 
+/* What others could give of their idle memory. Their word, so it is no more than the device has. */
+static uint64_t others_spare_bytes(const struct vmm_cache *cache)
+{
+    struct neighbour_slot slot;
+    uint64_t most_bytes = cache->driver->total_bytes;
+    uint64_t spare_bytes = 0;
+    for (unsigned i = 0; cache->neighbours != NULL && i < NEIGHBOUR_SLOTS; i++) {
+        if (vmm__neighbour_read(&cache->neighbours->record, i, &slot))
+            spare_bytes += vmm__min(vmm__claim_spare_bytes(&slot), most_bytes);
+    }
+    return vmm__min(spare_bytes, most_bytes);
+}
+
 vmm_status vmm_available_get(vmm_cache *cache, uint64_t *bytes)
 {
     uint64_t free_bytes;
@@ -63,7 +76,7 @@ vmm_status vmm_available_get(vmm_cache *cache, uint64_t *bytes)
         status = vmm__driver_memory_info(cache->driver, &free_bytes, &total_bytes);
     if (status != VMM_OK)
         return status;
-    uint64_t others_bytes = vmm__claim_others_bytes(cache);
+    uint64_t others_bytes = others_spare_bytes(cache);
     vmm__fair_lock(&cache->grow_lock);
     uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
     uint64_t limit_bytes = cache->vm.limit_bytes != 0 ? cache->vm.limit_bytes : total_bytes;

@@ -49,11 +49,12 @@ static int part_register(void *context, const vmm_part *part)
     int fd;
     struct registered *to = context;
     size_t offset = part->address - (uint64_t)(uintptr_t)to->block;
+    to->status = VMM_ERR_UNSUPPORTED;
     if (to->count == CARDS_MOST)
-        return 1;
+        return 1; /* ends the walk */
     to->status = vmm_dmabuf_export(to->cache, to->block, offset, part->bytes, &fd);
     if (to->status != VMM_OK)
-        return 1; /* ends the walk */
+        return 1;
     to->regions[to->count++] = card_register(part->address, part->bytes, fd);
     close(fd); /* the registration has the memory */
     return 0;

@@ -93,7 +93,7 @@ def splice(path, document):
 
 if sys.argv[1:2] == ["--splice"] and len(sys.argv) == 4:
     splice(*sys.argv[2:])
-elif len(sys.argv) <= 2:
+elif len(sys.argv) <= 2 and not sys.argv[-1].startswith("-"):
     run(sys.argv[1] if len(sys.argv) == 2 else None)
 else:
     sys.exit(__doc__.split("\n\n")[1])

@@ -81,7 +81,8 @@ def worker(settings):
         vmmcache.install(native=True, neighbours=settings.worker == "neighbours")
     import torch
     say("ready")
-    sys.stdin.readline()
+    if not sys.stdin.readline():
+        return  # the parent has ended
     torch.zeros(1, device="cuda")
     began = time.monotonic()
     with open(settings.turn, "r+", encoding="utf-8") as turn:

@@ -225,6 +225,7 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     vmm__cache_lane_activate(cache, lane);
     vmm__fair_lock(&cache->grow_lock);
     vmm__lanes_note(&cache->lanes, lane);
+    uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
     lane->refills++;
     if (vmm__trim_may_have_expired(cache))
         (void)vmm__trim_expired_locked(cache); /* a later call retries */
@@ -246,12 +247,13 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     vmm__cache_lanes_rotate(cache);
     if (status == VMM_OK && request->serve == NULL) /* another pool, with a source, may lend it */
         *out = vmm__source_outer(cache, *out);
+    bool has_grown = vmm__stat_now(&cache->vm.reserved_bytes) > reserved_bytes;
     status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     (void)vmm__source_return(cache, NULL);
-    if (status == VMM_OK)
-        vmm__claim_headroom(cache);
-    else
+    if (has_grown)
+        vmm__headroom_look(cache);
+    if (status != VMM_OK)
         vmm__cache_log(cache, "alloc: %s", vmm_last_error());
     return vmm__error_end(&line, status);
 }

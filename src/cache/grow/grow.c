@@ -3,7 +3,6 @@
 #include "cache/grow/grow.h"
 #include "base/arith.h"
 #include "base/error.h"
-#include "base/size.h"
 #include "base/time.h"
 #include "cache/grow/fill.h"
 #include "cache/grow/guard_page.h"
@@ -58,17 +57,12 @@ static vmm_status placement_grow(struct vmm_cache *cache, struct heap *heap, uin
     return VMM_OK;
 }
 
-/* A refusal is dear: the driver creates what fits, and releases it again. So once the device has refused, or may be
- * full because other processes use it, it is asked first. */
-static vmm_status device_ask(const struct vmm_cache *cache, const struct request *request,
-                             uint64_t granules)
+/* What the device has free. A refusal is dear: the driver creates what fits, and releases it again. So once the device
+ * has refused, or may be full because other processes use it, it is asked first. */
+static uint64_t device_granules(const struct vmm_cache *cache, const struct request *request)
 {
-    uint64_t bytes = granules << cache->vm.arena.granule_shift;
     bool may_refuse = request->refused == VMM_ERR_DEVICE_OOM || cache->neighbours != NULL;
-    if (!may_refuse || vmm__oom_device_bytes(cache) >= bytes)
-        return VMM_OK;
-    return vmm__error(VMM_ERR_DEVICE_OOM, "grow: the device has less than %s free",
-                      vmm__size_text(bytes).text);
+    return may_refuse ? vmm__oom_device_bytes(cache) >> cache->vm.arena.granule_shift : UINT64_MAX;
 }
 
 /* Chooses a placement; reserves more addresses if the reserved ones have no room. */
@@ -143,11 +137,12 @@ vmm_status vmm__grow(struct vmm_cache *cache, const struct request *request, enu
         if (status != VMM_OK)
             return status;
     }
-    status = device_ask(cache, request, placement.count);
-    if (status != VMM_OK)
-        return status;
+    uint64_t device = device_granules(cache, request);
+    if (device < placement.count)
+        return vmm__error(VMM_ERR_DEVICE_OOM, "grow: the device has %llu granules free",
+                          (unsigned long long)device);
     if (is_within)
-        placement_widen(cache, heap, bytes, allowed, &placement);
+        placement_widen(cache, heap, bytes, vmm__min(allowed, device), &placement);
     bool is_at_home = placement_extends_home(&cache->vm.arena, heap, &placement);
     return placement_grow(cache, heap, bytes, &placement, is_at_home);
 }

@@ -20,8 +20,9 @@
 
 /* All claims that wait now. */
 struct claims {
-    uint64_t want_bytes; /* 0: there is none */
-    uint64_t begin_ns;   /* of the first of them */
+    uint64_t want_bytes;  /* 0: there is none */
+    uint64_t short_bytes; /* what the device has less */
+    uint64_t begin_ns;    /* of the first of them */
     uint64_t half_ns;
     uint64_t priority; /* the highest */
     uint64_t rank;     /* how many others begin to give before this cache */
@@ -86,17 +87,31 @@ static bool claims_itself(struct neighbours *own)
     return is_claimant;
 }
 
-/* Reads all claims, and returns what the device is short of for them; 0 also while others begin, or this cache claims.
- * A claimant withdraws before it takes the memory, so the device is asked first: memory that it has taken is no longer
- * missing. */
+/* When the need began that the cache answers now: of the first claim, or, without one, since headroom is not free. */
+static uint64_t need_begin(struct neighbours *own, const struct claims *claims, bool has_headroom)
+{
+    if (has_headroom)
+        own->tight_ns = 0;
+    else if (own->tight_ns == 0)
+        own->tight_ns = vmm__time_ns();
+    return claims->want_bytes > 0 ? claims->begin_ns : own->tight_ns;
+}
+
+/* Reads all claims, and returns what the device is short of for them and its headroom; 0 also while others begin, or
+ * this cache claims. A claimant withdraws before it takes the memory, so the device is asked first: memory that it has
+ * taken is no longer missing. */
 static uint64_t missing_bytes(const struct vmm_cache *cache, struct claims *claims)
 {
+    struct neighbours *own = cache->neighbours;
     uint64_t free_bytes = vmm__oom_device_bytes(cache);
     *claims = claims_read(cache);
-    if (claims_itself(cache->neighbours) ||
-        vmm__time_ns() < claims->begin_ns + claims->rank * CLAIM_SLICE_NS)
+    uint64_t left_bytes = free_bytes - vmm__min(claims->want_bytes, free_bytes);
+    uint64_t headroom_bytes = vmm__headroom_missing_bytes(cache, left_bytes);
+    claims->short_bytes = claims->want_bytes - vmm__min(claims->want_bytes, free_bytes);
+    uint64_t begin_ns = need_begin(own, claims, headroom_bytes == 0);
+    if (claims_itself(own) || vmm__time_ns() < begin_ns + claims->rank * CLAIM_SLICE_NS)
         return 0;
-    return claims->want_bytes - vmm__min(claims->want_bytes, free_bytes);
+    return claims->short_bytes + headroom_bytes;
 }
 
 /* A part is free: counts it, and tells the claimants. */
@@ -110,6 +125,11 @@ static void part_give(struct neighbours *own, uint64_t bytes)
 
 static void given_log(struct vmm_cache *cache, const struct claims *claims, uint64_t bytes)
 {
+    if (claims->want_bytes == 0) {
+        vmm__cache_log(cache, "neighbours: gave %s, for the headroom of the device",
+                       vmm__size_text(bytes).text);
+        return;
+    }
     vmm__cache_log(cache, "neighbours: gave %s, which process %llu (%s) claims",
                    vmm__size_text(bytes).text, (unsigned long long)claims->pid, claims->name);
 }
@@ -128,7 +148,7 @@ static void idle_give(struct vmm_cache *cache)
             break;
         part_give(own, bytes);
         given_bytes += bytes;
-        served = claims;
+        served = claims.want_bytes > 0 ? claims : served;
     }
     if (given_bytes > 0)
         given_log(cache, &served, given_bytes);
@@ -139,13 +159,13 @@ static bool program_ask(struct vmm_cache *cache)
 {
     struct neighbours *own = cache->neighbours;
     struct claims claims;
-    uint64_t bytes = missing_bytes(cache, &claims);
+    bool is_turn = missing_bytes(cache, &claims) > 0;
     bool may_ask = own->asks_program && own->asked_ns != claims.begin_ns &&
                    vmm__time_ns() >= claims.half_ns && own->slot.priority <= claims.priority;
-    if (!may_ask || bytes == 0)
+    if (!is_turn || !may_ask || claims.short_bytes == 0)
         return false;
     own->asked_ns = claims.begin_ns;
-    return vmm__pressure_call(cache, cache->pool.handle, bytes);
+    return vmm__pressure_call(cache, cache->pool.handle, claims.short_bytes);
 }
 
 /* The claimants ring until they are served, so this need not wait for what is not idle yet. */

@@ -1,10 +1,12 @@
 /*
- * Answers to other processes' claims (claim.h), by a thread of each cache that has neighbours. It gives, while the
- * device is short of what is claimed, in the order of cost:
+ * Answers to other processes' claims (claim.h), and headroom, by a thread of each cache that has neighbours. It gives,
+ * while the device is short of what is claimed, in the order of cost:
  *
  *  1. idle memory whose work has finished, above the floor; also what finishes before the claim ends;
  *  2. what the program's pressure function frees, if the program allows it, once half of the claim's time is over, and
  *     if the claimant's priority is not lower.
+ *
+ * For the device's headroom it gives idle memory only.
  *
  * Among caches the lowest priority begins, then who has most to give, each a slice of time after the one before. Each
  * looks at the device before it gives a part, so together they give hardly more than is missing. A cache that claims

@@ -45,24 +45,39 @@ static void claim_withdraw(struct neighbours *neighbours, uint64_t want_bytes)
     vmm__mutex_unlock(&neighbours->lock);
 }
 
-/* ---- A claim --------------------------------------------------------------------------------- */
+/* ---- Headroom -------------------------------------------------------------------------------- */
 
-static uint64_t headroom_bytes(const struct vmm_cache *cache)
+uint64_t vmm__headroom_missing_bytes(const struct vmm_cache *cache, uint64_t free_bytes)
 {
-    return cache->driver->total_bytes >> HEADROOM_SHIFT;
+    uint64_t headroom_bytes = cache->driver->total_bytes >> HEADROOM_SHIFT;
+    return headroom_bytes - vmm__min(headroom_bytes, free_bytes);
 }
 
-/* Waits until the device has so much free memory. Returns how much it has. */
+void vmm__headroom_look(struct vmm_cache *cache)
+{
+    if (cache->neighbours != NULL &&
+        vmm__headroom_missing_bytes(cache, vmm__oom_device_bytes(cache)) > 0)
+        vmm__neighbour_ring(&cache->neighbours->record, BELL_ASKED);
+}
+
+/* ---- A claim --------------------------------------------------------------------------------- */
+
+/* Waits until the device has so much free memory, then a slice at most for its headroom. Returns how much it has. */
 static uint64_t memory_wait(struct vmm_cache *cache, uint64_t want_bytes, uint64_t end_ns)
 {
     const struct neighbour_record *record = &cache->neighbours->record;
+    bool has_enough = false;
     uint64_t free_bytes;
     uint64_t now_ns;
     do {
         uint32_t state = vmm__neighbour_bell(record, BELL_GIVEN);
         free_bytes = vmm__oom_device_bytes(cache);
         now_ns = vmm__time_ns();
-        if (free_bytes >= want_bytes || now_ns >= end_ns)
+        if (free_bytes >= want_bytes && !has_enough)
+            end_ns = vmm__min(end_ns, now_ns + CLAIM_SLICE_NS);
+        has_enough = has_enough || free_bytes >= want_bytes;
+        uint64_t left_bytes = free_bytes - vmm__min(free_bytes, want_bytes);
+        if (vmm__headroom_missing_bytes(cache, left_bytes) == 0 || now_ns >= end_ns)
             break;
         vmm__neighbour_ring(record, BELL_ASKED);
         vmm__neighbour_wait(record, BELL_GIVEN, state, vmm__min(end_ns - now_ns, CLAIM_SLICE_NS));
@@ -70,11 +85,12 @@ static uint64_t memory_wait(struct vmm_cache *cache, uint64_t want_bytes, uint64
     return free_bytes;
 }
 
-/* Counts a claim, and whether it is one of a pair that goes on for ever. */
-static void claim_count(struct vmm_cache *cache, uint64_t now_ns)
+/* The first claim of a request. */
+static void claim_begin(struct vmm_cache *cache, struct request *request, uint64_t now_ns)
 {
     struct neighbours *neighbours = cache->neighbours;
     uint64_t given_ns = atomic_load_explicit(&neighbours->given_ns, memory_order_relaxed);
+    request->claim_end_ns = now_ns + neighbours->wait_ns;
     count_add(&neighbours->claims, 1);
     if (given_ns == 0 || now_ns - vmm__min(now_ns, given_ns) >= TURN_NS)
         return;
@@ -95,18 +111,18 @@ static void claim_end(struct vmm_cache *cache, uint64_t want_bytes, uint64_t got
                    (unsigned long long)waited_ns / 1000000);
 }
 
-/* Claims until claim_end_ns what is wanted, and waits for it until end_ns. Others give `more_bytes` in addition, which
- * this does not wait for. Returns what the device has free then. */
-static uint64_t claim_wait(struct vmm_cache *cache, uint64_t want_bytes, uint64_t more_bytes,
-                           uint64_t end_ns, uint64_t claim_end_ns)
+/* Claims, and waits without the locks. */
+static void claim_wait(struct vmm_cache *cache, struct request *request, uint64_t want_bytes,
+                       uint64_t end_ns)
 {
     struct neighbours *neighbours = cache->neighbours;
     uint64_t begin_ns = vmm__time_ns();
-    claim_show(neighbours, want_bytes + more_bytes, begin_ns, claim_end_ns);
+    claim_show(neighbours, want_bytes, begin_ns, request->claim_end_ns);
+    vmm__cache_locks_drop(cache, request->lane);
     uint64_t got_bytes = memory_wait(cache, want_bytes, end_ns);
-    claim_withdraw(neighbours, want_bytes + more_bytes);
+    claim_withdraw(neighbours, want_bytes);
     claim_end(cache, want_bytes, got_bytes, begin_ns);
-    return got_bytes;
+    vmm__cache_locks_take(cache, request->lane);
 }
 
 /*
@@ -122,10 +138,8 @@ vmm_status vmm__claim(struct vmm_cache *cache, struct request *request, uint64_t
     uint64_t now_ns = vmm__time_ns();
     if (free_bytes == UINT64_MAX) /* the driver fails */
         return VMM__NOTHING;
-    if (request->claim_end_ns == 0) {
-        request->claim_end_ns = now_ns + cache->neighbours->wait_ns;
-        claim_count(cache, now_ns);
-    }
+    if (request->claim_end_ns == 0)
+        claim_begin(cache, request, now_ns);
     if (now_ns >= request->claim_end_ns) {
         count_add(&cache->neighbours->misses, request->claim_end_ns == CLAIM_OVER ? 0 : 1);
         request->claim_end_ns = CLAIM_OVER;
@@ -138,48 +152,7 @@ vmm_status vmm__claim(struct vmm_cache *cache, struct request *request, uint64_t
         return VMM_OK;
     uint64_t refused_bytes = has_enough ? free_bytes : 0;
     uint64_t slice_ns = has_enough ? CLAIM_SLICE_NS : UINT64_MAX - now_ns;
-    vmm__cache_locks_drop(cache, request->lane);
-    (void)claim_wait(cache, refused_bytes + grow_bytes, headroom_bytes(cache),
-                     vmm__min(now_ns + slice_ns, request->claim_end_ns), request->claim_end_ns);
-    vmm__cache_locks_take(cache, request->lane);
+    claim_wait(cache, request, refused_bytes + grow_bytes,
+               vmm__min(now_ns + slice_ns, request->claim_end_ns));
     return VMM_OK;
-}
-
-/* ---- Headroom -------------------------------------------------------------------------------- */
-
-uint64_t vmm__claim_others_bytes(const struct vmm_cache *cache)
-{
-    struct neighbour_slot slot;
-    uint64_t most_bytes = cache->driver->total_bytes;
-    uint64_t spare_bytes = 0;
-    for (unsigned i = 0; cache->neighbours != NULL && i < NEIGHBOUR_SLOTS; i++) {
-        if (vmm__neighbour_read(&cache->neighbours->record, i, &slot))
-            spare_bytes += vmm__min(vmm__claim_spare_bytes(&slot), most_bytes);
-    }
-    return vmm__min(spare_bytes, most_bytes);
-}
-
-/* What others show may be older than what they have: after a claim that failed, no more of them for a while. */
-static bool may_claim_headroom(struct vmm_cache *cache, uint64_t now_ns)
-{
-    uint64_t failed_ns = atomic_load_explicit(&cache->neighbours->failed_ns, memory_order_relaxed);
-    return now_ns - failed_ns >= TURN_NS && vmm__claim_others_bytes(cache) > 0;
-}
-
-void vmm__claim_headroom(struct vmm_cache *cache)
-{
-    struct neighbours *neighbours = cache->neighbours;
-    uint64_t want_bytes = headroom_bytes(cache);
-    if (neighbours == NULL || vmm__callback_is_in(cache, false) ||
-        vmm__oom_device_bytes(cache) >= want_bytes)
-        return;
-    uint64_t begin_ns = vmm__time_ns();
-    uint64_t end_ns = begin_ns + neighbours->wait_ns;
-    if (!may_claim_headroom(cache, begin_ns))
-        return;
-    claim_count(cache, begin_ns);
-    if (claim_wait(cache, want_bytes, 0, end_ns, end_ns) >= want_bytes)
-        return;
-    count_add(&neighbours->misses, 1);
-    atomic_store_explicit(&neighbours->failed_ns, vmm__time_ns(), memory_order_relaxed);
 }

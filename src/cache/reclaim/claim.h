@@ -9,7 +9,7 @@
  *     caches that claim from each other do not wait for each other;
  *  2. while any thread claims, the slot shows the sum of what they want, and the latest end;
  *  3. a request claims until the end that its first claim set, no longer;
- *  4. a request that has grown the cache returns only once the device has its headroom again, or no other gives it.
+ *  4. no request waits for headroom, but for a slice at the end of a claim.
  * May be called by: reclaim, api. Locks: vmm__claim() as pressure.h; the neighbours' lock guards the slot.
  */
 #ifndef VMM_CACHE_RECLAIM_CLAIM_H
@@ -19,14 +19,16 @@
 #include "cache/request.h"
 #include "neighbour/record.h"
 
+/*
+ * Headroom is the part of the device that stays free, while caches have idle memory, for what allocates without a
+ * cache: contexts, code that CUDA loads lazily, handles of cuBLAS and cuDNN. A process that has taken the last byte
+ * cannot call such a library for the first time. Each cache with neighbours gives idle memory for it (answer.h).
+ */
+#define HEADROOM_SHIFT 7 /* a 128th: 640 MiB of 80 GiB; the libraries under PyTorch took 320 */
+
 /* A claim rings again, so that others look again at what has finished meanwhile; and the order of who gives is one of
  * such times. The cost of a look is a few µs. */
 #define CLAIM_SLICE_NS UINT64_C(5000000)
-
-/* Headroom is the part of the device that claims leave to what allocates without a cache: contexts, code that CUDA
- * loads lazily, handles of cuBLAS and cuDNN. Without it a process that has claimed its last byte cannot call such a
- * library for the first time. */
-#define HEADROOM_SHIFT 7 /* a 128th: 640 MiB of 80 GiB */
 
 struct neighbours {
     struct neighbour_record record;
@@ -37,11 +39,11 @@ struct neighbours {
     bool asks_program;  /* its pressure function may serve others' claims */
     pthread_t thread;   /* see answer.h */
     _Atomic bool stops;
-    uint64_t shown_ns; /* only the thread uses this and the next */
+    uint64_t shown_ns; /* only the thread uses this and the next two */
     uint64_t asked_ns; /* the begin of the claim that the pressure function was called for */
-    _Atomic uint64_t given_ns;  /* when the cache gave last; 0: never */
-    _Atomic uint64_t failed_ns; /* when a claim for headroom failed last; 0: never */
-    _Atomic uint64_t claims;    /* statistics: see VMM_VALUE_MAP */
+    uint64_t tight_ns; /* since when headroom is not free; 0: it is */
+    _Atomic uint64_t given_ns; /* when the cache gave last; 0: never */
+    _Atomic uint64_t claims;   /* statistics: see VMM_VALUE_MAP */
     _Atomic uint64_t misses;
     _Atomic uint64_t turns;
     _Atomic uint64_t given_bytes;
@@ -52,12 +54,11 @@ struct neighbours {
  * device still refuses; VMM__NOTHING: the end has come, or the cache has no neighbours. */
 vmm_status vmm__claim(struct vmm_cache *cache, struct request *request, uint64_t grow_bytes);
 
-/* Claims the device's headroom, if others could give it: after a request that may have grown the cache. The caller
- * holds no lock. */
-void vmm__claim_headroom(struct vmm_cache *cache);
+/* How much of the headroom is not free, with so much free on the device. */
+uint64_t vmm__headroom_missing_bytes(const struct vmm_cache *cache, uint64_t free_bytes);
 
-/* What others could give of their idle memory. Their word, so it is no more than the device has. */
-uint64_t vmm__claim_others_bytes(const struct vmm_cache *cache);
+/* After the cache has grown: if headroom is not free, wakes those who could give it. */
+void vmm__headroom_look(struct vmm_cache *cache);
 
 /* What the cache that shows this could give: idle memory above its floor. */
 static inline uint64_t vmm__claim_spare_bytes(const struct neighbour_slot *slot)
