@@ -5,20 +5,49 @@
 /* How many nodes of one list a search compares before it takes the best of them. */
 enum { FEW = 2, PROBES = 16, PROBES_MOST = 256 };
 
-enum { HEADS = SIZE_INDEX_ROWS * SIZE_INDEX_COLUMNS };
-
-bool vmm__size_index_open(struct size_index *index)
+/* The row of one unit. Those below have no heads. */
+static unsigned row_least(const struct size_index *index)
 {
-    if (index->heads == NULL)
-        index->heads = vmm__host_alloc(HEADS, sizeof(struct size_node *));
-    return index->heads != NULL;
+    return vmm__size_list(index, 0) / SIZE_INDEX_COLUMNS;
+}
+
+static size_t heads_count(const struct size_index *index)
+{
+    return (size_t)index->head_rows * SIZE_INDEX_COLUMNS;
+}
+
+static void heads_free(struct size_index *index)
+{
+    vmm__host_free(index->heads, heads_count(index) * sizeof *index->heads);
+}
+
+bool vmm__size_index_open(struct size_index *index, uint64_t most)
+{
+    unsigned least = row_least(index);
+    uint32_t rows = vmm__size_list(index, most) / SIZE_INDEX_COLUMNS - least + 1;
+    if (rows <= index->head_rows)
+        return true;
+    struct size_node **heads = vmm__host_alloc(rows, SIZE_INDEX_COLUMNS * sizeof *heads);
+    if (heads == NULL)
+        return false;
+    for (size_t i = 0; i < heads_count(index); i++) {
+        heads[i] = index->heads[i];
+        if (heads[i] != NULL)
+            heads[i]->link = &heads[i];
+    }
+    heads_free(index);
+    index->heads = heads;
+    index->head_rows = rows;
+    index->list_zero = (uintptr_t)heads - least * SIZE_INDEX_COLUMNS * sizeof *heads;
+    return true;
 }
 
 void vmm__size_index_close(struct size_index *index)
 {
-    vmm__host_free(index->heads, HEADS * sizeof(struct size_node *));
-    *index = (struct size_index){ .search_all = index->search_all };
-    vmm__size_index_init(index);
+    heads_free(index);
+    *index = (struct size_index){ .search_all = index->search_all,
+                                  .columns_bytes = index->columns_bytes };
+    index->end.next = &index->end;
 }
 
 struct fit {
@@ -57,7 +86,7 @@ static inline struct size_node *list_fit(const struct size_index *index,
 static struct size_node *row_first(const struct size_index *index, unsigned row)
 {
     unsigned column = (unsigned)__builtin_ctz(index->columns[row]);
-    return index->heads[row * SIZE_INDEX_COLUMNS + column];
+    return *vmm__size_head(index, row * SIZE_INDEX_COLUMNS + column);
 }
 
 /* The first list of the rows above one. */
@@ -74,7 +103,7 @@ static inline struct size_node *list_in_columns(const struct size_index *index, 
     columns &= index->columns[row];
     if (columns == 0)
         return row_above(index, row);
-    return index->heads[row * SIZE_INDEX_COLUMNS + (unsigned)__builtin_ctz(columns)];
+    return *vmm__size_head(index, row * SIZE_INDEX_COLUMNS + (unsigned)__builtin_ctz(columns));
 }
 
 /* The first list that is not empty, from one on. */
@@ -95,7 +124,7 @@ static struct size_node *list_above(const struct size_index *index, unsigned lis
 static struct size_node *list_search(const struct size_index *index, unsigned list, uint64_t size)
 {
     uint64_t most = index->search_all ? UINT64_MAX : PROBES_MOST;
-    struct size_node *node = index->heads[list];
+    struct size_node *node = *vmm__size_head(index, list);
     for (; node != &index->end; node = node->next) {
         if (node->size >= size)
             return node;
@@ -107,7 +136,7 @@ static struct size_node *list_search(const struct size_index *index, unsigned li
 
 struct size_node *vmm__size_index_find(const struct size_index *index, uint64_t size)
 {
-    unsigned list = vmm__size_list(size);
+    unsigned list = vmm__size_list(index, size);
     struct size_node *head = list_from(index, list);
     struct size_node *fit = list_fit(index, head, size);
     if (fit != NULL || head == NULL)
@@ -119,7 +148,7 @@ struct size_node *vmm__size_index_find(const struct size_index *index, uint64_t 
 /* The last list of a row whose column is one of `columns`. */
 static struct size_node *row_last(const struct size_index *index, unsigned row, uint32_t columns)
 {
-    return index->heads[row * SIZE_INDEX_COLUMNS + vmm__log2(columns)];
+    return *vmm__size_head(index, row * SIZE_INDEX_COLUMNS + vmm__log2(columns));
 }
 
 struct size_node *vmm__size_index_largest(const struct size_index *index)
@@ -135,7 +164,7 @@ struct size_node *vmm__size_index_smaller(const struct size_index *index,
 {
     if (node->next != &index->end)
         return node->next;
-    unsigned list = vmm__size_list(node->size);
+    unsigned list = vmm__size_list(index, node->size);
     unsigned row = list / SIZE_INDEX_COLUMNS;
     uint32_t columns = index->columns[row] & ((UINT32_C(1) << list % SIZE_INDEX_COLUMNS) - 1);
     if (columns != 0)
@@ -149,24 +178,24 @@ struct size_node *vmm__size_index_smaller(const struct size_index *index,
 
 struct size_node *vmm__size_index_from(const struct size_index *index, uint64_t size)
 {
-    return list_from(index, vmm__size_list(size));
+    return list_from(index, vmm__size_list(index, size));
 }
 
 struct size_node *vmm__size_index_above(const struct size_index *index, uint64_t size)
 {
-    return list_above(index, vmm__size_list(size));
+    return list_above(index, vmm__size_list(index, size));
 }
 
 static bool list_check(const struct size_index *index, unsigned list)
 {
     const struct size_node *end = &index->end;
-    const struct size_node *head = index->heads[list] != NULL ? index->heads[list] : end;
+    struct size_node *const *link = vmm__size_head(index, list);
+    const struct size_node *head = *link != NULL ? *link : end;
     uint32_t columns = index->columns[list / SIZE_INDEX_COLUMNS];
     if ((head != end) != ((columns >> list % SIZE_INDEX_COLUMNS & 1) != 0))
         return false;
-    struct size_node *const *link = &index->heads[list];
     for (const struct size_node *node = head; node != end; link = &node->next, node = node->next) {
-        if (node->link != link || vmm__size_list(node->size) != list)
+        if (node->link != link || vmm__size_list(index, node->size) != list)
             return false;
     }
     return true;
@@ -180,11 +209,12 @@ bool vmm__size_index_check(const struct size_index *index)
         if ((index->columns[row] != 0) != ((index->rows >> row & 1) != 0))
             return false;
     }
-    if (index->heads == NULL)
-        return index->rows == 0;
-    for (unsigned list = 0; list < HEADS; list++) {
+    unsigned least = row_least(index);
+    unsigned end = least + index->head_rows;
+    uint64_t with_heads = (UINT64_C(1) << end) - (UINT64_C(1) << least);
+    for (unsigned list = least * SIZE_INDEX_COLUMNS; list < end * SIZE_INDEX_COLUMNS; list++) {
         if (!list_check(index, list))
             return false;
     }
-    return true;
+    return (index->rows & ~with_heads) == 0;
 }

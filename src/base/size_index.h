@@ -2,12 +2,12 @@
  * An index of free memory by size: two levels of bitmaps over lists, as in TLSF (Masmano et al., "TLSF: a New Dynamic
  * Memory Allocator for Real-Time Systems", ECRTS 2004). Insert, remove and find cost the same for any number of nodes.
  *
- * A size, in units that the owner chooses, belongs to one list. Each size below 32 has its own list. Above, 32 lists of
- * equal width lead from one power of two to the next, so sizes in one list differ by at most 1/32. Lists are numbered
- * from small to large; 32 of them form a row.
+ * A size is a multiple of a unit that the owner chooses, a power of two, and belongs to one list. Each size below 32
+ * units has its own list. Above, 32 lists of equal width lead from one power of two to the next, so sizes in one list
+ * differ by at most 1/32. Lists are numbered from small to large; 32 of them form a row.
  *
- * Owns: the bitmaps and the list heads, which open() allocates before the first insert. The caller owns the nodes and
- * embeds them.
+ * Owns: the bitmaps, and the heads of the lists from one unit to the largest size so far, which open() allocates before
+ * the first insert. The caller owns the nodes and embeds them.
  * Invariants:
  *  1. a list is empty exactly if its bit in its row's columns is 0; a row is empty exactly if its bit in
  *     rows is 0;
@@ -31,29 +31,41 @@ struct size_node {
 };
 
 struct size_index {
-    bool search_all;      /* set by the owner: find() may search a whole list */
-    struct size_node end; /* the last node of every list: its size is 0, its `next` is itself */
+    bool search_all;        /* set by the owner: find() may search a whole list */
+    uint32_t head_rows;     /* rows that have heads, from that of one unit on */
+    struct size_node end;   /* the last node of every list: its size is 0, its `next` is itself */
+    uint64_t columns_bytes; /* 32 units: sizes below have a list each */
     uint64_t rows;
     uint32_t columns[SIZE_INDEX_ROWS];
-    struct size_node **heads; /* one for each list; NULL: closed */
+    struct size_node **heads; /* NULL: closed */
+    uintptr_t list_zero;      /* where the head of list 0 would be, if it were one of them */
 };
 
-/* Returns the number of the list that a size belongs to. */
-static inline unsigned vmm__size_list(uint64_t size)
+/* Returns the number of the list that a size belongs to. Volatile: no register is kept for the constant, which a
+ * function with several inserts would have to save first. */
+static inline unsigned vmm__size_list(const struct size_index *index, uint64_t size)
 {
-    unsigned shift = vmm__log2(size | SIZE_INDEX_COLUMNS) - SIZE_INDEX_COLUMN_BITS;
+    uint64_t least = *(const volatile uint64_t *)&index->columns_bytes;
+    unsigned shift = vmm__log2(size | least) - SIZE_INDEX_COLUMN_BITS;
     return (shift << SIZE_INDEX_COLUMN_BITS) + (unsigned)(size >> shift);
 }
 
-/* Requires an index that is all zeros. */
-static inline void vmm__size_index_init(struct size_index *index)
+/* The head of a list. */
+static inline struct size_node **vmm__size_head(const struct size_index *index, unsigned list)
 {
+    return (struct size_node **)(index->list_zero + list * sizeof *index->heads);
+}
+
+/* Requires an index that is all zeros. */
+static inline void vmm__size_index_init(struct size_index *index, uint64_t unit)
+{
+    index->columns_bytes = unit * SIZE_INDEX_COLUMNS;
     index->end.next = &index->end;
 }
 
-/* Allocates the list heads unless they exist. Returns false without host memory. Only inserts need the heads: find()
- * works on an empty index without them. */
-bool vmm__size_index_open(struct size_index *index);
+/* Allocates the list heads of sizes up to `most` that there are not yet. Returns false without host memory, and has then
+ * changed nothing. Only inserts need the heads: find() works on an empty index without them. */
+bool vmm__size_index_open(struct size_index *index, uint64_t most);
 
 /* Frees the list heads and drops all nodes from the index. */
 void vmm__size_index_close(struct size_index *index);
@@ -63,9 +75,9 @@ void vmm__size_index_close(struct size_index *index);
  * empty. */
 static inline void vmm__size_index_insert(struct size_index *index, struct size_node *node)
 {
-    unsigned list = vmm__size_list(node->size);
+    unsigned list = vmm__size_list(index, node->size);
     unsigned row = list / SIZE_INDEX_COLUMNS;
-    struct size_node **head = &index->heads[list];
+    struct size_node **head = vmm__size_head(index, list);
     struct size_node *next = *head != NULL ? *head : &index->end;
     node->link = head;
     node->next = next;
@@ -77,11 +89,11 @@ static inline void vmm__size_index_insert(struct size_index *index, struct size_
 
 static inline void vmm__size_index_remove(struct size_index *index, struct size_node *node)
 {
-    unsigned list = vmm__size_list(node->size);
+    unsigned list = vmm__size_list(index, node->size);
     unsigned row = list / SIZE_INDEX_COLUMNS;
     node->next->link = node->link;
     *node->link = node->next;
-    uint32_t is_empty = index->heads[list] == &index->end;
+    uint32_t is_empty = *vmm__size_head(index, list) == &index->end;
     uint32_t columns = index->columns[row] & ~(is_empty << list % SIZE_INDEX_COLUMNS);
     index->columns[row] = columns;
     if (columns == 0)

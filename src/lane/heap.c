@@ -5,12 +5,20 @@
 #include "lane/lane.h"
 #include "lane/views.h"
 
-enum { BATCH_BLOCKS = 63 };
+/* The first batch serves a stream with one live block: that, what is free beside it, and two records for a change. The
+ * largest ones take a page. */
+enum { BATCH_FEWEST = 4, BATCH_MOST = 63 };
 
 struct block_batch {
-    struct block blocks[BATCH_BLOCKS]; /* each block fills one cache line */
     struct block_batch *next;
+    uint64_t count;
+    _Alignas(64) struct block blocks[]; /* each block fills one cache line */
 };
+
+static size_t batch_bytes(uint64_t count)
+{
+    return sizeof(struct block_batch) + count * sizeof(struct block);
+}
 
 /* ---- Records ------------------------------------------------------------------------------ */
 
@@ -31,20 +39,28 @@ void vmm__heap_record_drop(struct heap *heap, struct block *block)
     heap->store.spare_count++;
 }
 
+/* Not inlined, so that the fast path needs no stack frame. */
+static __attribute__((noinline)) vmm_status batch_add(struct heap *heap)
+{
+    const struct block_batch *newest = heap->store.batches;
+    uint64_t count = newest == NULL ? BATCH_FEWEST : vmm__min(2 * newest->count, BATCH_MOST);
+    struct block_batch *batch = vmm__host_alloc(1, batch_bytes(count));
+    if (batch == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "heap: no host memory for block records");
+    batch->next = heap->store.batches;
+    batch->count = count;
+    heap->store.batches = batch;
+    for (uint64_t i = 0; i < count; i++)
+        vmm__heap_record_drop(heap, &batch->blocks[i]);
+    return VMM_OK;
+}
+
 vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count)
 {
-    while (heap->store.spare_count < count) {
-        bool has_index =
-            vmm__size_index_open(&heap->index); /* the index must exist before a block is freed */
-        struct block_batch *batch = has_index ? vmm__host_alloc(1, sizeof *batch) : NULL;
-        if (batch == NULL)
-            return vmm__error(VMM_ERR_HOST_OOM, "heap: no host memory for block records");
-        batch->next = heap->store.batches;
-        heap->store.batches = batch;
-        for (int i = 0; i < BATCH_BLOCKS; i++)
-            vmm__heap_record_drop(heap, &batch->blocks[i]);
-    }
-    return VMM_OK;
+    vmm_status status = VMM_OK;
+    while (heap->store.spare_count < count && status == VMM_OK)
+        status = batch_add(heap);
+    return status;
 }
 
 /* ---- Slots, links and the index ----------------------------------------------------------- */
@@ -173,7 +189,7 @@ void vmm__heap_init(struct heap *heap, struct lane *lane, struct directory *dire
                            .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES,
                            .strand_bytes = UINT64_MAX };
     heap->home_end = &heap->own_home_end;
-    vmm__size_index_init(&heap->index);
+    vmm__size_index_init(&heap->index, heap->unit_bytes);
 }
 
 void vmm__heap_fini(struct heap *heap)
@@ -181,7 +197,7 @@ void vmm__heap_fini(struct heap *heap)
     while (heap->store.batches != NULL) {
         struct block_batch *batch = heap->store.batches;
         heap->store.batches = batch->next;
-        vmm__host_free(batch, sizeof *batch);
+        vmm__host_free(batch, batch_bytes(batch->count));
     }
     vmm__size_index_close(&heap->index);
     vmm__views_close(heap);
@@ -350,11 +366,18 @@ struct block *vmm__heap_give(struct heap *heap, struct block *block)
 
 /* ---- Extents ------------------------------------------------------------------------------ */
 
-/* Makes sure that bytes can be attached. */
-static vmm_status attach_prepare(struct heap *heap)
+/* No block is larger than its heap. */
+vmm_status vmm__heap_attach_keep(struct heap *heap, uint64_t bytes)
+{
+    if (!vmm__size_index_open(&heap->index, heap->bytes + bytes))
+        return vmm__error(VMM_ERR_HOST_OOM, "heap: no host memory for the index of free blocks");
+    return vmm__views_open(heap);
+}
+
+static vmm_status attach_prepare(struct heap *heap, uint64_t bytes)
 {
     vmm_status status = vmm__heap_records_keep(heap, 1);
-    return status == VMM_OK ? vmm__views_open(heap) : status;
+    return status == VMM_OK ? vmm__heap_attach_keep(heap, bytes) : status;
 }
 
 /* Puts a free block over granules that the heap owns in the directory. */
@@ -381,7 +404,7 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
 {
     const struct arena *arena = heap->directory->arena;
     uint64_t granule = vmm__arena_granule(arena, address);
-    vmm_status status = attach_prepare(heap);
+    vmm_status status = attach_prepare(heap, bytes);
     if (status == VMM_OK)
         status = vmm__directory_give(heap->directory, heap, granule, bytes >> arena->granule_shift);
     if (status != VMM_OK)
@@ -429,7 +452,7 @@ vmm_status vmm__heap_hand(struct heap *from, struct block *block, uint64_t addre
     uint64_t granule = vmm__arena_granule(arena, address);
     vmm_status status = vmm__heap_records_keep(from, 2);
     if (status == VMM_OK)
-        status = attach_prepare(to);
+        status = attach_prepare(to, bytes);
     if (status != VMM_OK)
         return status;
     vmm__views_hand(from, to, address, bytes, epoch);

@@ -69,7 +69,7 @@ struct block {
 
 enum { LARGE_UNIT_BYTES = 512 }; /* of large heaps; small heaps use SMALL_SLOT_BYTES */
 
-/* Block records, recycled. They are allocated in batches and freed all at once. */
+/* Block records, recycled. They are allocated in batches, each of twice as many, and freed all at once. */
 struct block_store {
     struct block *spares; /* free records, linked by next */
     uint64_t spare_count;
@@ -139,6 +139,9 @@ static inline struct block *vmm__block_piece(const struct block *block)
 
 /* Makes sure that the next `count` records need no host memory. */
 vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count);
+
+/* The same for all else that an attach of `bytes` to a large heap needs. */
+vmm_status vmm__heap_attach_keep(struct heap *heap, uint64_t bytes);
 
 /*
  * Takes a block of exactly `bytes`, a multiple of unit_bytes, from the best fitting free block.

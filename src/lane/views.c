@@ -668,13 +668,13 @@ void vmm__views_fini(struct views *views)
     vmm__host_table_free(views->places, views->vm->arena.granules * sizeof *views->places);
 }
 
-static struct size_index *runs_create(void)
+static struct size_index *runs_create(const struct views *views)
 {
     struct size_index *runs = vmm__host_alloc(1, sizeof *runs);
     if (runs == NULL)
         return NULL;
-    vmm__size_index_init(runs);
-    if (vmm__size_index_open(runs))
+    vmm__size_index_init(runs, LARGE_UNIT_BYTES);
+    if (vmm__size_index_open(runs, views->vm->arena.granules << views->vm->arena.granule_shift))
         return runs;
     vmm__host_free(runs, sizeof *runs);
     return NULL;
@@ -686,7 +686,7 @@ vmm_status vmm__views_open(struct heap *heap)
     bool needs_runs = !heap->is_small && views != NULL && views->last_view > 0;
     if (!needs_runs || heap->runs != NULL)
         return VMM_OK;
-    heap->runs = runs_create();
+    heap->runs = runs_create(views);
     return heap->runs != NULL
                ? VMM_OK
                : vmm__error(VMM_ERR_HOST_OOM, "views: no host memory for the index of runs");

@@ -145,7 +145,7 @@ vmm_status vmm__arena_init(struct arena *arena, struct driver *driver, uint64_t 
                            uint64_t limit_bytes)
 {
     *arena = (struct arena){ .driver = driver, .granule_bytes = driver->granule_bytes };
-    vmm__size_index_init(&arena->index);
+    vmm__size_index_init(&arena->index, 1);
     arena->granule_shift = vmm__log2(driver->granule_bytes);
     arena->limit_bytes = vmm__align_up(vmm__min(limit_bytes, ADDRESSES_MOST), arena->granule_bytes);
     uint64_t address;
@@ -159,7 +159,7 @@ vmm_status vmm__arena_init(struct arena *arena, struct driver *driver, uint64_t 
         status = vmm__error(VMM_ERR_HOST_OOM, "arena: no host memory for the table of gaps");
         goto fail_table;
     }
-    if (!vmm__size_index_open(&arena->index)) {
+    if (!vmm__size_index_open(&arena->index, arena->granules)) {
         status = vmm__error(VMM_ERR_HOST_OOM, "arena: no host memory for the index of gaps");
         goto fail_index;
     }

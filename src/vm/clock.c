@@ -3,6 +3,7 @@
 #include "vm/clock.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/hostmem.h"
 #include "base/time.h"
 #include "vm/captures.h"
 
@@ -252,11 +253,22 @@ static vmm_status ring_poll(struct clock *clock)
     return VMM_OK;
 }
 
+static vmm_status ring_open(struct clock *clock)
+{
+    if (clock->ring == NULL)
+        clock->ring = vmm__host_alloc(CLOCK_EVENTS, sizeof *clock->ring);
+    return clock->ring != NULL
+               ? VMM_OK
+               : vmm__error(VMM_ERR_HOST_OOM, "clock: no host memory for its events");
+}
+
 /* First moves on, then records: see invariant 2. */
 static vmm_status event_add(struct clock *clock, bool *covers_all)
 {
     struct event *event;
-    vmm_status status = vmm__event_take(clock->events, &event);
+    vmm_status status = ring_open(clock);
+    if (status == VMM_OK)
+        status = vmm__event_take(clock->events, &event);
     if (status != VMM_OK)
         return status;
     vmm__captures_lock();
@@ -354,6 +366,7 @@ vmm_status vmm__clock_fini(struct clock *clock)
         oldest_drop(clock);
     if (clock->join != NULL)
         status = vmm__driver_stream_end(clock->driver, clock->join);
+    vmm__host_free(clock->ring, CLOCK_EVENTS * sizeof *clock->ring);
     vmm__mutex_fini(&clock->lock);
     return status;
 }

@@ -73,10 +73,10 @@ struct clock {
     _Atomic bool covers_all;    /* not only that stream's */
     _Atomic uint64_t now;
     _Atomic uint64_t passed;
-    _Atomic bool is_due; /* much was freed since the last tick */
-    struct mutex lock;   /* guards the ring */
-    unsigned prompt;     /* questions in a row that needed a new event, which passed at once */
-    struct clock_event ring[CLOCK_EVENTS];
+    _Atomic bool is_due;      /* much was freed since the last tick */
+    struct mutex lock;        /* guards the ring */
+    unsigned prompt;          /* questions in a row that needed a new event, which passed at once */
+    struct clock_event *ring; /* of CLOCK_EVENTS; NULL: there never was one */
     unsigned oldest;
     unsigned count;
     /* Of the general clock only. `watch` is constant; the lock of the captures guards changes of the next five. */

@@ -108,6 +108,33 @@ CACHE_TEST(memory_of_tiny_blocks_serves_a_large_block)
     crowd_destroy(test, &crowd);
 }
 
+/* What a lane does not use it does not have; also one with a clock of its own. */
+static void one_block_takes_little(struct cache_test *test, vmm_reuse reuse)
+{
+    enum { BLOCK_BYTES = 64 * KIB, MOST_BYTES = 8192 };
+    struct crowd crowd;
+    cache_restart_with(test, .limit_bytes = VMM_NO_LIMIT, .reuse = reuse);
+    crowd_create(test, &crowd, MANY);
+    uint64_t before = cache_stats(test).host_bytes;
+    for (unsigned i = 0; i < MANY; i++)
+        crowd.blocks[i] = crowd_alloc(test, BLOCK_BYTES, crowd.streams[i]);
+    uint64_t bytes = (cache_stats(test).host_bytes - before) / MANY;
+    print_message("%llu bytes of host memory a stream\n", (unsigned long long)bytes);
+    assert_in_range(bytes, 1, MOST_BYTES);
+    blocks_free(test, &crowd);
+    crowd_destroy(test, &crowd);
+}
+
+CACHE_TEST(a_stream_with_one_live_block_takes_little_host_memory)
+{
+    one_block_takes_little(test, VMM_REUSE_ANY_USE);
+}
+
+CACHE_TEST(so_does_one_with_a_clock_of_its_own)
+{
+    one_block_takes_little(test, VMM_REUSE_DECLARED);
+}
+
 /* ---- What they share ------------------------------------------------------------------------- */
 
 CACHE_TEST(live_tiny_blocks_of_many_streams_fit_a_limit)

@@ -445,6 +445,9 @@ CLOCK_TEST(without_host_memory_nothing_passes)
     uint64_t epoch = work_start(scene, STREAM(1));
     (void)vmm__host_fail_at(1);
     assert_status(vmm__clock_query(clock, epoch), VMM_ERR_HOST_OOM);
+    assert_string_equal(vmm_last_error(), "clock: no host memory for its events");
+    (void)vmm__host_fail_at(2);
+    assert_status(vmm__clock_query(clock, epoch), VMM_ERR_HOST_OOM);
     assert_string_equal(vmm_last_error(), "event: no host memory for its record");
     (void)vmm__host_fail_at(1);
     assert_status(vmm__clock_wait(clock, epoch), VMM_ERR_HOST_OOM);

@@ -19,10 +19,10 @@ static struct size_index *index_empty(void)
 {
     struct size_index *index = calloc(1, sizeof *index);
     assert_non_null(index);
-    vmm__size_index_init(index);
+    vmm__size_index_init(index, 1);
     assert_true(vmm__size_index_check(index));
     assert_null(vmm__size_index_find(index, 1));
-    assert_true(vmm__size_index_open(index));
+    assert_true(vmm__size_index_open(index, UINT64_MAX));
     assert_true(vmm__size_index_check(index));
     return index;
 }

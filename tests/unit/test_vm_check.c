@@ -138,13 +138,13 @@ TEST(finds_a_broken_index_of_sizes)
     struct size_node one = { .size = 100 };
     struct size_node two = { .size = 100 };
     struct size_node three = { .size = 5000 };
-    vmm__size_index_init(&index);
-    assert_true(vmm__size_index_open(&index));
+    vmm__size_index_init(&index, 1);
+    assert_true(vmm__size_index_open(&index, UINT64_MAX));
     vmm__size_index_insert(&index, &one);
     vmm__size_index_insert(&index, &two);
     vmm__size_index_insert(&index, &three);
     assert_true(vmm__size_index_check(&index));
-    unsigned list = vmm__size_list(100);
+    unsigned list = vmm__size_list(&index, 100);
     assert_index_broken(index.end.size, 1);
     assert_index_broken(index.end.next, &one);
     assert_index_broken(index.rows, index.rows ^ 1);

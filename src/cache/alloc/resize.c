@@ -239,11 +239,13 @@ static vmm_status ends_copy(struct vmm_cache *cache, const struct resize *resize
     return status;
 }
 
-/* The records that a settle needs: each chunk that leaves the heap splits a free block. */
+/* The records that a settle of a chosen place needs: each chunk that leaves the heap splits a free block. */
 static vmm_status records_keep(struct heap *heap, const struct move *move)
 {
     vmm_status status = vmm__heap_records_keep(heap, (uint64_t)move->count + 8);
-    return status == VMM_OK ? vmm__views_open(heap) : status;
+    if (status != VMM_OK)
+        return status;
+    return vmm__heap_attach_keep(heap, move->granules << heap->directory->granule_shift);
 }
 
 /* Frees the block, and gives the heap its chunks at their new addresses. Cannot fail after records_keep(). */
@@ -293,9 +295,9 @@ static void move_undo(struct vmm_cache *cache, const struct resize *resize, cons
 
 static vmm_status parts_move(struct vmm_cache *cache, struct resize *resize, struct move *move)
 {
-    vmm_status status = records_keep(resize->heap, move);
+    vmm_status status = place_choose(cache, resize, move);
     if (status == VMM_OK)
-        status = place_choose(cache, resize, move);
+        status = records_keep(resize->heap, move);
     if (status != VMM_OK)
         return status;
     vmm__range_take(&cache->vm, move->to, move->granules);
