@@ -1543,81 +1543,103 @@ typedef struct vmm_stat {
     uint64_t freed;
 } vmm_stat;
 
-/* X(name, unit, label): statistics of type vmm_stat. */
+/*
+ * The statistics. Each is declared once, here: X(name, unit, kind, of, label, text).
+ *
+ * kind: OVER_TIME is a vmm_stat, all others are one number: a GAUGE may fall; a PEAK is the highest value, and a TOTAL
+ * the sum, since vmm_create(); a SCAN is a gauge that is read from the heaps, under their locks, so vmmtop does not
+ * have it. of: POOL is also a statistic of a pool; CACHE is 0 there. label: of vmm_summary_write(), up to 21
+ * characters.
+ */
 #define VMM_STAT_MAP(X)                                                                            \
-    X(requested_bytes, BYTES, "Requested (live)") /* requested sizes of live blocks */             \
-    X(allocated_bytes, BYTES, "Allocated")        /* sizes of live blocks */                       \
-    X(active_bytes, BYTES, "Active")              /* live, or freed and in use by other streams */ \
-    X(reserved_bytes, BYTES, "Reserved")          /* physical memory of the cache */               \
-    X(allocations, COUNT, "Allocations")          /* live blocks */                                \
-    X(chunks, COUNT, "Chunks")                    /* physical handles of the cache */
+    X(requested_bytes, BYTES, OVER_TIME, POOL, "Requested (live)",                                 \
+      "Requested sizes of live blocks")                                                            \
+    X(allocated_bytes, BYTES, OVER_TIME, POOL, "Allocated", "Sizes of live blocks")                \
+    X(active_bytes, BYTES, OVER_TIME, POOL, "Active",                                              \
+      "Sizes of blocks that are live or in use by other streams")                                  \
+    X(reserved_bytes, BYTES, OVER_TIME, POOL, "Reserved", "Physical memory")                       \
+    X(allocations, COUNT, OVER_TIME, POOL, "Allocations", "Live blocks")                           \
+    X(chunks, COUNT, OVER_TIME, POOL, "Chunks", "Physical handles")
 
-/* X(name, unit, label): statistics that are one number. Calls are counted since vmm_create(). */
 #define VMM_VALUE_MAP(X)                                                                           \
-    X(idle_bytes, BYTES, "Idle")      /* reserved, in chunks without an active block or a slab */  \
-    X(limbo_bytes, BYTES, "In limbo") /* waits for an event before its release */                  \
-    X(largest_free_bytes, BYTES, "Largest hole")    /* the largest free mapped block */            \
-    X(pinned_bytes, BYTES, "Pinned by live blocks") /* free, beside live blocks; not vmm_pin() */  \
-    X(unmovable_bytes, BYTES, "Must not move")      /* blocks under vmm_pin(), exported blocks */  \
-    X(compactions, COUNT, "Compactions")            /* that moved live bytes */                    \
-    X(pressure_calls, COUNT, "Pressure calls")      /* calls of vmm_config.pressure */             \
-    X(limit_bytes, BYTES, "Limit (0: none)")        /* of reserved_bytes */                        \
-    X(streams, COUNT, "Streams")                    /* known, in all pools */                      \
-    X(retries, COUNT, "Retries")                    /* requests that memory was reclaimed for */   \
-    X(ooms, COUNT, "Out of memory")        /* allocations that failed because memory ran out */    \
-    X(stalls, COUNT, "Stalls")             /* waits of the host for the device */                  \
-    X(stream_waits, COUNT, "Stream waits") /* waits of one stream for another */                   \
-    X(reserve_calls, COUNT, "reserve")                                                             \
-    X(address_free_calls, COUNT, "address free")                                                   \
-    X(create_calls, COUNT, "create")                                                               \
-    X(map_calls, COUNT, "map")                                                                     \
-    X(access_calls, COUNT, "set access")                                                           \
-    X(unmap_calls, COUNT, "unmap")                                                                 \
-    X(release_calls, COUNT, "release")                                                             \
-    X(event_calls, COUNT, "events")                                                                \
-    X(driver_ns, NANOSECONDS, "Driver time")                                                       \
-    X(retained_bytes, BYTES, "Kept for graphs") /* free, in graph pools that are in use */         \
-    X(clock_ticks, COUNT, "Clock ticks")        /* events recorded to know what has ended */       \
-    X(clock_pauses, COUNT, "Clock pauses")      /* those that could not be recorded */             \
-    X(clock_kind, COUNT, "Clock kind")          /* a vmm_clock_kind */                             \
-    X(views, COUNT, "Views")                    /* rows of mappings beyond chunks' homes */        \
-    X(places, COUNT, "Places in views")         /* those mappings */                               \
-    X(places_max, COUNT, "Most places a chunk") /* the most places that one chunk has had */       \
-    X(view_bytes, BYTES, "Mapped in views")     /* addresses of all places */                      \
-    X(occupied_bytes, BYTES, "Used in views")   /* of active blocks in views */                    \
-    X(view_hits, COUNT, "View hits")            /* allocations in views that were there before */  \
-    X(stitches, COUNT, "Stitches") /* views made or extended, each for one allocation */           \
-    X(plans, COUNT, "Plans")       /* searches for the view to make or extend */                   \
-    X(planning_ns, NANOSECONDS, "Planning time") /* host time in these searches */                 \
-    X(evictions, COUNT, "Evictions")  /* places unmapped because one chunk had too many */         \
-    X(asleep_bytes, BYTES, "Asleep")  /* memory that sleeping pools gave back and need to wake */  \
-    X(backup_bytes, BYTES, "Backups") /* host memory that pools keep for their contents */         \
-    X(resize_copied_bytes, BYTES, "Copied by resizes") /* by vmm_resize() */                       \
-    X(imported_bytes, BYTES,                                                                       \
-      "Imported")                       /* memory of other caches, which no other statistic has */ \
-    X(free_bytes, BYTES, "Free")        /* of reserved_bytes, for any request: see below */        \
-    X(host_bytes, BYTES, "Host memory") /* of the library's records: see below */                  \
-    X(neighbour_claims, COUNT, "Claims")            /* requests that asked other processes */      \
-    X(neighbour_misses, COUNT, "Claims failed")     /* of these waits, without enough memory */    \
-    X(neighbour_wait_ns, NANOSECONDS, "Claim time") /* time in these waits */                      \
-    X(neighbour_given_bytes, BYTES, "Given")        /* released because others claimed it */       \
-    X(neighbour_turns, COUNT, "Claims in turn")     /* less than 1 s after memory was given */
+    X(idle_bytes, BYTES, SCAN, POOL, "Idle",                                                       \
+      "Reserved, in chunks without an active block or a slab")                                     \
+    X(limbo_bytes, BYTES, GAUGE, POOL, "In limbo", "Waits for an event before its release")        \
+    X(largest_free_bytes, BYTES, SCAN, POOL, "Largest hole", "The largest free mapped block")      \
+    X(pinned_bytes, BYTES, SCAN, POOL, "Pinned by live blocks",                                    \
+      "Free, beside live blocks; not vmm_pin()")                                                   \
+    X(unmovable_bytes, BYTES, SCAN, POOL, "Must not move",                                         \
+      "Blocks under vmm_pin(), exported blocks")                                                   \
+    X(compactions, COUNT, TOTAL, CACHE, "Compactions", "Compactions that moved live bytes")        \
+    X(pressure_calls, COUNT, TOTAL, CACHE, "Pressure calls", "Calls of vmm_config.pressure")       \
+    X(limit_bytes, BYTES, GAUGE, POOL, "Limit (0: none)", "Most bytes to reserve; 0: no limit")    \
+    X(streams, COUNT, GAUGE, POOL, "Streams", "Known streams; of a cache: in all pools")           \
+    X(retries, COUNT, TOTAL, CACHE, "Retries", "Requests that memory was reclaimed for")           \
+    X(ooms, COUNT, TOTAL, CACHE, "Out of memory",                                                  \
+      "Allocations that failed because memory ran out")                                            \
+    X(stalls, COUNT, TOTAL, CACHE, "Stalls", "Waits of the host for the device")                   \
+    X(stream_waits, COUNT, TOTAL, CACHE, "Stream waits", "Waits of one stream for another")        \
+    X(reserve_calls, COUNT, TOTAL, CACHE, "reserve", "Driver calls: reserve addresses")            \
+    X(address_free_calls, COUNT, TOTAL, CACHE, "address free", "Driver calls: free addresses")     \
+    X(create_calls, COUNT, TOTAL, CACHE, "create", "Driver calls: create")                         \
+    X(map_calls, COUNT, TOTAL, CACHE, "map", "Driver calls: map")                                  \
+    X(access_calls, COUNT, TOTAL, CACHE, "set access", "Driver calls: set access")                 \
+    X(unmap_calls, COUNT, TOTAL, CACHE, "unmap", "Driver calls: unmap")                            \
+    X(release_calls, COUNT, TOTAL, CACHE, "release", "Driver calls: release")                      \
+    X(event_calls, COUNT, TOTAL, CACHE, "events", "Driver calls: events")                          \
+    X(driver_ns, NANOSECONDS, TOTAL, CACHE, "Driver time", "Time in driver calls")                 \
+    X(retained_bytes, BYTES, SCAN, POOL, "Kept for graphs",                                        \
+      "Free, in graph pools that are in use")                                                      \
+    X(clock_ticks, COUNT, TOTAL, CACHE, "Clock ticks", "Events recorded to know what has ended")   \
+    X(clock_pauses, COUNT, TOTAL, CACHE, "Clock pauses", "Events that could not be recorded")      \
+    X(clock_kind, COUNT, GAUGE, CACHE, "Clock kind", "A vmm_clock_kind")                           \
+    X(views, COUNT, SCAN, CACHE, "Views", "Rows of mappings beyond chunks' homes")                 \
+    X(places, COUNT, GAUGE, CACHE, "Places in views", "Mappings in views")                         \
+    X(places_max, COUNT, PEAK, CACHE, "Most places a chunk",                                       \
+      "The most places that one chunk has had")                                                    \
+    X(view_bytes, BYTES, GAUGE, CACHE, "Mapped in views", "Addresses of all places")               \
+    X(occupied_bytes, BYTES, SCAN, POOL, "Used in views", "Active blocks in views")                \
+    X(view_hits, COUNT, TOTAL, CACHE, "View hits", "Allocations in views that were there before")  \
+    X(stitches, COUNT, TOTAL, CACHE, "Stitches",                                                   \
+      "Views made or extended, each for one allocation")                                           \
+    X(plans, COUNT, TOTAL, CACHE, "Plans", "Searches for the view to make or extend")              \
+    X(planning_ns, NANOSECONDS, TOTAL, CACHE, "Planning time", "Host time in these searches")      \
+    X(evictions, COUNT, TOTAL, CACHE, "Evictions",                                                 \
+      "Places unmapped because one chunk had too many")                                            \
+    X(asleep_bytes, BYTES, GAUGE, POOL, "Asleep",                                                  \
+      "Memory that sleeping pools gave back and need to wake")                                     \
+    X(backup_bytes, BYTES, SCAN, POOL, "Backups",                                                  \
+      "Host memory that pools keep for their contents")                                            \
+    X(resize_copied_bytes, BYTES, TOTAL, CACHE, "Copied by resizes", "Copied by vmm_resize()")     \
+    X(imported_bytes, BYTES, GAUGE, CACHE, "Imported",                                             \
+      "Memory of other caches, in no other statistic")                                             \
+    X(free_bytes, BYTES, SCAN, POOL, "Free", "Of reserved_bytes, for any request: see below")      \
+    X(host_bytes, BYTES, GAUGE, CACHE, "Host memory",                                              \
+      "Memory of the library's records: see below")                                                \
+    X(neighbour_claims, COUNT, TOTAL, CACHE, "Claims", "Requests that asked other processes")      \
+    X(neighbour_misses, COUNT, TOTAL, CACHE, "Claims failed",                                      \
+      "Of these, without enough memory at the end")                                                \
+    X(neighbour_wait_ns, NANOSECONDS, TOTAL, CACHE, "Claim time", "Waits for other processes")     \
+    X(neighbour_given_bytes, BYTES, TOTAL, CACHE, "Given", "Released because others claimed it")   \
+    X(neighbour_turns, COUNT, TOTAL, CACHE, "Claims in turn",                                      \
+      "Claims less than 1 s after memory was given")                                               \
+    X(driver_calls, COUNT, TOTAL, CACHE, "Driver calls", "Driver calls of all kinds")
 
 /* Initialize with VMM_STATS_INIT, which sets struct_size. From version 1.0 on, a later version adds
  * statistics only at the end of VMM_VALUE_MAP, and a caller gets those that it knows. */
 typedef struct vmm_stats {
     size_t struct_size;
-#define VMM_STATS_STAT(name, unit, label) vmm_stat name;
+#define VMM_STATS_STAT(name, unit, kind, of, label, text) vmm_stat name;
     VMM_STAT_MAP(VMM_STATS_STAT)
 #undef VMM_STATS_STAT
-#define VMM_STATS_VALUE(name, unit, label) uint64_t name;
+#define VMM_STATS_VALUE(name, unit, kind, of, label, text) uint64_t name;
     VMM_VALUE_MAP(VMM_STATS_VALUE)
 #undef VMM_STATS_VALUE
 } vmm_stats;
 
 /* clang-format off */
-#define VMM_STATS_NO_STAT(name, unit, label) , { 0, 0, 0, 0 }
-#define VMM_STATS_NO_VALUE(name, unit, label) , 0
+#define VMM_STATS_NO_STAT(name, unit, kind, of, label, text) , { 0, 0, 0, 0 }
+#define VMM_STATS_NO_VALUE(name, unit, kind, of, label, text) , 0
 #define VMM_STATS_INIT { sizeof(vmm_stats)                                                         \
     VMM_STAT_MAP(VMM_STATS_NO_STAT) VMM_VALUE_MAP(VMM_STATS_NO_VALUE) }
 /* clang-format on */
@@ -1634,7 +1656,9 @@ typedef struct vmm_stats {
  *           reserved_bytes = active_bytes + free_bytes + limbo_bytes while no pool sleeps, and
  *           free_bytes = idle_bytes + pinned_bytes + retained_bytes.
  *           host_bytes is of all caches of the process, without backups, and without tables by address:
- *           of these only the pages of addresses that were used take memory.
+ *           of these only the pages of addresses that were used take memory. A stream with one live block of
+ *           up to 1 MiB takes at most 8 KiB of it; a slab for blocks of up to 8 KiB adds 256 bytes, and events
+ *           of the stream's own, which only ANY_USE does without, 3 KiB.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size that is too small for any statistic or
  *           too large).
@@ -1642,12 +1666,44 @@ typedef struct vmm_stats {
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
 /*
- * Does:     reads the statistics of one pool. Those that only a whole cache counts are 0: calls, waits, driver time,
- *           retries, ooms, compactions, pressure_calls, imported_bytes, resize_copied_bytes, host_bytes, and those of
- *           views but occupied_bytes.
+ * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: CACHE in the maps above.
  * Returns, Threads, On failure: as vmm_stats_get(); ERR_INVALID_ARGUMENT also if it is not a pool.
  */
 VMM_API vmm_status vmm_pool_stats_get(vmm_pool *pool, vmm_stats *out);
+
+/* What a statistic is: see VMM_STAT_MAP. */
+typedef enum vmm_stat_unit {
+    VMM_UNIT_BYTES = 0,
+    VMM_UNIT_COUNT = 1,
+    VMM_UNIT_NANOSECONDS = 2
+} vmm_stat_unit;
+
+typedef enum vmm_stat_kind {
+    VMM_STAT_OVER_TIME = 0,
+    VMM_STAT_GAUGE = 1,
+    VMM_STAT_PEAK = 2,
+    VMM_STAT_TOTAL = 3,
+    VMM_STAT_SCAN = 4
+} vmm_stat_kind;
+
+typedef struct vmm_stat_description {
+    const char *name;
+    vmm_stat_unit unit;
+    vmm_stat_kind kind;
+    int of_pools;  /* pools have it, too */
+    size_t offset; /* in vmm_stats: of a vmm_stat, or of a uint64_t */
+    const char *label;
+    const char *text;
+} vmm_stat_description;
+
+/*
+ * Does:     describes a statistic, for programs that show all of them: also those of a later version.
+ * Takes:    number: from 0 on, in the order of vmm_stats.
+ * Returns:  the description; NULL: there is none of this number.
+ * Owns:     the library. It never changes.
+ * Threads:  any; callbacks may call it too.
+ */
+VMM_API const vmm_stat_description *vmm_stat_describe(unsigned number);
 
 /*
  * Does:     sets the peak of every statistic to its current value.

@@ -218,7 +218,7 @@ static vmm_status copy_run(const struct api_call *call, struct copy *copy)
     if (status == VMM_OK)
         status = old_free(cache, copy->from);
     if (status == VMM_OK) {
-        atomic_fetch_add_explicit(&cache->resize_copied_bytes, bytes, memory_order_relaxed);
+        vmm__count(&cache->counts.resize_copied_bytes, bytes);
         return VMM_OK;
     }
     VMM_QUIET();

@@ -75,6 +75,11 @@ vmm_item vmm__reserved_item(struct vmm_cache *cache, const struct reserved *bloc
 /* Reads the statistics. Flushes the lanes' counters, which can raise peaks; changes nothing else. */
 void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out);
 
+/* Adds what is counted, which needs no lock: all but VMM_STAT_SCAN and streams, without what lanes have not flushed.
+ * *out has zeros there. */
+void vmm__stats_counted(const struct vmm_cache *cache, vmm_stats *out);
+void vmm__pool_stats_counted(const struct pool *pool, vmm_stats *out);
+
 /* vmm__walk() of the whole cache. The caller holds the grow lock and all lanes' locks. */
 void vmm__walk_locked(struct vmm_cache *cache, vmm_visitor visit, void *context);
 

@@ -1,10 +1,11 @@
 /*
  * Reads a cache without its locks: see monitor.h.
  *
- * Statistics of the cache are atomic. What a lane has not flushed yet, and what the grow lock guards, is not: there
- * peek() reads aligned words that another thread may be writing. The processors that the library supports do not tear
+ * Statistics of the cache are atomic. What a lane has not flushed yet is not: there peek() reads aligned words that
+ * another thread may be writing. The processors that the library supports do not tear
  * them, so a value is that of some moment. No decision depends on one.
  */
+#include "api/internal.h"
 #include "api/monitor.h"
 #include "base/arith.h"
 #include "driver/driver.h"
@@ -33,52 +34,40 @@ static UNSEEN uint32_t peek_phase(const struct pool *pool)
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-static void stats_add(struct monitor_memory *to, const struct totals *totals,
-                      const struct atomic_stat *reserved, const struct atomic_stat *chunks)
-{
-    vmm_stat active = vmm__stat_read(&totals->active_bytes);
-    vmm_stat allocations = vmm__stat_read(&totals->allocations);
-    vmm_stat bytes = vmm__stat_read(reserved);
-    to->requested_bytes += vmm__stat_now(&totals->requested_bytes);
-    to->allocated_bytes += vmm__stat_now(&totals->allocated_bytes);
-    to->active_bytes += active.current;
-    to->active_peak_bytes = active.peak;
-    to->blocks += allocations.current;
-    to->allocations += allocations.allocated;
-    to->reserved_bytes = bytes.current;
-    to->reserved_peak_bytes = bytes.peak;
-    to->chunks = vmm__stat_now(chunks);
-}
-
 /* Adds what a lane has not flushed. */
-static void lane_add(struct monitor_memory *to, const struct lane *lane)
+static void lane_add(vmm_stats *to, const struct lane *lane)
 {
     const struct counters *counters = &lane->counters;
     uint64_t allocated = peek(&counters->allocated_bytes.current);
-    to->requested_bytes +=
+    to->streams++;
+    to->requested_bytes.current +=
         peek(&counters->requested_bytes.current) - peek(&counters->requested_bytes.flushed);
-    to->allocated_bytes += allocated - peek(&counters->allocated_bytes.flushed);
-    to->active_bytes +=
+    to->requested_bytes.allocated += peek(&counters->requested_bytes.taken);
+    to->allocated_bytes.current += allocated - peek(&counters->allocated_bytes.flushed);
+    to->allocated_bytes.allocated += peek(&counters->allocated_bytes.taken);
+    to->active_bytes.current +=
         allocated + peek(&counters->waiting_bytes) - peek(&counters->active_flushed_bytes);
-    to->blocks += peek(&counters->allocations.current) - peek(&counters->allocations.flushed);
-    to->allocations += peek(&counters->allocations.taken);
+    to->active_bytes.allocated +=
+        peek(&counters->allocated_bytes.taken) + peek(&counters->hidden_taken);
+    to->allocations.current +=
+        peek(&counters->allocations.current) - peek(&counters->allocations.flushed);
+    to->allocations.allocated += peek(&counters->allocations.taken);
 }
 
 /* A sum of values of different moments may be below zero. */
-static uint64_t at_least_zero(uint64_t value)
+static void stat_finish(vmm_stat *stat)
 {
-    return (int64_t)value < 0 ? 0 : value;
+    if ((int64_t)stat->current < 0)
+        stat->current = 0;
+    stat->peak = vmm__max(stat->peak, stat->current);
+    stat->allocated = vmm__max(stat->allocated, stat->current);
+    stat->freed = stat->allocated - stat->current;
 }
 
-static void memory_finish(struct monitor_memory *memory)
+static void stats_finish(vmm_stats *stats)
 {
-    memory->requested_bytes = at_least_zero(memory->requested_bytes);
-    memory->allocated_bytes = at_least_zero(memory->allocated_bytes);
-    memory->active_bytes = at_least_zero(memory->active_bytes);
-    memory->active_peak_bytes = vmm__max(memory->active_peak_bytes, memory->active_bytes);
-    memory->blocks = at_least_zero(memory->blocks);
-    memory->allocations = vmm__max(memory->allocations, memory->blocks);
-    memory->frees = memory->allocations - memory->blocks;
+#define STAT_FINISH(name, ...) stat_finish(&stats->name);
+    VMM_STAT_MAP(STAT_FINISH)
 }
 
 /* ---- Records -------------------------------------------------------------------------------- */
@@ -105,10 +94,7 @@ static void pool_read(struct records *records, const struct pool *pool)
                                      .phase = peek_phase(pool),
                                      .uses = peek(&pool->uses) };
     memcpy(record->name, pool->name, sizeof pool->name);
-    stats_add(&record->memory, &pool->totals, &pool->account.reserved_bytes, &pool->account.chunks);
-    record->memory.limbo_bytes =
-        atomic_load_explicit(&pool->account.limbo_bytes, memory_order_relaxed);
-    record->memory.limit_bytes = peek(&pool->account.limit_bytes);
+    vmm__pool_stats_counted(pool, &record->stats);
     records->sources[cache->pools++] = pool;
 }
 
@@ -127,9 +113,9 @@ static void lane_read(struct records *records, const struct lane *lane)
 {
     struct monitor_cache *cache = records->cache;
     uint32_t pool = pool_number(records, peek_pool(lane));
-    lane_add(&cache->memory, lane);
+    lane_add(&cache->stats, lane);
     if (pool < cache->pools)
-        lane_add(&records->pools[pool].memory, lane);
+        lane_add(&records->pools[pool].stats, lane);
     struct monitor_lane record = {
         .stream = (uint64_t)(uintptr_t)atomic_load_explicit(&lane->stream, memory_order_relaxed),
         .pool = pool,
@@ -139,7 +125,6 @@ static void lane_read(struct records *records, const struct lane *lane)
         .blocks = peek(&lane->counters.allocations.current),
     };
     bool has_memory = record.allocated_bytes + record.waiting_bytes + record.reserved_bytes > 0;
-    cache->streams++;
     if (has_memory && pool < cache->pools && cache->lanes < records->lanes_most)
         records->lanes[cache->lanes++] = record;
     else if (has_memory)
@@ -151,10 +136,6 @@ static void driver_read(struct monitor_cache *record, const struct driver *drive
     (void)snprintf(record->driver, sizeof record->driver, "%s", driver->ops->name);
     memcpy(record->device_name, driver->device_name, sizeof record->device_name);
     record->device_bytes = driver->total_bytes;
-#define RECORD_READ(name, value) record->name = value;
-    DRIVER_STAT_MAP(RECORD_READ, driver)
-    for (int call = 0; call < DRIVER_CALL_COUNT; call++)
-        record->driver_calls += vmm__driver_calls(driver, (enum driver_call)call);
 }
 
 static void cache_read(const struct vmm_cache *cache, struct monitor_cache *record)
@@ -162,18 +143,7 @@ static void cache_read(const struct vmm_cache *cache, struct monitor_cache *reco
     *record = (struct monitor_cache){ .serial = cache->monitor_serial,
                                       .device = (uint64_t)cache->device };
     driver_read(record, cache->driver);
-    stats_add(&record->memory, &cache->totals, &cache->vm.reserved_bytes, &cache->vm.chunks);
-    record->memory.limbo_bytes = atomic_load_explicit(&cache->vm.limbo_bytes, memory_order_relaxed);
-    record->memory.limit_bytes = peek(&cache->vm.limit_bytes);
-    record->asleep_bytes = peek(&cache->vm.asleep_bytes);
-    record->places = peek(&cache->vm.places);
-    record->view_bytes = peek(&cache->vm.place_bytes);
-    record->stitches = peek(&cache->view_stats.stitches);
-    record->evictions = peek(&cache->view_stats.evictions);
-    record->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
-    record->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
-    record->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);
-    record->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
+    vmm__stats_counted(cache, &record->stats);
 }
 
 /* ---- All ------------------------------------------------------------------------------------ */
@@ -189,9 +159,9 @@ static void records_read(struct vmm_cache *cache, struct records *records, size_
     records->lanes_most = vmm__min(LANES_MOST, room / sizeof *records->lanes);
     for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next)
         lane_read(records, lane);
-    memory_finish(&records->cache->memory);
+    stats_finish(&records->cache->stats);
     for (uint32_t i = 0; i < records->cache->pools; i++)
-        memory_finish(&records->pools[i].memory);
+        stats_finish(&records->pools[i].stats);
 }
 
 /* Allocations and frees that were flushed: rises with each flush of a lane that had changed. */

@@ -49,7 +49,7 @@ static void reserves_read(const struct vmm_cache *cache, const struct pool *pool
     }
 }
 
-/* Reads the lanes of a pool; NULL: of all. */
+/* Reads the lanes of a pool, and flushes their counters; NULL: of all. */
 static void lanes_read(struct vmm_cache *cache, const struct pool *pool, vmm_stats *stats)
 {
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
@@ -68,98 +68,83 @@ static void lanes_read(struct vmm_cache *cache, const struct pool *pool, vmm_sta
     }
 }
 
+/* ---- What is counted ------------------------------------------------------------------------ */
+
+/* Where a cache or a pool counts each statistic of VMM_STAT_MAP: in its totals, or with its physical memory. */
+#define WHERE_requested_bytes(totals, memory) (totals)->requested_bytes
+#define WHERE_allocated_bytes(totals, memory) (totals)->allocated_bytes
+#define WHERE_active_bytes(totals, memory)    (totals)->active_bytes
+#define WHERE_allocations(totals, memory)     (totals)->allocations
+#define WHERE_reserved_bytes(totals, memory)  (memory)->reserved_bytes
+#define WHERE_chunks(totals, memory)          (memory)->chunks
+
+static void counts_add(const struct counts *counts, vmm_stats *stats)
+{
+#define COUNT_ADD(name, ...) stats->name += vmm__count_read(&counts->name);
+    VMM_VALUE_MAP(COUNT_ADD)
+}
+
 static void driver_read(const struct driver *driver, vmm_stats *stats)
 {
-#define DRIVER_STAT_READ(name, value) stats->name = value;
-    DRIVER_STAT_MAP(DRIVER_STAT_READ, driver)
+    counts_add(&driver->counts, stats);
+    stats->stream_waits = vmm__driver_calls(driver, DRIVER_CALL_stream_wait);
     stats->reserve_calls = vmm__driver_calls(driver, DRIVER_CALL_reserve);
     stats->address_free_calls = vmm__driver_calls(driver, DRIVER_CALL_address_free);
+    stats->create_calls = vmm__driver_calls(driver, DRIVER_CALL_create);
+    stats->map_calls = vmm__driver_calls(driver, DRIVER_CALL_map);
+    stats->access_calls = vmm__driver_calls(driver, DRIVER_CALL_access);
+    stats->unmap_calls = vmm__driver_calls(driver, DRIVER_CALL_unmap);
+    stats->release_calls = vmm__driver_calls(driver, DRIVER_CALL_release);
     for (int call = DRIVER_CALL_event_create; call <= DRIVER_CALL_stream_wait; call++)
         stats->event_calls += vmm__driver_calls(driver, (enum driver_call)call);
 }
 
 /* Every allocation in a view takes a turn; those that needed a stitch found no view before. */
-static void views_read(const struct vmm_cache *cache, vmm_stats *stats)
+void vmm__stats_counted(const struct vmm_cache *cache, vmm_stats *out)
 {
-    const struct view_stats *counts = &cache->view_stats;
     uint64_t allocations = atomic_load_explicit(&cache->views.turn, memory_order_relaxed);
-    stats->views = vmm__views_rows(&cache->views);
-    stats->places = cache->vm.places;
-    stats->places_max = cache->vm.places_max;
-    stats->view_bytes = cache->vm.place_bytes;
-    stats->view_hits = allocations - vmm__min(allocations, counts->stitches);
-    stats->stitches = counts->stitches;
-    stats->plans = counts->plans;
-    stats->planning_ns = counts->planning_ns;
-    stats->evictions = counts->evictions;
-    stats->resize_copied_bytes =
-        atomic_load_explicit(&cache->resize_copied_bytes, memory_order_relaxed);
+    out->struct_size = sizeof *out;
+#define STAT_READ(name, ...) out->name = vmm__stat_read(&WHERE_##name(&cache->totals, &cache->vm));
+    VMM_STAT_MAP(STAT_READ)
+    counts_add(&cache->counts, out);
+    counts_add(&cache->vm.counts, out);
+    driver_read(cache->driver, out);
+    out->view_hits = allocations - vmm__min(allocations, out->stitches);
+    out->limit_bytes = cache->vm.limit_bytes;
+    out->clock_kind = atomic_load_explicit(&cache->clock.kind, memory_order_relaxed);
+    out->imported_bytes = vmm__stat_now(&cache->imports.account.reserved_bytes);
+    out->host_bytes = vmm__host_record_bytes();
 }
 
-static void neighbours_read(struct neighbours *neighbours, vmm_stats *stats)
+void vmm__pool_stats_counted(const struct pool *pool, vmm_stats *out)
 {
-    if (neighbours == NULL)
-        return;
-    stats->neighbour_claims = atomic_load_explicit(&neighbours->claims, memory_order_relaxed);
-    stats->neighbour_misses = atomic_load_explicit(&neighbours->misses, memory_order_relaxed);
-    stats->neighbour_wait_ns = atomic_load_explicit(&neighbours->waited_ns, memory_order_relaxed);
-    stats->neighbour_given_bytes =
-        atomic_load_explicit(&neighbours->given_bytes, memory_order_relaxed);
-    stats->neighbour_turns = atomic_load_explicit(&neighbours->turns, memory_order_relaxed);
+    out->struct_size = sizeof *out;
+#define POOL_READ(name, ...)                                                                       \
+    out->name = vmm__stat_read(&WHERE_##name(&pool->totals, &pool->account));
+    VMM_STAT_MAP(POOL_READ)
+    counts_add(&pool->account.counts, out);
+    out->limit_bytes = pool->account.limit_bytes;
 }
 
-/* Where the cache counts each statistic of VMM_STAT_MAP. */
-#define STAT_requested_bytes totals.requested_bytes
-#define STAT_allocated_bytes totals.allocated_bytes
-#define STAT_active_bytes    totals.active_bytes
-#define STAT_allocations     totals.allocations
-#define STAT_reserved_bytes  vm.reserved_bytes
-#define STAT_chunks          vm.chunks
+/* ---- All ------------------------------------------------------------------------------------ */
 
 void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
 {
-    *out = (vmm_stats){ .struct_size = sizeof *out };
+    *out = (vmm_stats){ .struct_size = 0 };
     vmm__fair_lock(&cache->grow_lock);
     lanes_read(cache, NULL, out);
-#define STAT_READ(name, unit, label) out->name = vmm__stat_read(&cache->STAT_##name);
-    VMM_STAT_MAP(STAT_READ)
-    out->limbo_bytes = cache->vm.limbo_bytes;
-    out->asleep_bytes = cache->vm.asleep_bytes;
+    vmm__stats_counted(cache, out);
+    out->views = vmm__views_rows(&cache->views);
     out->backup_bytes = vmm__pool_backup_bytes(cache);
-    out->limit_bytes = cache->vm.limit_bytes;
-    out->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
-    out->clock_ticks = atomic_load_explicit(&cache->clock.ticks, memory_order_relaxed);
-    out->clock_pauses = atomic_load_explicit(&cache->clock.pauses, memory_order_relaxed);
-    out->clock_kind = atomic_load_explicit(&cache->clock.kind, memory_order_relaxed);
-    out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
-    out->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
-    out->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);
-    out->imported_bytes = vmm__stat_now(&cache->imports.account.reserved_bytes);
-    out->host_bytes = vmm__host_record_bytes();
-    neighbours_read(cache->neighbours, out);
-    views_read(cache, out);
-    driver_read(cache->driver, out);
     vmm__fair_unlock(&cache->grow_lock);
 }
 
-/* Where a pool counts them. */
-#define POOL_requested_bytes totals.requested_bytes
-#define POOL_allocated_bytes totals.allocated_bytes
-#define POOL_active_bytes    totals.active_bytes
-#define POOL_allocations     totals.allocations
-#define POOL_reserved_bytes  account.reserved_bytes
-#define POOL_chunks          account.chunks
-
 static void pool_stats_read(struct pool *pool, vmm_stats *out)
 {
-    *out = (vmm_stats){ .struct_size = sizeof *out };
+    *out = (vmm_stats){ .struct_size = 0 };
     vmm__fair_lock(&pool->cache->grow_lock);
     lanes_read(pool->cache, pool, out);
-#define POOL_READ(name, unit, label) out->name = vmm__stat_read(&pool->POOL_##name);
-    VMM_STAT_MAP(POOL_READ)
-    out->limbo_bytes = pool->account.limbo_bytes;
-    out->asleep_bytes = pool->account.asleep_bytes;
-    out->limit_bytes = pool->account.limit_bytes;
+    vmm__pool_stats_counted(pool, out);
     out->backup_bytes = pool->backup == NULL ? 0 : pool->backup->bytes;
     vmm__fair_unlock(&pool->cache->grow_lock);
 }
@@ -209,7 +194,8 @@ vmm_status vmm_pool_stats_get(vmm_pool *handle, vmm_stats *out)
 
 static void pool_peaks_reset(struct pool *pool)
 {
-#define POOL_RESET_PEAK(name, unit, label) vmm__stat_reset_peak(&pool->POOL_##name);
+#define POOL_RESET_PEAK(name, ...)                                                                 \
+    vmm__stat_reset_peak(&WHERE_##name(&pool->totals, &pool->account));
     VMM_STAT_MAP(POOL_RESET_PEAK)
 }
 
@@ -220,13 +206,23 @@ vmm_status vmm_stats_reset_peak(vmm_cache *cache)
         return status;
     vmm__fair_lock(&cache->grow_lock);
     vmm__lanes_counters_flush(&cache->lanes, NULL);
-#define STAT_RESET_PEAK(name, unit, label) vmm__stat_reset_peak(&cache->STAT_##name);
+#define STAT_RESET_PEAK(name, ...) vmm__stat_reset_peak(&WHERE_##name(&cache->totals, &cache->vm));
     VMM_STAT_MAP(STAT_RESET_PEAK)
     pool_peaks_reset(&cache->pool);
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
         pool_peaks_reset(pool);
     vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
+}
+
+const vmm_stat_description *vmm_stat_describe(unsigned number)
+{
+    enum { OF_CACHE = 0, OF_POOL = 1 };
+#define DESCRIPTION(name, unit, kind, of, label, text)                                             \
+    { #name, VMM_UNIT_##unit, VMM_STAT_##kind, OF_##of, offsetof(vmm_stats, name), label, text },
+    static const vmm_stat_description descriptions[] = { VMM_STAT_MAP(DESCRIPTION)
+                                                             VMM_VALUE_MAP(DESCRIPTION) };
+    return number < sizeof descriptions / sizeof *descriptions ? &descriptions[number] : NULL;
 }
 
 vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uint64_t *total_bytes)

@@ -56,7 +56,8 @@ static void stats_write(FILE *out, const vmm_stats *stats)
 {
     (void)fprintf(out, "%s| %-21s | %10s | %10s | %14s | %14s |\n%s", RULE, "statistic", "now",
                   "peak", "allocated", "freed", RULE);
-#define SUMMARY_STAT(name, unit, label) stat_write(out, label, UNIT_##unit, &stats->name);
+#define SUMMARY_STAT(name, unit, kind, of, label, text)                                            \
+    stat_write(out, label, UNIT_##unit, &stats->name);
     VMM_STAT_MAP(SUMMARY_STAT)
 #undef SUMMARY_STAT
 }
@@ -64,7 +65,8 @@ static void stats_write(FILE *out, const vmm_stats *stats)
 static void counts_write(FILE *out, const vmm_stats *stats)
 {
     (void)fputs(RULE, out);
-#define SUMMARY_VALUE(name, unit, label) count_write(out, label, UNIT_##unit, stats->name);
+#define SUMMARY_VALUE(name, unit, kind, of, label, text)                                           \
+    count_write(out, label, UNIT_##unit, stats->name);
     VMM_VALUE_MAP(SUMMARY_VALUE)
 #undef SUMMARY_VALUE
     (void)fputs(RULE, out);

@@ -63,8 +63,8 @@ static inline void vmm__size_index_init(struct size_index *index, uint64_t unit)
     index->end.next = &index->end;
 }
 
-/* Allocates the list heads of sizes up to `most` that there are not yet. Returns false without host memory, and has then
- * changed nothing. Only inserts need the heads: find() works on an empty index without them. */
+/* Allocates the list heads of sizes up to `most` that there are not yet. Returns false without host memory, and has
+ * changed nothing then. Only inserts need the heads: find() works on an empty index without them. */
 bool vmm__size_index_open(struct size_index *index, uint64_t most);
 
 /* Frees the list heads and drops all nodes from the index. */

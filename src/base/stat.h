@@ -1,6 +1,9 @@
 /*
- * One statistic: current value, peak, and the sum of all additions. Any thread may change it. A thread can count
- * its own additions and subtractions and flush them together.
+ * A statistic over time: current value, peak, and the sum of all additions. Any thread may change it. A thread can
+ * count its own additions and subtractions and flush them together.
+ *
+ * Those that are one number are in `struct counts`. A cache, its memory, each account and a driver have one, and count
+ * there what they see; a read adds them up (api/stats.c).
  *
  * Invariant 1: current <= peak, and freed = allocated - current is never negative.
  * Owns: nothing. May be called by: everything. Locks: none (atomics).
@@ -18,6 +21,22 @@ struct atomic_stat {
     _Atomic uint64_t peak;
     _Atomic uint64_t allocated;
 };
+
+struct counts {
+#define COUNTS_MEMBER(name, ...) _Atomic uint64_t name;
+    VMM_VALUE_MAP(COUNTS_MEMBER)
+#undef COUNTS_MEMBER
+};
+
+static inline void vmm__count(_Atomic uint64_t *count, uint64_t amount)
+{
+    atomic_fetch_add_explicit(count, amount, memory_order_relaxed);
+}
+
+static inline uint64_t vmm__count_read(const _Atomic uint64_t *count)
+{
+    return atomic_load_explicit(count, memory_order_relaxed);
+}
 
 static inline void vmm__peak_raise(_Atomic uint64_t *peak, uint64_t to)
 {

@@ -54,14 +54,6 @@ enum slow_path {
     SLOW_PATH_RECORDED = 2 /* each is recorded: see api/record.c */
 };
 
-/* What has happened to views so far: see VMM_VALUE_MAP. The grow lock guards it. */
-struct view_stats {
-    uint64_t stitches;
-    uint64_t plans;
-    uint64_t planning_ns;
-    uint64_t evictions;
-};
-
 /* The last compaction that gained nothing: see compact/compact.c. The grow lock guards it. */
 struct compacted {
     uint64_t without_gain;   /* the count of changes at its end; 0: none yet */
@@ -102,9 +94,9 @@ struct vmm_cache {
     struct vm vm;
     struct directory directory;
     struct views views;
-    struct view_stats view_stats;
     void *plan_table; /* see grow/plan.h; grow_lock guards it */
     struct totals totals;
+    struct counts counts;
     struct lanes lanes;
     struct pool pool;    /* the default pool */
     struct pools pools;  /* all others, but for the pool of imported memory */
@@ -129,7 +121,6 @@ struct vmm_cache {
     _Atomic uintptr_t first_thread; /* the thread that called first; 0: none has yet */
     struct compacted compacted;
     _Atomic uint64_t unpins;
-    _Atomic uint64_t compactions;
     struct decay decay;
     struct mutex recorder_lock;     /* orders calls that start and stop a recording */
     struct recorder *recorder;      /* NULL: none was started; `directory.recorder` records now */
@@ -137,10 +128,6 @@ struct vmm_cache {
     uint64_t monitor_serial;        /* 0: the cache is not published */
     struct ticker ticker; /* calls vmm__poll() from a thread of the library, if configured */
     uint64_t trim_target_keep_bytes; /* of the last vmm_trim() */
-    _Atomic uint64_t retries;
-    _Atomic uint64_t ooms;
-    _Atomic uint64_t resize_copied_bytes;
-    _Atomic uint64_t pressure_calls;
 };
 
 /*

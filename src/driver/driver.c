@@ -18,11 +18,6 @@ static struct stopwatch stopwatch_start(struct driver *driver)
     return (struct stopwatch){ .clock_ns = clock, .host_ns = host };
 }
 
-static void counter_add(_Atomic uint64_t *counter, uint64_t amount)
-{
-    atomic_fetch_add_explicit(counter, amount, memory_order_relaxed);
-}
-
 static void counter_subtract(_Atomic uint64_t *counter, uint64_t amount)
 {
     atomic_fetch_sub_explicit(counter, amount, memory_order_relaxed);
@@ -64,13 +59,14 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
 {
     struct stopwatch end = stopwatch_start(driver);
     struct driver_tally *tally = &driver->tally[call];
-    counter_add(&tally->calls, 1);
-    counter_add(&tally->clock_ns, end.clock_ns - start.clock_ns);
-    counter_add(&tally->host_ns, end.host_ns - start.host_ns);
+    vmm__count(&driver->counts.driver_calls, 1);
+    vmm__count(&driver->counts.driver_ns, end.clock_ns - start.clock_ns);
+    vmm__count(&tally->calls, 1);
+    vmm__count(&tally->host_ns, end.host_ns - start.host_ns);
     if (call_stalls(call))
-        counter_add(&driver->stalls, 1);
+        vmm__count(&driver->counts.stalls, 1);
     if (status != VMM_OK && status != VMM__PENDING)
-        counter_add(&tally->failures, 1);
+        vmm__count(&tally->failures, 1);
     if (status == VMM_ERR_LOST)
         vmm__lost_note(&driver->lost);
     if (!was_lost || status == VMM_OK)
@@ -80,28 +76,28 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
 }
 
 /* What each call changes when it succeeds. */
-#define AFTER_reserve      counter_add(&driver->reservations, 1)
+#define AFTER_reserve      vmm__count(&driver->reservations, 1)
 #define AFTER_address_free counter_subtract(&driver->reservations, 1)
-#define AFTER_create       (counter_add(&driver->handles, 1), counter_add(&driver->created_bytes, bytes))
+#define AFTER_create       (vmm__count(&driver->handles, 1), vmm__count(&driver->created_bytes, bytes))
 #define AFTER_release                                                                              \
     (counter_subtract(&driver->handles, 1), counter_subtract(&driver->created_bytes, bytes))
 #define AFTER_share_export ((void)0)
 #define AFTER_share_import                                                                         \
-    (counter_add(&driver->imports, 1), counter_add(&driver->imported_bytes, bytes))
+    (vmm__count(&driver->imports, 1), vmm__count(&driver->imported_bytes, bytes))
 #define AFTER_fabric_check  ((void)0)
 #define AFTER_fabric_export ((void)0)
 #define AFTER_fabric_import AFTER_share_import
 #define AFTER_dmabuf_export ((void)0)
 #define AFTER_share_release                                                                        \
     (counter_subtract(&driver->imports, 1), counter_subtract(&driver->imported_bytes, bytes))
-#define AFTER_pin            counter_add(&driver->pinned_bytes, bytes)
+#define AFTER_pin            vmm__count(&driver->pinned_bytes, bytes)
 #define AFTER_unpin          counter_subtract(&driver->pinned_bytes, bytes)
-#define AFTER_map            counter_add(&driver->mapped_bytes, bytes)
+#define AFTER_map            vmm__count(&driver->mapped_bytes, bytes)
 #define AFTER_unmap          counter_subtract(&driver->mapped_bytes, bytes)
 #define AFTER_access         ((void)0)
 #define AFTER_memory_info    ((void)0)
 #define AFTER_peers_check    ((void)0)
-#define AFTER_event_create   counter_add(&driver->events, 1)
+#define AFTER_event_create   vmm__count(&driver->events, 1)
 #define AFTER_event_destroy  counter_subtract(&driver->events, 1)
 #define AFTER_event_record   ((void)0)
 #define AFTER_clock_record   ((void)0)
@@ -110,7 +106,7 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
 #define AFTER_stream_wait    ((void)0)
 #define AFTER_device_wait    ((void)0)
 #define AFTER_capturing      ((void)0)
-#define AFTER_stream_create  counter_add(&driver->streams, 1)
+#define AFTER_stream_create  vmm__count(&driver->streams, 1)
 #define AFTER_stream_destroy counter_subtract(&driver->streams, 1)
 #define AFTER_copy           ((void)0)
 #define AFTER_clear          ((void)0)
@@ -171,10 +167,7 @@ uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call)
 
 uint64_t vmm__driver_clock_ns(const struct driver *driver)
 {
-    uint64_t sum = 0;
-    for (int call = 0; call < DRIVER_CALL_COUNT; call++)
-        sum += atomic_load_explicit(&driver->tally[call].clock_ns, memory_order_relaxed);
-    return sum;
+    return vmm__count_read(&driver->counts.driver_ns);
 }
 
 uint64_t vmm__driver_host_ns(const struct driver *driver)

@@ -58,6 +58,7 @@
 #ifndef VMM_DRIVER_DRIVER_H
 #define VMM_DRIVER_DRIVER_H
 
+#include "base/stat.h"
 #include "driver/lost.h"
 #include "vmmcache/vmmcache.h"
 
@@ -281,8 +282,7 @@ struct driver_ops {
 struct driver_tally {
     _Atomic uint64_t calls;
     _Atomic uint64_t failures;
-    _Atomic uint64_t clock_ns; /* on the driver's clock */
-    _Atomic uint64_t host_ns;  /* on the host's clock; equals clock_ns except for sim */
+    _Atomic uint64_t host_ns; /* on the host's clock, which is the driver's except for sim */
 };
 
 enum { DRIVER_UUID_BYTES = 16 };
@@ -317,7 +317,7 @@ struct driver {
 
     /* Maintained by the calls below. The outstanding counts must be zero after everything is released. */
     struct driver_tally tally[DRIVER_CALL_COUNT];
-    _Atomic uint64_t stalls;        /* event_wait, device_wait and read calls */
+    struct counts counts;           /* of all calls; stalls: event_wait, device_wait and read */
     _Atomic uint64_t reservations;  /* outstanding */
     _Atomic uint64_t handles;       /* created and not released */
     _Atomic uint64_t created_bytes; /* total size of those handles */
@@ -403,16 +403,5 @@ uint64_t vmm__driver_clock(struct driver *driver);
 uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call);
 uint64_t vmm__driver_clock_ns(const struct driver *driver); /* time in driver calls */
 uint64_t vmm__driver_host_ns(const struct driver *driver);  /* the same on the host's clock */
-
-/* What statistics of a cache show of its driver: X(name, value). */
-#define DRIVER_STAT_MAP(X, driver)                                                                 \
-    X(stalls, atomic_load_explicit(&(driver)->stalls, memory_order_relaxed))                       \
-    X(stream_waits, vmm__driver_calls(driver, DRIVER_CALL_stream_wait))                            \
-    X(create_calls, vmm__driver_calls(driver, DRIVER_CALL_create))                                 \
-    X(map_calls, vmm__driver_calls(driver, DRIVER_CALL_map))                                       \
-    X(access_calls, vmm__driver_calls(driver, DRIVER_CALL_access))                                 \
-    X(unmap_calls, vmm__driver_calls(driver, DRIVER_CALL_unmap))                                   \
-    X(release_calls, vmm__driver_calls(driver, DRIVER_CALL_release))                               \
-    X(driver_ns, vmm__driver_clock_ns(driver))
 
 #endif

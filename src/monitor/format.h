@@ -7,11 +7,14 @@
  *
  * A reader must trust nothing: other programs may have written the file, or cut it.
  *
- * Owns: nothing. Invariant: a change of any structure or value raises MONITOR_VERSION.
+ * Owns: nothing. Invariant: a change of any structure raises MONITOR_VERSION; one statistic more does not, because
+ * readers compare the sizes.
  * May be called by: monitor, api, and vmmtop. Locks: none.
  */
 #ifndef VMM_MONITOR_FORMAT_H
 #define VMM_MONITOR_FORMAT_H
+
+#include "vmmcache/vmmcache.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,7 +24,7 @@
 #define MONITOR_PREFIX    "vmmcache." /* a segment is PREFIX PID "." NUMBER */
 
 enum {
-    MONITOR_VERSION = 2,
+    MONITOR_VERSION = 3,
     MONITOR_MAGIC_BYTES = 8,
     MONITOR_NAME_BYTES = 64,
     MONITOR_DEVICE_BYTES = 96,
@@ -31,49 +34,12 @@ enum {
     MONITOR_PERIOD_MS = 500
 };
 
-/*
- * The values: X(name, unit, kind, text). GAUGE: may fall. COUNTER: since the cache was created.
- */
-#define MONITOR_MEMORY_MAP(X)                                                                      \
-    X(requested_bytes, BYTES, GAUGE, "Requested sizes of live blocks")                             \
-    X(allocated_bytes, BYTES, GAUGE, "Sizes of live blocks")                                       \
-    X(active_bytes, BYTES, GAUGE, "Sizes of blocks that are live or in use by other streams")      \
-    X(active_peak_bytes, BYTES, GAUGE, "Peak of the active bytes")                                 \
-    X(reserved_bytes, BYTES, GAUGE, "Physical memory")                                             \
-    X(reserved_peak_bytes, BYTES, GAUGE, "Peak of the physical memory")                            \
-    X(limbo_bytes, BYTES, GAUGE, "Physical memory that waits for an event before its release")     \
-    X(limit_bytes, BYTES, GAUGE, "Most physical memory to reserve; 0: no limit")                   \
-    X(blocks, COUNT, GAUGE, "Live blocks")                                                         \
-    X(chunks, COUNT, GAUGE, "Physical handles")                                                    \
-    X(allocations, COUNT, COUNTER, "Allocations")                                                  \
-    X(frees, COUNT, COUNTER, "Frees")
-
-#define MONITOR_CACHE_MAP(X)                                                                       \
-    X(asleep_bytes, BYTES, GAUGE, "Memory that sleeping pools gave back and need to wake")         \
-    X(streams, COUNT, GAUGE, "Known streams, in all pools")                                        \
-    X(places, COUNT, GAUGE, "Mappings in views")                                                   \
-    X(view_bytes, BYTES, GAUGE, "Addresses of these mappings")                                     \
-    X(stitches, COUNT, COUNTER, "Views made or extended")                                          \
-    X(evictions, COUNT, COUNTER, "Mappings given up because one chunk had too many")               \
-    X(retries, COUNT, COUNTER, "Allocations that needed a reclaim step")                           \
-    X(ooms, COUNT, COUNTER, "Allocations that failed because memory ran out")                      \
-    X(pressure_calls, COUNT, COUNTER, "Calls of the pressure function")                            \
-    X(compactions, COUNT, COUNTER, "Compactions that moved live bytes")                            \
-    X(stalls, COUNT, COUNTER, "Waits of the host for the device")                                  \
-    X(stream_waits, COUNT, COUNTER, "Waits of one stream for another")                             \
-    X(create_calls, COUNT, COUNTER, "Driver calls: create")                                        \
-    X(map_calls, COUNT, COUNTER, "Driver calls: map")                                              \
-    X(access_calls, COUNT, COUNTER, "Driver calls: set access")                                    \
-    X(unmap_calls, COUNT, COUNTER, "Driver calls: unmap")                                          \
-    X(release_calls, COUNT, COUNTER, "Driver calls: release")                                      \
-    X(driver_calls, COUNT, COUNTER, "Driver calls of all kinds")                                   \
-    X(driver_ns, NANOSECONDS, COUNTER, "Time in driver calls")
-
+/* The values of a stream in a pool, as the statistics of VMM_VALUE_MAP. */
 #define MONITOR_LANE_MAP(X)                                                                        \
-    X(allocated_bytes, BYTES, GAUGE, "Sizes of live blocks")                                       \
-    X(waiting_bytes, BYTES, GAUGE, "Freed, and in use by other streams")                           \
-    X(reserved_bytes, BYTES, GAUGE, "Physical memory of its heaps, without reserved blocks")       \
-    X(blocks, COUNT, GAUGE, "Live blocks")
+    X(allocated_bytes, BYTES, "Sizes of live blocks")                                              \
+    X(waiting_bytes, BYTES, "Freed, and in use by other streams")                                  \
+    X(reserved_bytes, BYTES, "Physical memory of its heaps, without reserved blocks")              \
+    X(blocks, COUNT, "Live blocks")
 
 struct monitor_head {
     char magic[MONITOR_MAGIC_BYTES];
@@ -94,25 +60,21 @@ struct monitor_head {
     char library[MONITOR_WORD_BYTES]; /* its version */
 };
 
-/* The memory of a pool, or of a cache. */
-struct monitor_memory {
-#define MONITOR_MEMBER(name, unit, kind, text) uint64_t name;
-    MONITOR_MEMORY_MAP(MONITOR_MEMBER)
-};
-
 struct monitor_pool {
     char name[MONITOR_NAME_BYTES];
     uint32_t is_graph;
     uint32_t phase; /* vmm_pool_phase */
     uint64_t uses;
-    struct monitor_memory memory;
+    vmm_stats stats;
 };
 
 /* What one stream has in one pool. */
 struct monitor_lane {
     uint64_t stream;
     uint64_t pool; /* the number of its pool: 0 is the default pool */
+#define MONITOR_MEMBER(name, unit, text) uint64_t name;
     MONITOR_LANE_MAP(MONITOR_MEMBER)
+#undef MONITOR_MEMBER
 };
 
 struct monitor_cache {
@@ -125,10 +87,8 @@ struct monitor_cache {
     uint32_t lanes;
     uint32_t pools_omitted; /* because the segment is full */
     uint32_t lanes_omitted;
-    struct monitor_memory memory;
-    MONITOR_CACHE_MAP(MONITOR_MEMBER)
+    vmm_stats stats; /* without those that need locks: VMM_STAT_SCAN */
 };
-#undef MONITOR_MEMBER
 
 /* Of whole words: FNV-1a, eight bytes at a time, so that each bit counts. */
 static inline uint64_t vmm__monitor_checksum(const void *bytes, size_t count)

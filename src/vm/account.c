@@ -113,8 +113,9 @@ void vmm__account_remove(struct vm *vm, struct account *account, struct account 
     chunks_inherit(vm, account, heir);
     account_book(vm, heir, vmm__stat_now(&account->reserved_bytes),
                  vmm__stat_now(&account->chunks));
-    atomic_fetch_add_explicit(&heir->limbo_bytes, account->limbo_bytes, memory_order_relaxed);
-    heir->asleep_bytes += account->asleep_bytes;
+    atomic_fetch_add_explicit(&heir->counts.limbo_bytes, account->counts.limbo_bytes,
+                              memory_order_relaxed);
+    heir->counts.asleep_bytes += account->counts.asleep_bytes;
 }
 
 void vmm__account_move(struct vm *vm, uint64_t granule, uint64_t count, struct account *to)

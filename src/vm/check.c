@@ -99,7 +99,8 @@ static bool account_adds_up(const struct vm *vm, const struct account *account)
         limbo_bytes += chunk->state == CHUNK_LIMBO && !chunk->is_asleep ? size : 0;
     }
     return bytes == vmm__stat_now(&account->reserved_bytes) &&
-           limbo_bytes == account->limbo_bytes && asleep_bytes == account->asleep_bytes;
+           limbo_bytes == account->counts.limbo_bytes &&
+           asleep_bytes == account->counts.asleep_bytes;
 }
 
 static bool accounts_add_up(const struct vm *vm)
@@ -131,12 +132,13 @@ vmm_status vmm__vm_check(const struct vm *vm)
             vm->arena.free_granules !=
         vm->arena.usable_granules)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 2: addresses taken without a chunk");
-    if (tally.bytes != vmm__stat_now(&vm->reserved_bytes) || tally.limbo_bytes != vm->limbo_bytes ||
-        tally.asleep_bytes != vm->asleep_bytes)
+    if (tally.bytes != vmm__stat_now(&vm->reserved_bytes) ||
+        tally.limbo_bytes != vm->counts.limbo_bytes ||
+        tally.asleep_bytes != vm->counts.asleep_bytes)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 3: chunks do not add up");
     if (!accounts_add_up(vm))
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 3: accounts do not add up");
-    if (tally.places != vm->places || tally.place_bytes != vm->place_bytes)
+    if (tally.places != vm->counts.places || tally.place_bytes != vm->counts.view_bytes)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 3: places do not add up");
     if (tally.remap_pending != vm->remap_pending)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 5: %u chunks are remap pending, not %u",

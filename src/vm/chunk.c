@@ -99,9 +99,9 @@ void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
     vm->next_places[granule] = chunk->place;
     chunk->place = granule;
     chunk->places++;
-    vm->places++;
-    vm->place_bytes += vmm__chunk_bytes(vm, chunk);
-    vm->places_max = (uint32_t)vmm__max(vm->places_max, chunk->places);
+    vm->counts.places++;
+    vm->counts.view_bytes += vmm__chunk_bytes(vm, chunk);
+    vm->counts.places_max = (uint32_t)vmm__max(vm->counts.places_max, chunk->places);
 }
 
 /* Imports the memory of a chunk, or creates it: then `exported` is NULL. */
@@ -223,8 +223,8 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
         return VMM_OK;
     }
     if (chunk->is_asleep) {
-        vm->asleep_bytes -= bytes;
-        chunk->account->asleep_bytes -= bytes;
+        vm->counts.asleep_bytes -= bytes;
+        chunk->account->counts.asleep_bytes -= bytes;
         vmm__chunk_drop(vm, chunk);
         return VMM_OK;
     }
@@ -302,8 +302,8 @@ vmm_status vmm__place_unmap(struct vm *vm, struct chunk *chunk, uint64_t granule
         link = &vm->next_places[*link];
     *link = vm->next_places[granule];
     chunk->places--;
-    vm->places--;
-    vm->place_bytes -= vmm__chunk_bytes(vm, chunk);
+    vm->counts.places--;
+    vm->counts.view_bytes -= vmm__chunk_bytes(vm, chunk);
     vmm__chunk_page_at(vm, chunk, granule, 0);
     vmm__arena_give(&vm->arena, granule, chunk->granules);
     return VMM_OK;

@@ -190,7 +190,7 @@ static vmm_status general_record(struct clock *general, const struct event *even
     vmm_status status = vmm__clock_is_context(general) ? context_record(general, event)
                                                        : streams_record(general, event);
     if (status == VMM__PENDING)
-        atomic_fetch_add_explicit(&general->pauses, 1, memory_order_relaxed);
+        vmm__count(&general->driver->counts.clock_pauses, 1);
     return status;
 }
 
@@ -281,7 +281,7 @@ static vmm_status event_add(struct clock *clock, bool *covers_all)
     }
     *event_at(clock, clock->count++) =
         (struct clock_event){ .event = event, .epoch = epoch, .covers_all = *covers_all };
-    atomic_fetch_add_explicit(&clock->general->ticks, 1, memory_order_relaxed);
+    vmm__count(&clock->driver->counts.clock_ticks, 1);
     return VMM_OK;
 }
 

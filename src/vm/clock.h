@@ -86,8 +86,6 @@ struct clock {
     uint64_t blinded;            /* how often it became so */
     vmm_stream join;             /* NULL: none yet */
     _Atomic uint64_t passed_all; /* as passed, if the cache knew all streams */
-    _Atomic uint64_t ticks;      /* of all clocks */
-    _Atomic uint64_t pauses;     /* ticks that a capture forbade, or that were blind */
 };
 
 /* Opens the clock of a cache. STREAMS, or a driver without events of all work: as said above. */

@@ -20,8 +20,9 @@ static void limbo_count(struct vm *vm, struct account *account, uint64_t bytes)
 {
     if (bytes == 0)
         return;
-    atomic_fetch_add_explicit(&vm->limbo_bytes, own_bytes(account, bytes), memory_order_relaxed);
-    atomic_fetch_add_explicit(&account->limbo_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&vm->counts.limbo_bytes, own_bytes(account, bytes),
+                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&account->counts.limbo_bytes, bytes, memory_order_relaxed);
 }
 
 static void limbo_append(struct vm *vm, uint32_t id)

@@ -161,8 +161,8 @@ static void chunk_retire(struct vm *vm, struct chunk *chunk)
 {
     chunk->is_mapped = false;
     chunk->place = NO_GRANULE;
-    vm->places -= chunk->places;
-    vm->place_bytes -= chunk->places * vmm__chunk_bytes(vm, chunk);
+    vm->counts.places -= chunk->places;
+    vm->counts.view_bytes -= chunk->places * vmm__chunk_bytes(vm, chunk);
     chunk->places = 0;
     vmm__limbo_put(vm, chunk, NULL, 0);
 }

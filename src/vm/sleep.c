@@ -79,8 +79,8 @@ vmm_status vmm__chunk_sleep(struct vm *vm, struct chunk *chunk)
         return status;
     }
     vmm__account_unbook(vm, chunk);
-    vm->asleep_bytes += vmm__chunk_bytes(vm, chunk);
-    chunk->account->asleep_bytes += vmm__chunk_bytes(vm, chunk);
+    vm->counts.asleep_bytes += vmm__chunk_bytes(vm, chunk);
+    chunk->account->counts.asleep_bytes += vmm__chunk_bytes(vm, chunk);
     chunk->is_asleep = true;
     chunk->has_slept = true;
     return VMM_OK;
@@ -96,8 +96,8 @@ vmm_status vmm__chunk_wake(struct vm *vm, struct chunk *chunk)
         if (status != VMM_OK)
             return status;
         vmm__account_book(vm, chunk);
-        vm->asleep_bytes -= bytes;
-        chunk->account->asleep_bytes -= bytes;
+        vm->counts.asleep_bytes -= bytes;
+        chunk->account->counts.asleep_bytes -= bytes;
         chunk->is_asleep = false;
     }
     return mappings_restore(vm, chunk);

@@ -11,7 +11,7 @@
  *     a range, or is a guard page; a chunk is in a range exactly if keeps_addresses is set;
  *  3. reserved_bytes is the sum over all chunks that are not asleep, asleep_bytes over the others,
  *     limbo_bytes over the chunks in limbo; so they are in each account for its chunks; the sums over
- *     all chunks leave out imported ones; places and place_bytes are the sums over all further places;
+ *     all chunks leave out imported ones; places and view_bytes are the sums over all further places;
  *  4. no two chunks share a handle, except a chunk and its aliases. An alias is the record
  *     of an old home, left where a chunk was mapped before a relocation. It is always in
  *     limbo, has addresses but no handle of its own, and counts neither in reserved_bytes
@@ -52,14 +52,13 @@ struct account {
     struct account **link; /* what points to it */
     uint32_t newest;  /* id of a chunk that is booked on it, or 0; the others follow by `older` */
     const char *name; /* for errors */
-    uint64_t limit_bytes;  /* 0: none but that of the memory */
-    uint64_t least_bytes;  /* other accounts leave room for this much */
+    _Atomic uint64_t limit_bytes; /* 0: none but that of the memory */
+    uint64_t least_bytes;         /* other accounts leave room for this much */
     vmm_share_reach reach; /* of its chunks; if it is not NONE, no two blocks share a chunk */
     bool is_imported;      /* its chunks are memory of other caches */
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
-    _Atomic uint64_t limbo_bytes;
-    uint64_t asleep_bytes; /* of chunks without memory */
+    struct counts counts; /* limbo_bytes, asleep_bytes */
 };
 
 /* For "no granule". */
@@ -136,21 +135,17 @@ struct sourced_segments {
 struct vm {
     struct driver *driver;
     struct arena arena;
-    uint64_t limit_bytes; /* 0: none */
-    bool is_exportable;   /* other processes can import all of its chunks */
+    _Atomic uint64_t limit_bytes; /* 0: none */
+    bool is_exportable;           /* other processes can import all of its chunks */
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
-    _Atomic uint64_t limbo_bytes;
+    struct counts counts; /* the same, and places, places_max, view_bytes */
     struct account *accounts;
     uint64_t promised_bytes; /* to all accounts, beyond what they have reserved */
     uint64_t range_granules; /* of all ranges */
-    uint64_t asleep_bytes;   /* of chunks without memory */
-    uint64_t places;         /* of all chunks */
-    uint64_t place_bytes;
-    uint32_t places_max;   /* the most that a chunk has had */
-    uint32_t *pages;       /* by granule */
-    uint64_t *next_places; /* by granule: the next older place of its chunk, or NO_GRANULE */
-    struct chunk *records; /* by id; id 0 is never used */
+    uint32_t *pages;         /* by granule */
+    uint64_t *next_places;   /* by granule: the next older place of its chunk, or NO_GRANULE */
+    struct chunk *records;   /* by id; id 0 is never used */
     uint64_t record_limit;
     uint32_t record_high; /* all ids from here on are fresh */
     uint32_t unused;      /* list */

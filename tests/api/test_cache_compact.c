@@ -81,7 +81,7 @@ static uint64_t reserved(struct cache_test *test)
 
 static bool has_compacted(const struct cache_test *test)
 {
-    return test->cache->compactions > 0;
+    return test->cache->counts.compactions > 0;
 }
 
 /* ---- Requests --------------------------------------------------------------------------------- */

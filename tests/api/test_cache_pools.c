@@ -540,7 +540,7 @@ CACHE_TEST(statistics_of_pools_add_up)
         block_free(test, blocks[i]);
     for (int i = 0; i < 3; i++) {
         vmm_stats stats = pool_stats(pools[i]);
-#define STAT_ADD(name, unit, label) sum.name.current += stats.name.current;
+#define STAT_ADD(name, unit, kind, of, label, text) sum.name.current += stats.name.current;
         VMM_STAT_MAP(STAT_ADD)
         sum.idle_bytes += stats.idle_bytes;
         sum.pinned_bytes += stats.pinned_bytes;
@@ -548,7 +548,8 @@ CACHE_TEST(statistics_of_pools_add_up)
         assert_int_equal(stats.create_calls + stats.stalls + stats.driver_ns, 0);
     }
     vmm_stats whole = cache_stats(test);
-#define STAT_EQUAL(name, unit, label) assert_int_equal(sum.name.current, whole.name.current);
+#define STAT_EQUAL(name, unit, kind, of, label, text)                                              \
+    assert_int_equal(sum.name.current, whole.name.current);
     VMM_STAT_MAP(STAT_EQUAL)
     assert_int_equal(sum.idle_bytes, whole.idle_bytes);
     assert_int_equal(sum.pinned_bytes, whole.pinned_bytes);

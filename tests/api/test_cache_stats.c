@@ -6,6 +6,9 @@
 #include "base/hostmem.h"
 #include "cache/cache.h"
 
+#include <limits.h>
+#include <string.h>
+
 /* What a lane may not have flushed while several threads call: see lane/counters.h. */
 #define COUNTERS_SLACK (4 * MIB)
 
@@ -79,6 +82,64 @@ CACHE_TEST(host_bytes_are_those_of_records)
     assert_true(cache_stats(test).host_bytes >= with_second + BLOCKS * FEWEST_BYTES_EACH);
     assert_ok(vmm_destroy(second));
     assert_int_equal(cache_stats(test).host_bytes, before);
+}
+
+/* ---- Descriptions --------------------------------------------------------------------------- */
+
+/* They tell of every byte of vmm_stats, in order, with names and labels of their own. */
+CACHE_TEST(every_statistic_is_described)
+{
+    const vmm_stat_description *stat;
+    size_t offset = offsetof(vmm_stats, requested_bytes);
+    unsigned count = 0;
+    for (; (stat = vmm_stat_describe(count)) != NULL; count++) {
+        assert_int_equal(stat->offset, offset);
+        offset += stat->kind == VMM_STAT_OVER_TIME ? sizeof(vmm_stat) : sizeof(uint64_t);
+        assert_in_range(strlen(stat->label), 1, 21);
+        assert_in_range(strlen(stat->text), 1, 60);
+        assert_true(stat->text[0] >= 'A' && stat->text[0] <= 'Z');
+        for (unsigned i = 0; i < count; i++)
+            assert_string_not_equal(vmm_stat_describe(i)->name, stat->name);
+        size_t length = strlen(stat->name);
+        assert_int_equal(stat->unit == VMM_UNIT_BYTES,
+                         strcmp(stat->name + length - 6, "_bytes") == 0);
+        assert_int_equal(stat->unit == VMM_UNIT_NANOSECONDS,
+                         strcmp(stat->name + length - 3, "_ns") == 0);
+    }
+    assert_int_equal(offset, sizeof(vmm_stats));
+    assert_null(vmm_stat_describe(UINT_MAX));
+    assert_int_equal(cache_stats(test).struct_size, sizeof(vmm_stats));
+}
+
+static uint64_t value_of(const vmm_stats *stats, const vmm_stat_description *stat)
+{
+    return *(const uint64_t *)(const void *)((const char *)stats + stat->offset);
+}
+
+/* What only a cache has is 0 of its default pool. What never falls does not. */
+CACHE_TEST(statistics_are_of_their_kind)
+{
+    const vmm_stat_description *stat;
+    vmm_stats before = cache_stats(test);
+    void *block = block_alloc(test, 20 * MIB, 0);
+    block_free(test, block_alloc(test, 1000, 1));
+    vmm_stats after = cache_stats(test);
+    vmm_stats of_pool = VMM_STATS_INIT;
+    assert_ok(vmm_pool_stats_get(vmm_cache_pool(test->cache), &of_pool));
+    assert_true(after.driver_calls > before.driver_calls);
+    assert_true(after.driver_calls >= after.create_calls + after.map_calls + after.access_calls);
+    block_free(test, block);
+    (void)cache_trim(test, 0);
+    vmm_stats last = cache_stats(test);
+    for (unsigned i = 0; (stat = vmm_stat_describe(i)) != NULL; i++) {
+        bool never_falls = stat->kind == VMM_STAT_TOTAL || stat->kind == VMM_STAT_PEAK;
+        if (!stat->of_pools && value_of(&of_pool, stat) != 0)
+            fail_msg("a pool has %s", stat->name);
+        if (never_falls && value_of(&last, stat) < value_of(&after, stat))
+            fail_msg("%s has fallen", stat->name);
+        if (stat->kind == VMM_STAT_OVER_TIME && value_of(&of_pool, stat) != value_of(&after, stat))
+            fail_msg("the only pool has another %s", stat->name);
+    }
 }
 
 CACHE_TEST(stats_of_a_cache_that_does_not_cache_are_exact)

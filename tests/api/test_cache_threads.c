@@ -111,7 +111,7 @@ static int item_looked_at(void *context, const vmm_item *item)
 
 static const char *stats_trouble(const vmm_stats *stats)
 {
-#define STAT_LOOKED_AT(name, unit, label)                                                          \
+#define STAT_LOOKED_AT(name, unit, kind, of, label, text)                                          \
     if (stats->name.freed > stats->name.allocated || stats->name.current > stats->name.peak)       \
         return "figures contradict each other: " #name;
     VMM_STAT_MAP(STAT_LOOKED_AT)

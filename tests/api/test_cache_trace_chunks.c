@@ -174,7 +174,7 @@ CACHE_TEST(a_compaction_is_recorded)
         block_free(test, pieces[i]);
     work_verify(test);
     void *needed = block_alloc(test, 48 * MIB, 2);
-    assert_true(test->cache->compactions > 0);
+    assert_true(test->cache->counts.compactions > 0);
     (void)recording_compare(test, path);
     block_free(test, needed);
     for (int i = 1; i < PIECES; i += 2)

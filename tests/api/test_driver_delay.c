@@ -101,10 +101,10 @@ DELAY_TEST(a_host_wait_finishes_a_delay)
 DELAY_TEST(delays_are_not_counted)
 {
     uint64_t clock_ns = vmm__driver_clock_ns(driver);
-    uint64_t stalls = driver->stalls;
+    uint64_t stalls = driver->counts.stalls;
     assert_ok(vmm__driver_delay(driver, MS, NULL));
     assert_int_equal(vmm__driver_clock_ns(driver), clock_ns);
-    assert_int_equal(driver->stalls, stalls);
+    assert_int_equal(driver->counts.stalls, stalls);
     assert_ok(vmm__driver_device_wait(driver));
 }
 

@@ -76,7 +76,7 @@ static void stats_verify(vmm_stats stats, const struct tour *sums)
     SUM_VERIFY(allocated_bytes);
     SUM_VERIFY(reserved_bytes);
     assert_true(stats.active_bytes.current >= stats.allocated_bytes.current);
-#define STAT_VERIFY(name, unit, label)                                                             \
+#define STAT_VERIFY(name, unit, kind, of, label, text)                                             \
     assert_true(stats.name.peak >= stats.name.current);                                            \
     assert_int_equal(stats.name.allocated - stats.name.freed, stats.name.current);
     VMM_STAT_MAP(STAT_VERIFY)

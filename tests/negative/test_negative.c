@@ -31,6 +31,7 @@ static void counts_clear(const struct negative_case *wrong_call, vmm_stats *stat
     stats->plans = 0;
     stats->planning_ns = 0;
     stats->stalls = 0;
+    stats->driver_calls = 0;
 }
 
 static void case_run(const struct negative_case *wrong_call)

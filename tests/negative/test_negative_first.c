@@ -7,6 +7,7 @@
 
 #include "support/cache_support.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,9 @@ static vmm_status names(vmm_cache *cache)
     must(*vmm_status_name((vmm_status)GARBAGE) != '\0');
     must(*vmm_status_text((vmm_status)-1) != '\0');
     must(*vmm_version() != '\0');
+    must(vmm_stat_describe(0) != NULL);
+    must(vmm_stat_describe((unsigned)sizeof(vmm_stats)) == NULL);
+    must(vmm_stat_describe(UINT_MAX) == NULL);
     must(vmm_has_driver((vmm_driver_kind)GARBAGE) == 0);
     must(vmm_has_driver(driver_choice_kind()) != 0);
     return VMM_OK;

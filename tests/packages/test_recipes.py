@@ -54,6 +54,14 @@ class ManPages(unittest.TestCase):
     def test_vmmtop_has_these_options(self):
         self.expect_options("vmmtop.1", output(VMMTOP, "--help"))
 
+    def test_vmmtop_has_the_statistics_of_the_header(self):
+        shown = text(BUILD, "man", "vmmtop.1")
+        found = re.findall(r"X\((\w+), (?:BYTES|COUNT|NANOSECONDS), (\w+),", text("include", "vmmcache", "vmmcache.h"))
+        self.assertTrue(found)
+        for name, kind in found:
+            self.assertEqual(".B %s\n" % name in shown, kind != "SCAN", name)
+        self.assertNotRegex(shown, r"@|semicolon")
+
     def test_the_report_has_these_options(self):
         self.expect_options("vmmcache-report.1", output(
             sys.executable, "-B", os.path.join(ROOT, "tools", "python", "vmmcache-report"), "--help",
@@ -64,8 +72,9 @@ class ManLayout(unittest.TestCase):
     def test_pages_are_laid_out_without_a_warning(self):
         if shutil.which("groff") is None:
             self.skipTest("groff is missing (Debian, Ubuntu: apt-get install groff)")
-        for page in sorted(os.listdir(MAN)):
-            done = subprocess.run(["groff", "-ww", "-man", "-Tutf8", os.path.join(MAN, page)], text=True, check=True,
+        for page in (os.path.join(folder, page) for folder in (MAN, os.path.join(BUILD, "man"))
+                     for page in sorted(os.listdir(folder))):
+            done = subprocess.run(["groff", "-ww", "-man", "-Tutf8", page], text=True, check=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             self.assertEqual(done.stderr, "", page)
             self.assertIn("libvmmcache", done.stdout)

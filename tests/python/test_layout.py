@@ -32,10 +32,19 @@ def fields(text, name):
 
 
 class LayoutTest(unittest.TestCase):
-    def test_figures_and_numbers_are_those_of_the_header(self):
+    def test_statistics_are_those_of_the_header(self):
         text = header("vmmcache.h")
-        self.assertEqual(list(_layout.FIGURES), map_names(text, "VMM_STAT_MAP"))
-        self.assertEqual(list(_layout.NUMBERS), map_names(text, "VMM_VALUE_MAP"))
+        _library.load()
+        self.assertEqual([(name, _layout.Figure) for name in map_names(text, "VMM_STAT_MAP")]
+                         + [(name, _layout.u64) for name in map_names(text, "VMM_VALUE_MAP")],
+                         _layout.Stats._fields_[1:])
+        self.assertIn(f"VMM_STAT_OVER_TIME = {_layout.STAT_OVER_TIME},", text)
+        self.assertEqual(ctypes.sizeof(_layout.Stats), getattr(_layout.Stats, _layout.Stats._fields_[-1][0]).offset + 8)
+
+    def test_the_offsets_of_statistics_are_those_of_the_library(self):
+        for number, (name, _) in enumerate(_layout.Stats._fields_[1:]):
+            found = _library.load().vmm_stat_describe(number).contents
+            self.assertEqual((found.name.decode(), found.offset), (name, getattr(_layout.Stats, name).offset))
 
     def test_the_version_is_that_of_the_header(self):
         numbers = dict(re.findall(r"#define VMM_VERSION_(\w+) +(\d+)", header("vmmcache.h")))
@@ -57,6 +66,7 @@ class LayoutTest(unittest.TestCase):
                 ("vmm_torch_snapshot", _layout.Snapshot, header("torch.h")),
                 ("vmm_neighbour", _layout.Neighbour, header("vmmcache.h")),
                 ("vmm_part", _layout.Part, header("vmmcache.h")),
+                ("vmm_stat_description", _layout.StatDescription, header("vmmcache.h")),
                 ("vmm_sleep_options", _layout.SleepOptions, header("vmmcache.h"))):
             with self.subTest(name):
                 self.assertEqual([field[0] for field in structure._fields_], fields(text, name))

@@ -62,7 +62,7 @@ static void stat_verify(struct stress *stress, const char *name, const vmm_stat 
 /* What holds of any figure. */
 static void stats_verify(struct stress *stress, const vmm_stats *stats)
 {
-#define STAT_VERIFY(name, unit, label)                                                             \
+#define STAT_VERIFY(name, unit, kind, of, label, text)                                             \
     if (stats->name.peak < stats->name.current ||                                                  \
         stats->name.allocated - stats->name.freed != stats->name.current)                          \
         stress_trouble(stress, "stats: %s contradicts itself", #name);
@@ -159,7 +159,7 @@ void operation_reset_peak(struct stress *stress, const struct operation *operati
     (void)stress_expect(stress, "vmm_stats_reset_peak", status, STATUS_BIT(OK), 0);
     model_peaks_reset(&stress->model);
     vmm_stats stats = stress_stats(stress);
-#define PEAK_VERIFY(name, unit, label)                                                             \
+#define PEAK_VERIFY(name, unit, kind, of, label, text)                                             \
     if (stats.name.peak != stats.name.current)                                                     \
         stress_trouble(stress, "stats: the peak of %s was not reset", #name);
     VMM_STAT_MAP(PEAK_VERIFY)

@@ -29,7 +29,7 @@ static uint64_t device_free_bytes(struct driver *driver)
 static void cache_open(struct cache_test *test, const vmm_config *config)
 {
     test->free_bytes = device_free_bytes(test->driver);
-    test->stalls = test->driver->stalls;
+    test->stalls = test->driver->counts.stalls;
     assert_ok(vmm__cache_create_on(config, test->driver, &test->cache));
 }
 
@@ -434,7 +434,7 @@ static void stats_verified(struct cache_test *test)
         assert_int_equal(stats.free_bytes, stats.reserved_bytes.current -
                                                stats.active_bytes.current - stats.limbo_bytes);
     }
-#define STAT_VERIFIED(name, unit, label)                                                           \
+#define STAT_VERIFIED(name, unit, kind, of, label, text)                                           \
     assert_true(stats.name.peak >= stats.name.current);                                            \
     assert_int_equal(stats.name.allocated - stats.name.freed, stats.name.current);
     VMM_STAT_MAP(STAT_VERIFIED)

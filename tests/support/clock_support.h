@@ -153,12 +153,12 @@ static inline uint64_t records(const struct scene *scene)
 
 static inline uint64_t ticks(const struct scene *scene)
 {
-    return atomic_load(&scene->clock.ticks);
+    return atomic_load(&scene->driver->counts.clock_ticks);
 }
 
 static inline uint64_t pauses(const struct scene *scene)
 {
-    return atomic_load(&scene->clock.pauses);
+    return atomic_load(&scene->driver->counts.clock_pauses);
 }
 
 static inline vmm_clock_kind kind_of(const struct scene *scene)

@@ -36,10 +36,10 @@ ENGINE_TEST(chunks_count_in_their_account)
     assert_int_equal(granules_of(&engine->pool.account), 0);
     assert_int_equal(engine_reserved_bytes(engine), 7 * GRANULE);
     vmm__vm_discard(&engine->memory, 0, 5, NULL, 0);
-    assert_int_equal(accounts[0].limbo_bytes, 5 * GRANULE);
-    assert_int_equal(accounts[1].limbo_bytes, 0);
+    assert_int_equal(accounts[0].counts.limbo_bytes, 5 * GRANULE);
+    assert_int_equal(accounts[1].counts.limbo_bytes, 0);
     assert_int_equal(engine_drain(engine), 5 * GRANULE);
-    assert_int_equal(accounts[0].limbo_bytes + granules_of(&accounts[0]), 0);
+    assert_int_equal(accounts[0].counts.limbo_bytes + granules_of(&accounts[0]), 0);
     vmm__account_remove(&engine->memory, &accounts[0], NULL);
     vmm__account_remove(&engine->memory, &accounts[1], &engine->pool.account);
     assert_int_equal(granules_of(&engine->pool.account), 2);
@@ -56,11 +56,11 @@ ENGINE_TEST(an_heir_gets_chunks_in_every_state)
     vmm__vm_discard(&engine->memory, 8, 4, engine->lane->clock,
                     vmm__clock_now(engine->lane->clock));
     (void)engine_drain(engine);
-    assert_int_equal(account.limbo_bytes, 4 * GRANULE);
+    assert_int_equal(account.counts.limbo_bytes, 4 * GRANULE);
     vmm__account_remove(&engine->memory, &account, &engine->pool.account);
     engine_check(engine);
     assert_int_equal(granules_of(&engine->pool.account), 8);
-    assert_int_equal(engine->pool.account.limbo_bytes, 4 * GRANULE);
+    assert_int_equal(engine->pool.account.counts.limbo_bytes, 4 * GRANULE);
     assert_int_equal(mismatches(engine->driver), 0);
     assert_int_equal(engine_drain(engine), 4 * GRANULE);
     assert_int_equal(granules_of(&engine->pool.account), 4);

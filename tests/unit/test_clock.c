@@ -42,7 +42,7 @@ CLOCK_TEST(an_event_does_not_cover_later_work)
     assert_status(vmm__clock_query(&scene->clock, second), VMM__PENDING);
     assert_ok(vmm__clock_wait(&scene->clock, second));
     assert_ok(vmm__clock_query(&scene->clock, second));
-    assert_int_equal(scene->driver->stalls, 2);
+    assert_int_equal(scene->driver->counts.stalls, 2);
 }
 
 /* Only the work of one stream makes progress. */
@@ -93,7 +93,7 @@ CLOCK_TEST(events_cover_every_stream)
             work_hold(scene);
         }
     }
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
     sim_assert_clean(scene->driver);
 }
 
@@ -340,7 +340,7 @@ CLOCK_TEST(other_streams_follow_on_the_device)
     assert_int_equal(calls_of(scene, DRIVER_CALL_stream_wait), 0);
     assert_ok(vmm__clock_follow(&scene->clock, epoch, STREAM(2)));
     memory_check(scene->driver, work_address(scene, STREAM(1)), WORK_BYTES, 1, STREAM(2));
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
     assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__clock_follow(&scene->clock, epoch, STREAM(3))); /* it has passed */
     assert_int_equal(calls_of(scene, DRIVER_CALL_stream_wait), 1);

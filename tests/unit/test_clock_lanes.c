@@ -187,7 +187,7 @@ CLOCK_TEST(a_clock_of_a_gone_stream_covers_all_work)
     assert_status(vmm__clock_follow(&own, epoch, STREAM(2)), VMM__PENDING);
     work_end(scene);
     assert_ok(vmm__clock_query(&own, epoch));
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
     own_close(&own);
     sim_assert_clean(scene->driver);
 }

@@ -177,7 +177,7 @@ CLOCK_TEST(the_end_of_a_stream_joins_its_work)
     assert_false(scene->clock.is_blind);
     work_end(scene);
     assert_ok(query(scene, later));
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
 }
 
 /* If that cannot be recorded, only a wait for the device tells its end. */

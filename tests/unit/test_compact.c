@@ -146,7 +146,7 @@ LIVE_TEST(idle_places_are_unmapped_before_their_chunk_moves)
     struct block *block = view_take(heap, 4 * GRANULE);
     (void)vmm__heap_give(heap, block);
     assert_ok(scene_compact(scene, 3 * GRANULE));
-    assert_int_equal(scene->cache->compactions, 1);
+    assert_int_equal(scene->cache->counts.compactions, 1);
     assert_int_equal(scene_chunk(scene, 10)->granules, 1);
     assert_int_equal(scene_chunk(scene, 10)->places, 0);
     assert_null(scene_chunk(scene, place));
@@ -186,10 +186,10 @@ LIVE_TEST(compaction_moves_only_what_the_request_needs)
     for (unsigned moved = 1; moved <= 4; moved++) {
         assert_ok(scene_compact(scene, 1));
         assert_int_equal(scene_reserved_bytes(scene), (16 - 3 * moved) * GRANULE);
-        assert_int_equal(scene->cache->compactions, moved);
+        assert_int_equal(scene->cache->counts.compactions, moved);
     }
     assert_status(scene_compact(scene, 1), VMM__NOTHING);
-    assert_int_equal(scene->cache->compactions, 4); /* the last call moved nothing */
+    assert_int_equal(scene->cache->counts.compactions, 4); /* the last call moved nothing */
 }
 
 /* The first chunk has no room for its copy until the second, which needs less, is released. */
@@ -225,7 +225,7 @@ LIVE_TEST(compaction_runs_only_if_configured)
         scene->cache->compaction = refused[i];
         assert_status(scene_compact(scene, GRANULE), VMM__NOTHING);
     }
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
     scene->cache->compaction = VMM_ON;
     assert_ok(scene_compact(scene, GRANULE));
 }
@@ -239,6 +239,6 @@ LIVE_TEST(compaction_waits_for_work_in_flight)
     (void)block_free_busy(scene, heap, block_make_live(heap, busy, 2 * GRANULE));
     assert_ok(scene_compact(scene, 5 * GRANULE));
     assert_int_equal(scene_reserved_bytes(scene), GRANULE);
-    assert_true(scene->driver->stalls > 0);
+    assert_true(scene->driver->counts.stalls > 0);
     vmm__sim_lag_set(scene->driver, 0);
 }

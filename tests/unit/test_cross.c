@@ -150,7 +150,7 @@ static bool free_makes_due(struct scene *scene, uint64_t bytes)
 
 static uint64_t ticks(const struct scene *scene)
 {
-    return atomic_load(&scene->cache->clock.ticks);
+    return atomic_load(&scene->driver->counts.clock_ticks);
 }
 
 static vmm_status search(struct scene *scene)
@@ -202,7 +202,7 @@ POLICY_TEST(work_in_flight_prevents_a_transfer_or_is_followed)
     assert_status(transfer(scene, &scene->other->large, MIB, IDLE_FINISHED), VMM__NO_FIT);
     assert_ok(transfer(scene, &scene->other->large, MIB, IDLE_FOLLOW));
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_stream_wait), 1);
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
     memory_fill(scene->driver, address, 4 * GRANULE, 2, STREAM(2)); /* no race: it is ordered */
     memory_check(scene->driver, address, 4 * GRANULE, 2, STREAM(2));
 }
@@ -241,7 +241,7 @@ POLICY_TEST(memory_without_slots_is_released)
     (void)vmm__host_fail_at(2); /* 1: the list of runs */
     assert_status(transfer(scene, &scene->other->small, 4096, IDLE_FINISHED), VMM__NO_FIT);
     (void)vmm__host_fail_at(0);
-    assert_int_equal(scene->cache->vm.limbo_bytes, GRANULE);
+    assert_int_equal(scene->cache->vm.counts.limbo_bytes, GRANULE);
     assert_ok(vmm__limbo_drain(&scene->cache->vm, NULL));
     assert_int_equal(scene_reserved_bytes(scene), GRANULE);
     assert_ok(vmm__cache_check(scene->cache));

@@ -60,7 +60,7 @@ POLICY_TEST(memory_expires_after_one_to_two_periods)
     assert_int_equal(scene_reserved_bytes(scene), GRANULE);
     poll_at(scene, 1030);
     assert_int_equal(scene_reserved_bytes(scene), 0);
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
 }
 
 /* A late poll ends one period, not several, because the cache cannot know when the memory was used. */
@@ -144,7 +144,7 @@ POLICY_TEST(unfinished_memory_stays_and_costs_one_query)
     poll_at(scene, 1022);
     assert_int_equal(scene_reserved_bytes(scene), 0);
     assert_false(vmm__decay_is_due(&scene->cache->decay));
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
 }
 
 /* Memory that a trim found unfinished is released later, down to the trim target. */

@@ -99,7 +99,7 @@ SIM_TEST(every_call_is_counted)
                          calls_wanted((enum driver_call)call));
         assert_int_equal(failures(driver, (enum driver_call)call), 0);
     }
-    assert_int_equal(driver->stalls, 3);
+    assert_int_equal(driver->counts.stalls, 3);
     assert_int_equal(driver->reservations, 1);
     assert_int_equal(driver->handles, 1);
     assert_int_equal(driver->created_bytes, GRANULE);

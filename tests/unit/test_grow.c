@@ -33,7 +33,7 @@ static void view_use(struct scene *scene, struct heap *heap)
     struct block *block = view_take(heap, 6 * GRANULE);
     memory_fill(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
     memory_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
     assert_int_equal(mismatches(scene->driver), 0);
     (void)vmm__heap_give(heap, block);
 }
@@ -151,9 +151,9 @@ POLICY_TEST(memory_in_limbo_is_released_first)
     assert_ok(vmm__vm_map(vm, &heap->lane->pool->account, 40, 2, 2));
     assert_ok(vmm__vm_access(vm, 40, 2));
     vmm__vm_discard(vm, 40, 2, NULL, 0);
-    assert_int_equal(vm->limbo_bytes, 2 * GRANULE);
+    assert_int_equal(vm->counts.limbo_bytes, 2 * GRANULE);
     assert_ok(scene_grow(scene, heap, 3 * GRANULE, GROW_TARGET));
-    assert_int_equal(vm->limbo_bytes, 0);
+    assert_int_equal(vm->counts.limbo_bytes, 0);
     assert_int_equal(scene->driver->mapped_bytes, scene_reserved_bytes(scene));
 }
 

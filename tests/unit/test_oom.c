@@ -193,7 +193,7 @@ POLICY_TEST(the_longest_line_fits)
     uint64_t total_bytes = scene->driver->total_bytes;
     scene->driver->total_bytes = 4 * TIB;
     memory->limit_bytes = 2 * TIB;
-    memory->limbo_bytes = TIB;
+    memory->counts.limbo_bytes = TIB;
     scene->cache->compaction = VMM_OFF;
     scene->lane->stream = (vmm_stream)UINTPTR_MAX;
     uint64_t handle = handle_create(scene->driver, 4 * TIB - GRANULE);
@@ -201,7 +201,7 @@ POLICY_TEST(the_longest_line_fits)
     scene->lane->stream = STREAM(1);
     vmm__stat_subtract(&scene->cache->totals.requested_bytes, TIB);
     vmm__stat_subtract(&memory->reserved_bytes, TIB);
-    memory->limbo_bytes = 0;
+    memory->counts.limbo_bytes = 0;
     assert_says(line, "other users hold 1048574.0 MiB");
     assert_silent(line, "might free pinned memory"); /* 1 MiB is pinned, but 2 MiB are needed */
     assert_true(strlen(line) < 440);
@@ -238,8 +238,8 @@ POLICY_TEST(the_longest_line_of_a_pool_fits)
     vmm__stat_add(&pool->totals.requested_bytes, TIB + MIB);
     vmm__stat_add(&memory->reserved_bytes, TIB + MIB);
     vmm__stat_add(&pool->account.reserved_bytes, TIB + MIB);
-    memory->limbo_bytes = TIB + MIB;
-    memory->asleep_bytes = TIB + MIB;
+    memory->counts.limbo_bytes = TIB + MIB;
+    memory->counts.asleep_bytes = TIB + MIB;
     struct lane *lane = scene->lane;
     lanes[0]->stream = (vmm_stream)UINTPTR_MAX;
     scene->lane = lanes[0];
@@ -251,8 +251,8 @@ POLICY_TEST(the_longest_line_of_a_pool_fits)
     vmm__stat_subtract(&pool->totals.requested_bytes, TIB + MIB);
     vmm__stat_subtract(&memory->reserved_bytes, TIB + MIB);
     vmm__stat_subtract(&pool->account.reserved_bytes, TIB + MIB);
-    memory->limbo_bytes = 0;
-    memory->asleep_bytes = 0;
+    memory->counts.limbo_bytes = 0;
+    memory->counts.asleep_bytes = 0;
     scene->driver->total_bytes = total_bytes;
     assert_says(line, "asleep, ");
     assert_says(line, "retained for captured graphs, ");

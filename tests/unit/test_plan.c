@@ -361,10 +361,10 @@ POLICY_TEST(the_cap_evicts_the_place_used_the_longest_ago)
     assert_true(crowd_serves(scene));
     assert_int_equal(chunk->places, PLACES_USUAL - 1);
     assert_null(chunk_at(scene, OLDEST));
-    assert_int_equal(scene->cache->view_stats.evictions, 1);
+    assert_int_equal(scene->cache->counts.evictions, 1);
     assert_true(crowd_serves(scene)); /* below the cap nothing is evicted */
     assert_int_equal(chunk->places, PLACES_USUAL - 1);
-    assert_int_equal(scene->cache->view_stats.evictions, 1);
+    assert_int_equal(scene->cache->counts.evictions, 1);
 }
 
 /* Maps a chunk at a granule, as a place of a view that was used at `turn`. */
@@ -416,7 +416,7 @@ POLICY_TEST(a_row_is_evicted_as_a_whole)
     assert_int_equal(row.left->places, 0);
     assert_int_equal(row.right->places, 0);
     assert_ptr_equal(chunk_at(scene, 30), row.chunk);
-    assert_int_equal(scene->cache->view_stats.evictions, 3);
+    assert_int_equal(scene->cache->counts.evictions, 3);
     assert_ok(vmm__cache_check(scene->cache));
 }
 
@@ -429,7 +429,7 @@ POLICY_TEST(places_in_use_stay_when_their_row_is_evicted)
     assert_int_equal(row.chunk->places, 1);
     assert_int_equal(row.left->places, 0);
     assert_int_equal(row.right->places, 1);
-    assert_int_equal(scene->cache->view_stats.evictions, 2);
+    assert_int_equal(scene->cache->counts.evictions, 2);
     assert_ok(vmm__cache_check(scene->cache));
 }
 

@@ -128,7 +128,7 @@ POLICY_TEST(a_whole_run_is_transferred_with_a_stream_wait)
     other_free_busy(scene);
     assert_int_equal(run_from(scene, &request, FOLLOW), FOLLOW);
     assert_int_equal(scene->lane->large.free_bytes, 4 * GRANULE);
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
 }
 
 /* No stream waits on the device for work that the program did not declare. */
@@ -138,7 +138,7 @@ POLICY_TEST(without_clocks_of_their_own_no_stream_follows)
     other_free_busy(scene);
     limit_to_reserved(scene);
     assert_int_equal(run_from(scene, &request, FOLLOW), 0); /* after WAIT_IDLE */
-    assert_int_equal(scene->driver->stalls, 1);
+    assert_int_equal(scene->driver->counts.stalls, 1);
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_stream_wait), 0);
 }
 
@@ -155,10 +155,10 @@ POLICY_TEST(reclaim_waits_for_the_clock_once)
     uint64_t epoch = vmm__clock_now(&scene->cache->clock);
     (void)block_free_busy(scene, other, block);
     assert_int_equal(run_from(scene, &request, WAIT_CLOCK), 0);
-    assert_int_equal(scene->driver->stalls, 1);
+    assert_int_equal(scene->driver->counts.stalls, 1);
     assert_ok(vmm__clock_query(&scene->cache->clock, epoch));
     assert_int_equal(run_from(scene, &request, WAIT_CLOCK), RECLAIM_END);
-    assert_int_equal(scene->driver->stalls, 1);
+    assert_int_equal(scene->driver->counts.stalls, 1);
 }
 
 /* A request needs three of eight granules that are idle. */
@@ -189,7 +189,7 @@ POLICY_TEST(a_refused_growth_is_not_tried_again_before_reclaim)
     void *block;
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DEVICE_OOM, false);
     assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(1), &block));
-    assert_int_equal(scene->cache->retries, 1);
+    assert_int_equal(scene->cache->counts.retries, 1);
     assert_ok(vmm_free(scene->cache, block));
 }
 
@@ -201,7 +201,7 @@ POLICY_TEST(finished_chunks_need_no_wait)
     struct request request = request_of(scene, 3 * GRANULE);
     assert_int_equal(run_from(scene, &request, WAIT_IDLE), IDLE_AGAIN);
     assert_int_equal(scene_reserved_bytes(scene), 5 * GRANULE);
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
 }
 
 /* All pinned memory together is too little, so compaction must not wait for the device. */
@@ -237,10 +237,10 @@ POLICY_TEST(reclaim_waits_for_unfinished_chunks)
     other_free_busy(scene);
     limit_to_reserved(scene);
     assert_int_equal(run_from(scene, &request, IDLE_FINISHED), 0); /* after WAIT_IDLE */
-    assert_int_equal(scene->driver->stalls, 1);
+    assert_int_equal(scene->driver->counts.stalls, 1);
     assert_int_equal(scene->other->large.free_bytes, 4 * GRANULE);
     assert_int_equal(run_from(scene, &request, IDLE_FINISHED), IDLE_FINISHED);
-    assert_int_equal(scene->driver->stalls, 1);
+    assert_int_equal(scene->driver->counts.stalls, 1);
     assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
@@ -292,7 +292,7 @@ POLICY_TEST(reclaim_waits_for_blocks_that_others_use)
     request.step = PASSED;
     assert_ok(reclaim_run(scene, &request));
     assert_int_equal(request.step, 0); /* reclaim starts again */
-    assert_int_equal(scene->driver->stalls, 1);
+    assert_int_equal(scene->driver->counts.stalls, 1);
     vmm__lanes_counters_flush(&scene->cache->lanes, NULL);
     assert_int_equal(vmm__stat_now(&scene->cache->totals.active_bytes), 0);
 }
@@ -359,7 +359,7 @@ POLICY_TEST(pressure_comes_last_and_restarts_reclaim)
     assert_int_equal(program.bytes, 3 * GRANULE);
     assert_int_equal(request.from, GROW_TARGET);
     assert_int_equal(scene->other->large.free_bytes, 5 * GRANULE);
-    assert_int_equal(scene->cache->pressure_calls, 1);
+    assert_int_equal(scene->cache->counts.pressure_calls, 1);
 }
 
 POLICY_TEST(idle_memory_is_released_before_pressure)
@@ -572,8 +572,8 @@ POLICY_TEST(a_pool_at_its_limit_releases_just_enough_of_its_own)
     limbo_work(scene);
     assert_ok(vmm_alloc_from(tenant.handle, 3 * GRANULE, STREAM(1), &out));
     assert_int_equal(vmm__stat_now(&tenant.pool->account.reserved_bytes), 8 * GRANULE);
-    assert_int_equal(scene->cache->pool.account.limbo_bytes, 4 * GRANULE);
-    assert_int_equal(scene->driver->stalls, 1);
+    assert_int_equal(scene->cache->pool.account.counts.limbo_bytes, 4 * GRANULE);
+    assert_int_equal(scene->driver->counts.stalls, 1);
     assert_ok(vmm_free(scene->cache, out));
 }
 
@@ -607,7 +607,7 @@ POLICY_TEST(a_pool_at_its_limit_moves_its_own_blocks)
     chunk_pin(scene, &scene->lane->large, 20);
     chunk_pin(scene, &tenant.lane->large, 30);
     assert_ok(vmm_alloc_from(tenant.handle, 4 * GRANULE, STREAM(1), &out));
-    assert_int_equal(scene->cache->compactions, 1);
+    assert_int_equal(scene->cache->counts.compactions, 1);
     assert_int_equal(vmm__stat_now(&tenant.pool->account.reserved_bytes), 5 * GRANULE);
     assert_int_equal(scene_reserved_bytes(scene), 9 * GRANULE);
     assert_ok(vmm_free(scene->cache, out));
@@ -651,7 +651,7 @@ POLICY_TEST(a_pool_at_its_limit_does_not_wait_for_others)
     assert_ok(vmm_free(scene->cache, block));
     assert_ok(vmm_alloc_from(tenant.handle, 2 * GRANULE, STREAM(1), &block));
     assert_status(vmm_alloc_from(tenant.handle, GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
     assert_ok(vmm_free(scene->cache, block));
 }
 
@@ -671,6 +671,6 @@ POLICY_TEST(a_pool_at_its_limit_does_not_wait_for_a_blind_clock)
     assert_status(vmm__clock_query(clock, vmm__clock_now(clock)), VMM__PENDING);
     assert_true(clock->is_blind);
     assert_status(vmm_alloc_from(tenant.handle, GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
     assert_ok(vmm_free(scene->cache, block));
 }

@@ -51,7 +51,7 @@ ENGINE_TEST(swap_maps_the_parts_and_frees_the_rest)
         assert_null(engine_chunk(engine, HOME + gaps[i]));
     assert_int_equal(engine->memory.arena.free_granules, free_granules + 5);
     assert_int_equal(engine_reserved_bytes(engine), 11 * GRANULE);
-    assert_int_equal(engine->memory.limbo_bytes, 8 * GRANULE);
+    assert_int_equal(engine->memory.counts.limbo_bytes, 8 * GRANULE);
     assert_int_equal(engine_drain(engine), 8 * GRANULE);
     assert_int_equal(engine->memory.arena.free_granules, free_granules + 8);
     assert_int_equal(engine->driver->mapped_bytes, 3 * GRANULE);

@@ -196,7 +196,7 @@ POLICY_TEST(every_driver_call_may_fail)
             assert_true(scene_split(scene, 5 * MIB));
             has_failed = vmm__sim_faults_fired(scene->driver) > 0;
             if (i % 2 == 0) /* what one failure left is tried again at once */
-                assert_int_equal(scene->cache->vm.limbo_bytes, 0);
+                assert_int_equal(scene->cache->vm.counts.limbo_bytes, 0);
             scene_use_again(scene);
             assert_true(call < 100);
         }

@@ -123,13 +123,13 @@ POLICY_TEST(a_row_that_is_long_enough_needs_nothing)
     layout_create(scene, NEW_ROW);
     assert_ok(stitch(scene));
     struct state before = state_of(scene);
-    uint64_t stitches = scene->cache->view_stats.stitches;
+    uint64_t stitches = scene->cache->counts.stitches;
     assert_ok(plan_and_stitch(scene, 0, 0, VMM_OK, false, &plan));
     assert_int_equal(plan.count, 0);
     assert_int_equal(plan.new_bytes, 0);
     struct state after = state_of(scene);
     assert_memory_equal(&before, &after, sizeof after);
-    assert_int_equal(scene->cache->view_stats.stitches, stitches);
+    assert_int_equal(scene->cache->counts.stitches, stitches);
     row_use(scene);
 }
 

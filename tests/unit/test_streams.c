@@ -320,7 +320,7 @@ TEST(reuse_adds_no_wait_for_unrelated_work)
     release(&fixture, allocate(&fixture, 8 * MIB, 3));
     assert_int_equal(vmm__driver_calls(fixture.driver, DRIVER_CALL_stream_wait), waits);
     assert_int_equal(lanes_count(&fixture), 2);
-    assert_int_equal(fixture.driver->stalls, 0);
+    assert_int_equal(fixture.driver->counts.stalls, 0);
     release(&fixture, block);
     void *other = allocate(&fixture, 8 * MIB, 1); /* the ended stream still uses the block */
     assert_ptr_not_equal(other, block);

@@ -116,7 +116,7 @@ static void passes_by_the_clock(struct fixture *fixture)
     void *late = allocate(fixture, BLOCK, 2);
     assert_ptr_equal(late, block);
     assert_int_equal(reserved_bytes(fixture), 2 * BLOCK);
-    assert_int_equal(fixture->driver->stalls, 0);
+    assert_int_equal(fixture->driver->counts.stalls, 0);
     release(fixture, early);
     release(fixture, late);
 }
@@ -157,7 +157,7 @@ GONE_TEST(memory_of_a_gone_stream_is_trimmed)
     work_end(fixture);
     assert_ok(vmm_trim(fixture->cache, 0, &released));
     assert_int_equal(released, BLOCK);
-    assert_int_equal(fixture->driver->stalls, 0);
+    assert_int_equal(fixture->driver->counts.stalls, 0);
 }
 
 /* A block that the gone stream used waits for all work: the stream's own end is not known. */
@@ -167,7 +167,7 @@ GONE_TEST(a_block_that_a_gone_stream_used_waits)
     assert_ok(vmm_record_stream(fixture->cache, block, fixture->streams[2]));
     assert_ok(vmm__driver_device_wait(fixture->driver)); /* the program's order */
     work_hold(fixture);
-    uint64_t stalls = fixture->driver->stalls;
+    uint64_t stalls = fixture->driver->counts.stalls;
     memory_check(fixture->driver, (uintptr_t)block, BLOCK, 1, fixture->streams[2]);
     assert_ok(vmm__driver_stream_destroy(fixture->driver, fixture->streams[2]));
     release(fixture, block);
@@ -176,7 +176,7 @@ GONE_TEST(a_block_that_a_gone_stream_used_waits)
     work_end(fixture);
     void *late = allocate(fixture, BLOCK, 1);
     assert_ptr_equal(late, block);
-    assert_int_equal(fixture->driver->stalls, stalls);
+    assert_int_equal(fixture->driver->counts.stalls, stalls);
     release(fixture, early);
     release(fixture, late);
 }
@@ -259,7 +259,7 @@ GONE_TEST(a_clock_of_streams_covers_the_work_of_an_ended_stream)
     work_end(fixture);
     void *late = allocate(fixture, BLOCK, 2);
     assert_true(late == block || late == live);
-    assert_int_equal(fixture->driver->stalls, 0);
+    assert_int_equal(fixture->driver->counts.stalls, 0);
     release(fixture, early);
     release(fixture, late);
 }

@@ -70,7 +70,7 @@ POLICY_TEST(trim_stops_at_the_target)
     assert_int_equal(
         run_trim(scene, &(struct trim_request){ .bytes = 3 * GRANULE, .when = IDLE_ANY }),
         4 * GRANULE);
-    assert_int_equal(scene->cache->vm.limbo_bytes, 4 * GRANULE);
+    assert_int_equal(scene->cache->vm.counts.limbo_bytes, 4 * GRANULE);
     assert_int_equal(
         run_trim(scene, &(struct trim_request){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
         16 * GRANULE);
@@ -117,7 +117,7 @@ POLICY_TEST(unfinished_chunks_stay_unless_any_may_go)
     uint64_t released = 0;
     assert_ok(vmm__limbo_drain(&scene->cache->vm, &released));
     assert_int_equal(released, 2 * GRANULE);
-    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(scene->driver->counts.stalls, 0);
     assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__limbo_drain(&scene->cache->vm, &released));
     assert_int_equal(released, 6 * GRANULE);
@@ -187,7 +187,7 @@ static uint64_t lagging_peak(struct scene *scene, unsigned trim_every)
     enum { SLOTS = 9, OPERATIONS = 600 };
     vmm_cache *cache;
     void *slots[SLOTS] = { NULL };
-    uint64_t stalls = scene->driver->stalls;
+    uint64_t stalls = scene->driver->counts.stalls;
     assert_ok(vmm__cache_create_on(NULL, scene->driver, &cache));
     vmm__sim_lag_set(scene->driver, 40);
     for (unsigned i = 0; i < OPERATIONS; i++) {
@@ -197,7 +197,7 @@ static uint64_t lagging_peak(struct scene *scene, unsigned trim_every)
         assert_ok(vmm__cache_check(cache));
     }
     uint64_t peak_bytes = vmm__stat_read(&cache->vm.reserved_bytes).peak;
-    assert_int_equal(scene->driver->stalls, stalls);
+    assert_int_equal(scene->driver->counts.stalls, stalls);
     assert_int_equal(mismatches(scene->driver), 0);
     vmm__sim_lag_set(scene->driver, 0);
     assert_ok(vmm_destroy(cache));

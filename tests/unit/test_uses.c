@@ -121,7 +121,7 @@ ENGINE_TEST(host_can_wait_for_the_oldest)
     uint64_t address = 0;
     block_waits(engine);
     assert_ok(uses_wait(uses));
-    assert_int_equal(engine->driver->stalls, 1);
+    assert_int_equal(engine->driver->counts.stalls, 1);
     assert_ok(uses_poll(uses, 1, &address));
 }
 
@@ -365,7 +365,7 @@ ENGINE_TEST(streams_follow_recorded_uses)
     assert_ok(vmm__uses_follow(uses, ADDRESS, STREAM(1)));
     memory_check(engine->driver, engine_address(engine, 0), GRANULE, 1, STREAM(1));
     assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_stream_wait), 1);
-    assert_int_equal(engine->driver->stalls, 0);
+    assert_int_equal(engine->driver->counts.stalls, 0);
     assert_int_equal(mismatches(engine->driver), 0);
 }
 

@@ -71,7 +71,7 @@ ENGINE_TEST(failed_call_is_undone)
         vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, false);
         assert_status(take_and_map(engine, 20, 11), VMM_ERR_DRIVER);
         assert_non_null(strstr(vmm_last_error(), "made to fail"));
-        assert_int_equal(engine_reserved_bytes(engine), engine->memory.limbo_bytes);
+        assert_int_equal(engine_reserved_bytes(engine), engine->memory.counts.limbo_bytes);
         (void)engine_drain(engine);
         assert_int_equal(engine_reserved_bytes(engine), 0);
         assert_int_equal(engine->memory.arena.free_granules, ENGINE_GRANULES);
@@ -96,7 +96,7 @@ ENGINE_TEST(failed_undo_is_completed_by_a_drain)
         vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, true);
         assert_status(take_and_map(engine, 20, 11), VMM_ERR_DRIVER);
         engine_check(engine);
-        assert_int_equal(engine_reserved_bytes(engine), engine->memory.limbo_bytes);
+        assert_int_equal(engine_reserved_bytes(engine), engine->memory.counts.limbo_bytes);
         vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
         uint64_t left = engine_reserved_bytes(engine);
         assert_int_equal(engine_drain(engine), left);
@@ -129,14 +129,14 @@ ENGINE_TEST(limbo_waits_for_its_epoch)
     engine_make_busy(engine, engine_address(engine, 0), 4 * GRANULE, 1);
     limbo_put_all(engine, 0, 4, clock, vmm__clock_now(clock));
     limbo_put_all(engine, 4, 4, NULL, 0);
-    assert_int_equal(engine->memory.limbo_bytes, 8 * GRANULE);
+    assert_int_equal(engine->memory.counts.limbo_bytes, 8 * GRANULE);
     assert_int_equal(engine_drain(engine), 4 * GRANULE);
     assert_int_equal(engine_drain(engine), 0);
     assert_non_null(vmm__vm_chunk(&engine->memory, 0));
     assert_null(vmm__vm_chunk(&engine->memory, 4));
     assert_int_equal(mismatches(engine->driver), 0);
     assert_int_equal(engine_drain(engine), 4 * GRANULE);
-    assert_int_equal(engine->driver->stalls, 0);
+    assert_int_equal(engine->driver->counts.stalls, 0);
     engine_check(engine);
 }
 
@@ -150,7 +150,7 @@ ENGINE_TEST(host_can_wait_for_limbo)
     limbo_put_all(engine, 0, 4, clock, vmm__clock_now(clock));
     assert_ok(vmm__limbo_wait(&engine->memory, NULL, &released));
     assert_int_equal(released, 4 * GRANULE);
-    assert_int_equal(engine->driver->stalls, 1);
+    assert_int_equal(engine->driver->counts.stalls, 1);
 }
 
 /* Skips chunks of a capturing stream, except those whose event was recorded before the capture. */
@@ -203,7 +203,7 @@ ENGINE_TEST(drain_retries_a_failed_release)
         vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, false);
         assert_status(vmm__limbo_drain(&engine->memory, &released), VMM_ERR_DRIVER);
         assert_int_equal(released, 8 * GRANULE);
-        assert_int_equal(engine->memory.limbo_bytes, 4 * GRANULE);
+        assert_int_equal(engine->memory.counts.limbo_bytes, 4 * GRANULE);
         engine_check(engine);
         assert_int_equal(engine_drain(engine), 4 * GRANULE);
         engine_check(engine);

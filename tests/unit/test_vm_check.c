@@ -43,21 +43,21 @@ ENGINE_TEST(finds_places_that_do_not_match)
     assert_found(check(engine), vm->pages[40], vmm__chunk_id(vm, chunks.second), "vm: invariant 1");
     assert_found(check(engine), chunks.first->place, NO_GRANULE, "has lost a place");
     assert_found(check(engine), vm->next_places[40], 40, "has lost a place");
-    assert_found(check(engine), vm->places, 0, "vm: invariant 3");
-    assert_found(check(engine), vm->place_bytes, GRANULE, "vm: invariant 3");
+    assert_found(check(engine), vm->counts.places, 0, "vm: invariant 3");
+    assert_found(check(engine), vm->counts.view_bytes, GRANULE, "vm: invariant 3");
     vmm__arena_give(&vm->arena, 40, 2);
     found_broken(check(engine), "vm: invariant 2", __FILE__, __LINE__);
     vmm__arena_take(&vm->arena, 40, 2);
     assert_ok(vmm__place_unmap(vm, chunks.first, 40));
     assert_ok(check(engine));
-    assert_true(vm->places == 0 && vm->place_bytes == 0 && vm->places_max == 1);
+    assert_true(vm->counts.places == 0 && vm->counts.view_bytes == 0 && vm->counts.places_max == 1);
 }
 
 ENGINE_TEST(finds_sums_of_chunks_that_do_not_match)
 {
     struct chunks chunks = chunks_create(engine);
     assert_found(check(engine), chunks.second->state, CHUNK_UNUSED, "vm: invariant 2");
-    assert_found(check(engine), engine->memory.limbo_bytes, GRANULE, "vm: invariant 3");
+    assert_found(check(engine), engine->memory.counts.limbo_bytes, GRANULE, "vm: invariant 3");
     uint64_t reserved = engine_reserved_bytes(engine);
     engine->memory.reserved_bytes.current = reserved + 1;
     found_broken(check(engine), "vm: invariant 3", __FILE__, __LINE__);

@@ -46,12 +46,12 @@ ENGINE_TEST(a_chunk_that_sleeps_has_no_memory)
         assert_int_equal(engine->driver->mapped_bytes, 0);
         assert_int_equal(engine->driver->created_bytes, 0);
         assert_int_equal(engine_reserved_bytes(engine), 0);
-        assert_int_equal(vm->asleep_bytes, GRANULES * GRANULE);
+        assert_int_equal(vm->counts.asleep_bytes, GRANULES * GRANULE);
         engine_check(engine);
         assert_ok(vmm__chunk_wake(vm, chunk));
         assert_ok(vmm__chunk_wake(vm, chunk)); /* nothing to do */
         assert_int_equal(engine->driver->mapped_bytes, (PLACES + 1) * GRANULES * GRANULE);
-        assert_int_equal(vm->asleep_bytes, 0);
+        assert_int_equal(vm->counts.asleep_bytes, 0);
         engine_check(engine);
     }
     chunk_use(engine, 9);
@@ -146,6 +146,6 @@ ENGINE_TEST(a_chunk_can_be_released_in_every_state)
         engine_check(engine);
         assert_int_equal(engine->driver->mapped_bytes, 0);
         assert_int_equal(engine->driver->created_bytes, 0);
-        assert_int_equal(vm->asleep_bytes, 0);
+        assert_int_equal(vm->counts.asleep_bytes, 0);
     }
 }

@@ -39,13 +39,11 @@ static inline void cache_fill(struct monitor_cache *cache, uint64_t serial, uint
     cache->device_bytes = GIB;
     strcpy(cache->driver, "sim");
     strcpy(cache->device_name, "simulated H200");
-    cache->memory.reserved_bytes = 64 * MIB;
-    cache->memory.allocated_bytes = 40 * MIB;
-    cache->memory.active_bytes = 48 * MIB;
-    cache->memory.allocations = 1000;
-    cache->memory.frees = 990;
-    cache->memory.blocks = 10;
-    cache->driver_ns = 1500000000;
+    cache->stats.reserved_bytes.current = 64 * MIB;
+    cache->stats.allocated_bytes.current = 40 * MIB;
+    cache->stats.active_bytes.current = 48 * MIB;
+    cache->stats.allocations = (vmm_stat){ .current = 10, .allocated = 1000, .freed = 990 };
+    cache->stats.driver_ns = 1500000000;
 }
 
 /* A segment of this process. */

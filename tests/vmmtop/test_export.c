@@ -21,8 +21,8 @@ static int process_make(void **state)
     process = (struct process){ .pid = 42, .age_seconds = 0.25 };
     (void)snapshot_make(&process.now, &sample, sizeof sample, &error);
     sample.head.time_ns -= 2000000000;
-    sample.first.memory.allocations -= 500;
-    sample.first.driver_ns -= 1000000000;
+    sample.first.stats.allocations.allocated -= 500;
+    sample.first.stats.driver_ns -= 1000000000;
     sample_seal(&sample);
     return snapshot_make(&process.before, &sample, sizeof sample, &error) != SNAPSHOT_OK;
 }
@@ -118,10 +118,16 @@ EXPORT_TEST(json_has_every_value)
     assert_int_equal(strncmp(text, "{\"vmmtop\":\"", 11), 0);
     assert_contains("\"program\":\"a \\\"program\\\"\",");
     assert_contains("\"name\":\"weights\\\\\xC3\xA4?\"");
-#define HAS_VALUE(name, unit, kind, help) assert_contains("\"" #name "\":");
-    MONITOR_MEMORY_MAP(HAS_VALUE)
-    MONITOR_CACHE_MAP(HAS_VALUE)
+    for (unsigned i = 0; vmm_stat_describe(i) != NULL; i++) {
+        const vmm_stat_description *stat = vmm_stat_describe(i);
+        char key[64];
+        (void)snprintf(key, sizeof key, "\"%s\":", stat->name);
+        assert_int_equal(strstr(text, key) != NULL, stat->kind != VMM_STAT_SCAN);
+    }
+#define HAS_VALUE(name, unit, help) assert_contains("\"" #name "\":");
     MONITOR_LANE_MAP(HAS_VALUE)
+    assert_contains("\"active_peak_bytes\":0,\"active_added_bytes\":0,\"active_removed_bytes\":0,");
+    assert_contains("\"blocks\":10,\"blocks_peak\":0,\"allocations\":1000,\"frees\":990,");
     assert_contains("\"refused\":[],\"removed\":0,\"not_readable\":0}\n");
 }
 
@@ -132,6 +138,12 @@ EXPORT_TEST(prometheus_has_every_value)
                     "vmmcache_reserved_bytes{pid=\"42\",segment=\"0\",cache=\"1\","
                     "program=\"a \\\"program\\\"\",device=\"0\"} 67108864\n");
     assert_contains("# TYPE vmmcache_allocations_total counter\n");
+    assert_contains("# HELP vmmcache_blocks_peak Live blocks: peak.\n"
+                    "# TYPE vmmcache_blocks_peak gauge\n");
+    assert_contains("# TYPE vmmcache_places_max gauge\n");
+    assert_contains("# HELP vmmcache_ooms_total Allocations that failed because memory ran out.\n");
+    assert_contains("vmmcache_pool_asleep_bytes{");
+    assert_null(strstr(text, "vmmcache_pool_ooms_total"));
     assert_contains("vmmcache_driver_seconds_total{");
     assert_contains("} 1.500000000\n");
     assert_contains("vmmcache_pool_limit_bytes{");

@@ -102,11 +102,11 @@ class Program(TopTest):
         found = self.read()
         self.assertEqual(len(found["processes"]), 1)
         self.assertEqual(found["refused"], [{"file": os.path.basename(path),
-                                             "why": "format 0; this vmmtop reads format 2"}])
+                                             "why": "format 0; this vmmtop reads format 3"}])
         self.assertIn("refused vmmcache.", self.top("--once"))
         os.rename(path, os.path.join(self.folder, "vmmcache.%d.7" % os.getpid()))
         self.assertEqual(self.top("--once", str(os.getpid()), code=1),
-                         "vmmtop: refused vmmcache.%d.7: format 0; this vmmtop reads format 2\n" % os.getpid())
+                         "vmmtop: refused vmmcache.%d.7: format 0; this vmmtop reads format 3\n" % os.getpid())
 
     def test_help_and_wrong_usage(self):
         self.assertTrue(self.top("--help").startswith("usage: vmmtop"))

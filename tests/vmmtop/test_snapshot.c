@@ -14,9 +14,10 @@ static uint64_t snapshot_touch(const struct snapshot *snapshot)
         const struct snapshot_cache *cache = &snapshot->caches[i];
         sum += strlen(cache->cache->driver) + strlen(cache->cache->device_name);
         for (uint32_t j = 0; j < cache->cache->pools; j++)
-            sum += strlen(cache->pools[j].name) + cache->pools[j].memory.frees;
+            sum += strlen(cache->pools[j].name) + cache->pools[j].stats.allocations.freed;
         for (uint32_t j = 0; j < cache->cache->lanes; j++)
-            sum += cache->pools[cache->lanes[j].pool].memory.frees + cache->lanes[j].blocks;
+            sum +=
+                cache->pools[cache->lanes[j].pool].stats.allocations.freed + cache->lanes[j].blocks;
     }
     return sum;
 }
@@ -101,7 +102,7 @@ TEST(a_changed_bit_is_noticed)
         assert_int_not_equal(outcome_of(&sample, sizeof sample), SNAPSHOT_OK);
         bytes[bit / 8] ^= (unsigned char)(1U << bit % 8);
     }
-    sample.second.memory.frees++;
+    sample.second.stats.allocations.freed++;
     assert_int_equal(outcome_of(&sample, sizeof sample), SNAPSHOT_TORN);
     assert_string_equal(error.text, "its checksum is wrong");
 }
@@ -119,7 +120,7 @@ TEST(what_does_not_add_up_is_refused)
     bad.change;                                                                                    \
     sample_refuse(&bad, why)
     REFUSE(head.magic[0] = 'V', "not a segment of vmmcache");
-    REFUSE(head.version = 1, "format 1; this vmmtop reads format 2");
+    REFUSE(head.version = 1, "format 1; this vmmtop reads format 3");
     REFUSE(head.head_bytes++, sizes);
     REFUSE(head.cache_bytes = 0, sizes);
     REFUSE(head.pool_bytes--, sizes);

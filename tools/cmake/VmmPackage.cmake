@@ -45,8 +45,9 @@ if(VMM_BUILD_TOOLS)
     file(CREATE_LINK ${vmm_library} ${vmm_link} SYMBOLIC)
     install(FILES ${vmm_link} DESTINATION ${vmm_python_destination}/vmmcache COMPONENT tools)
   endif()
+  include(VmmManStatistics)
   install(FILES ${PROJECT_SOURCE_DIR}/docs/man/fragtest.1 ${PROJECT_SOURCE_DIR}/docs/man/vmmcache-report.1
-                ${PROJECT_SOURCE_DIR}/docs/man/vmmtop.1
+                ${PROJECT_BINARY_DIR}/man/vmmtop.1
           DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
 endif()
 if(TARGET vmmcache_preload)

@@ -1,5 +1,6 @@
 /* JSON: see export.h. */
 #include "vmmtop/export.h"
+#include "vmmtop/metric.h"
 
 #include "text/json_string.h"
 #include "vmmcache/vmmcache.h"
@@ -13,12 +14,18 @@ static void text_field(FILE *out, const char *name, const char *text)
     (void)fputc(',', out);
 }
 
-#define VALUE_WRITE(name, unit, kind, text)                                                        \
-    (void)fprintf(out, "\"" #name "\":%" PRIu64 ",", values->name);
-
-static void memory_write(FILE *out, const struct monitor_memory *values)
+static void values_write(FILE *out, const struct metrics *metrics, const void *record)
 {
-    MONITOR_MEMORY_MAP(VALUE_WRITE)
+    for (unsigned i = 0; i < metrics->count; i++)
+        (void)fprintf(out, "\"%s\":%" PRIu64 ",", metrics->items[i].name,
+                      metric_value(&metrics->items[i], record));
+}
+
+static void stats_write(FILE *out, const vmm_stats *stats, int of_pool)
+{
+    struct metrics metrics;
+    metrics_of_stats(&metrics, of_pool);
+    values_write(out, &metrics, stats);
 }
 
 static void pool_write(FILE *out, const struct monitor_pool *pool)
@@ -28,16 +35,18 @@ static void pool_write(FILE *out, const struct monitor_pool *pool)
     text_field(out, "name", pool->name);
     text_field(out, "kind", pool->is_graph ? "graph" : "general");
     text_field(out, "phase", pool->phase < 4 ? phases[pool->phase] : "unknown");
-    memory_write(out, &pool->memory);
+    stats_write(out, &pool->stats, 1);
     (void)fprintf(out, "\"uses\":%" PRIu64 "}", pool->uses);
 }
 
 static void lane_write(FILE *out, const struct snapshot_cache *cache,
                        const struct monitor_lane *values)
 {
+    struct metrics metrics;
+    metrics_of_lane(&metrics);
     (void)fputc('{', out);
     text_field(out, "pool", cache->pools[values->pool].name);
-    MONITOR_LANE_MAP(VALUE_WRITE)
+    values_write(out, &metrics, values);
     (void)fprintf(out, "\"stream\":\"0x%" PRIx64 "\"}", values->stream);
 }
 
@@ -49,8 +58,7 @@ static void cache_write(FILE *out, const struct snapshot_cache *cache)
     text_field(out, "driver", values->driver);
     text_field(out, "device_name", values->device_name);
     (void)fprintf(out, "\"device_bytes\":%" PRIu64 ",", values->device_bytes);
-    memory_write(out, &values->memory);
-    MONITOR_CACHE_MAP(VALUE_WRITE)
+    stats_write(out, &values->stats, 0);
     (void)fprintf(out, "\"pools_omitted\":%u,\"streams_omitted\":%u,\"pools\":[",
                   values->pools_omitted, values->lanes_omitted);
     for (uint32_t i = 0; i < values->pools; i++) {

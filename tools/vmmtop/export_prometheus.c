@@ -1,37 +1,9 @@
 /* The text format of Prometheus: see export.h. */
 #include "vmmtop/export.h"
+#include "vmmtop/metric.h"
 
 #include <inttypes.h>
-#include <stddef.h>
 #include <string.h>
-
-enum unit { UNIT_BYTES, UNIT_COUNT, UNIT_NANOSECONDS };
-enum kind { KIND_GAUGE, KIND_COUNTER };
-
-/* A value, and where it is in its structure. */
-struct metric {
-    const char *name;
-    const char *text;
-    enum unit unit;
-    enum kind kind;
-    size_t offset;
-};
-
-#define METRIC(type, member, name, unit, kind, text)                                               \
-    { #name, text, UNIT_##unit, KIND_##kind, offsetof(type, member) },
-#define OF_MEMORY(name, unit, kind, text)                                                          \
-    METRIC(struct monitor_cache, memory.name, name, unit, kind, text)
-#define OF_CACHE(name, unit, kind, text) METRIC(struct monitor_cache, name, name, unit, kind, text)
-#define OF_POOL(name, unit, kind, text)                                                            \
-    METRIC(struct monitor_pool, memory.name, name, unit, kind, text)
-#define OF_LANE(name, unit, kind, text) METRIC(struct monitor_lane, name, name, unit, kind, text)
-
-static const struct metric cache_metrics[] = { MONITOR_MEMORY_MAP(OF_MEMORY)
-                                                   MONITOR_CACHE_MAP(OF_CACHE) };
-static const struct metric pool_metrics[] = { MONITOR_MEMORY_MAP(OF_POOL) };
-static const struct metric lane_metrics[] = { MONITOR_LANE_MAP(OF_LANE) };
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 static void text_write(FILE *out, const char *text)
 {
@@ -53,18 +25,17 @@ static void label_write(FILE *out, const char *name, const char *text)
 static void name_write(FILE *out, const char *prefix, const struct metric *metric)
 {
     size_t length = strlen(metric->name);
-    if (metric->unit == UNIT_NANOSECONDS)
+    if (metric->unit == VMM_UNIT_NANOSECONDS)
         length -= strlen("_ns");
     (void)fprintf(out, "vmmcache_%s%.*s%s%s", prefix, (int)length, metric->name,
-                  metric->unit == UNIT_NANOSECONDS ? "_seconds" : "",
-                  metric->kind == KIND_COUNTER ? "_total" : "");
+                  metric->unit == VMM_UNIT_NANOSECONDS ? "_seconds" : "",
+                  metric->is_counter ? "_total" : "");
 }
 
 static void value_write(FILE *out, const struct metric *metric, const void *record)
 {
-    uint64_t value;
-    memcpy(&value, (const char *)record + metric->offset, sizeof value);
-    if (metric->unit == UNIT_NANOSECONDS)
+    uint64_t value = metric_value(metric, record);
+    if (metric->unit == VMM_UNIT_NANOSECONDS)
         (void)fprintf(out, " %.9f\n", (double)value / 1e9);
     else
         (void)fprintf(out, " %" PRIu64 "\n", value);
@@ -100,7 +71,7 @@ static void cache_samples(const struct series *series, const struct process *pro
                           const struct snapshot_cache *cache)
 {
     sample_begin(series, process, cache);
-    sample_end(series, cache->cache);
+    sample_end(series, &cache->cache->stats);
 }
 
 /* Two pools may have the same name, so their numbers are labels, too. */
@@ -111,7 +82,7 @@ static void pool_samples(const struct series *series, const struct process *proc
         sample_begin(series, process, cache);
         (void)fprintf(series->out, ",number=\"%u\"", i);
         label_write(series->out, "pool", cache->pools[i].name);
-        sample_end(series, &cache->pools[i]);
+        sample_end(series, &cache->pools[i].stats);
     }
 }
 
@@ -133,9 +104,9 @@ static void metric_write(const struct series *series, const struct processes *pr
 {
     (void)fputs("# HELP ", series->out);
     name_write(series->out, series->prefix, series->metric);
-    (void)fprintf(series->out, " %s.\n# TYPE ", series->metric->text);
+    (void)fprintf(series->out, " %s%s.\n# TYPE ", series->metric->text, series->metric->part);
     name_write(series->out, series->prefix, series->metric);
-    (void)fputs(series->metric->kind == KIND_COUNTER ? " counter\n" : " gauge\n", series->out);
+    (void)fputs(series->metric->is_counter ? " counter\n" : " gauge\n", series->out);
     for (unsigned i = 0; i < processes->count; i++) {
         const struct process *process = &processes->items[i];
         for (uint32_t j = 0; j < process->now.head->caches; j++)
@@ -144,10 +115,10 @@ static void metric_write(const struct series *series, const struct processes *pr
 }
 
 static void metrics_write(FILE *out, const struct processes *processes, const char *prefix,
-                          const struct metric *metrics, size_t count, samples_fn samples)
+                          const struct metrics *metrics, samples_fn samples)
 {
-    for (size_t i = 0; i < count; i++)
-        metric_write(&(struct series){ out, prefix, &metrics[i] }, processes, samples);
+    for (unsigned i = 0; i < metrics->count; i++)
+        metric_write(&(struct series){ out, prefix, &metrics->items[i] }, processes, samples);
 }
 
 /* Of the processes, and of what was not shown. */
@@ -173,8 +144,12 @@ static void scan_write(FILE *out, const struct processes *processes)
 
 void export_prometheus(FILE *out, const struct processes *processes)
 {
-    metrics_write(out, processes, "", cache_metrics, COUNT_OF(cache_metrics), cache_samples);
-    metrics_write(out, processes, "pool_", pool_metrics, COUNT_OF(pool_metrics), pool_samples);
-    metrics_write(out, processes, "stream_", lane_metrics, COUNT_OF(lane_metrics), lane_samples);
+    struct metrics metrics;
+    metrics_of_stats(&metrics, 0);
+    metrics_write(out, processes, "", &metrics, cache_samples);
+    metrics_of_stats(&metrics, 1);
+    metrics_write(out, processes, "pool_", &metrics, pool_samples);
+    metrics_of_lane(&metrics);
+    metrics_write(out, processes, "stream_", &metrics, lane_samples);
     scan_write(out, processes);
 }

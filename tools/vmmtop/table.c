@@ -63,9 +63,10 @@ static uint64_t difference(uint64_t all, uint64_t part)
     return all > part ? all - part : 0;
 }
 
-static uint64_t free_bytes(const struct monitor_memory *memory)
+static uint64_t free_bytes(const vmm_stats *memory)
 {
-    return difference(memory->reserved_bytes, memory->active_bytes + memory->limbo_bytes);
+    return difference(memory->reserved_bytes.current,
+                      memory->active_bytes.current + memory->limbo_bytes);
 }
 
 static const struct monitor_cache *cache_before(const struct process *process,
@@ -83,8 +84,8 @@ static const struct monitor_cache *cache_before(const struct process *process,
 
 static void cache_line(FILE *out, const struct process *process, const struct snapshot_cache *cache)
 {
-    const struct monitor_memory *memory = &cache->cache->memory;
-    double busy = CACHE_RATE(process, cache, driver_ns) / 1e7;
+    const vmm_stats *memory = &cache->cache->stats;
+    double busy = CACHE_RATE(process, cache, stats.driver_ns) / 1e7;
     char driver[8] = "-";
     if (busy >= 0)
         (void)snprintf(driver, sizeof driver, "%.0f%%", busy > 100 ? 100 : busy);
@@ -94,12 +95,13 @@ static void cache_line(FILE *out, const struct process *process, const struct sn
                   " %8s %8s %6s %5" PRIu64 "%s\n",
                   is_silent ? TABLE_SILENT : TABLE_PROCESS, process->pid,
                   name_text(process->now.head->program, PROGRAM_COLUMNS).text, cache->cache->device,
-                  cache->cache->driver, size_text(memory->reserved_bytes).text,
-                  size_text(memory->allocated_bytes).text, size_text(free_bytes(memory)).text,
-                  limit_text(memory->limit_bytes).text, (uint32_t)cache->cache->streams,
-                  rate_text(CACHE_RATE(process, cache, memory.allocations)).text,
-                  rate_text(CACHE_RATE(process, cache, driver_calls)).text, driver,
-                  cache->cache->ooms, is_silent ? "  silent" : "");
+                  cache->cache->driver, size_text(memory->reserved_bytes.current).text,
+                  size_text(memory->allocated_bytes.current).text,
+                  size_text(free_bytes(memory)).text, limit_text(memory->limit_bytes).text,
+                  (uint32_t)cache->cache->stats.streams,
+                  rate_text(CACHE_RATE(process, cache, stats.allocations.allocated)).text,
+                  rate_text(CACHE_RATE(process, cache, stats.driver_calls)).text, driver,
+                  cache->cache->stats.ooms, is_silent ? "  silent" : "");
 }
 
 void table_write_all(FILE *out, const struct processes *processes)
@@ -124,14 +126,14 @@ static void pool_line(FILE *out, const struct monitor_pool *pool)
 {
     static const char *const phases[] = { "", "  falls asleep", "  asleep", "  wakes" };
     bool has_phase = pool->phase < sizeof phases / sizeof *phases;
-    const struct monitor_memory *memory = &pool->memory;
-    (void)fprintf(out, "%c %s %8s %8s %8s %8s %8s %8" PRIu64 "%s%s%s\n", TABLE_TEXT,
-                  name_text(pool->name, NAME_COLUMNS).text, size_text(memory->reserved_bytes).text,
-                  size_text(memory->allocated_bytes).text, size_text(free_bytes(memory)).text,
-                  size_text(memory->active_peak_bytes).text, limit_text(memory->limit_bytes).text,
-                  memory->blocks, pool->is_graph ? "  graph" : "",
-                  has_phase ? phases[pool->phase] : "  ?",
-                  pool->uses > pool->is_graph ? "  retained" : "");
+    const vmm_stats *memory = &pool->stats;
+    (void)fprintf(
+        out, "%c %s %8s %8s %8s %8s %8s %8" PRIu64 "%s%s%s\n", TABLE_TEXT,
+        name_text(pool->name, NAME_COLUMNS).text, size_text(memory->reserved_bytes.current).text,
+        size_text(memory->allocated_bytes.current).text, size_text(free_bytes(memory)).text,
+        size_text(memory->active_bytes.peak).text, limit_text(memory->limit_bytes).text,
+        memory->allocations.current, pool->is_graph ? "  graph" : "",
+        has_phase ? phases[pool->phase] : "  ?", pool->uses > pool->is_graph ? "  retained" : "");
 }
 
 static void pools_write(FILE *out, const struct snapshot_cache *cache)
@@ -194,19 +196,19 @@ static void lanes_write(FILE *out, const struct snapshot_cache *cache)
 static void memory_write(FILE *out, const struct snapshot_cache *now)
 {
     const struct monitor_cache *cache = now->cache;
-    const struct monitor_memory *memory = &cache->memory;
+    const vmm_stats *memory = &cache->stats;
     (void)fprintf(out, "%c reserved %s (peak %s)   live %s in %" PRIu64 " blocks   free %s\n",
-                  TABLE_TEXT, size_text(memory->reserved_bytes).text,
-                  size_text(memory->reserved_peak_bytes).text,
-                  size_text(memory->allocated_bytes).text, memory->blocks,
+                  TABLE_TEXT, size_text(memory->reserved_bytes.current).text,
+                  size_text(memory->reserved_bytes.peak).text,
+                  size_text(memory->allocated_bytes.current).text, memory->allocations.current,
                   size_text(free_bytes(memory)).text);
     (void)fprintf(out, "%c active %s (peak %s)   limbo %s   asleep %s   limit %s\n", TABLE_TEXT,
-                  size_text(memory->active_bytes).text, size_text(memory->active_peak_bytes).text,
-                  size_text(memory->limbo_bytes).text, size_text(cache->asleep_bytes).text,
-                  limit_text(memory->limit_bytes).text);
+                  size_text(memory->active_bytes.current).text,
+                  size_text(memory->active_bytes.peak).text, size_text(memory->limbo_bytes).text,
+                  size_text(memory->asleep_bytes).text, limit_text(memory->limit_bytes).text);
     (void)fprintf(out, "%c device %s   chunks %" PRIu64 "   views: %" PRIu64 " places, %s\n",
-                  TABLE_TEXT, size_text(cache->device_bytes).text, memory->chunks, cache->places,
-                  size_text(cache->view_bytes).text);
+                  TABLE_TEXT, size_text(cache->device_bytes).text, memory->chunks.current,
+                  memory->places, size_text(memory->view_bytes).text);
 }
 
 /* A total, and its rate. */
@@ -222,25 +224,25 @@ static void counters_write(FILE *out, const struct process *process,
                            const struct snapshot_cache *now)
 {
     (void)fputc(TABLE_TEXT, out);
-    COUNTER_WRITE(out, "allocations", process, now, memory.allocations);
-    COUNTER_WRITE(out, "frees", process, now, memory.frees);
+    COUNTER_WRITE(out, "allocations", process, now, stats.allocations.allocated);
+    COUNTER_WRITE(out, "frees", process, now, stats.allocations.freed);
     (void)fprintf(out, "\n%c", TABLE_TEXT);
-    COUNTER_WRITE(out, "retries", process, now, retries);
-    COUNTER_WRITE(out, "out of memory", process, now, ooms);
-    COUNTER_WRITE(out, "stitches", process, now, stitches);
+    COUNTER_WRITE(out, "retries", process, now, stats.retries);
+    COUNTER_WRITE(out, "out of memory", process, now, stats.ooms);
+    COUNTER_WRITE(out, "stitches", process, now, stats.stitches);
     (void)fprintf(out, "\n%c", TABLE_TEXT);
-    COUNTER_WRITE(out, "stalls", process, now, stalls);
-    COUNTER_WRITE(out, "stream waits", process, now, stream_waits);
+    COUNTER_WRITE(out, "stalls", process, now, stats.stalls);
+    COUNTER_WRITE(out, "stream waits", process, now, stats.stream_waits);
     (void)fprintf(out, "\n%c", TABLE_TEXT);
-    COUNTER_WRITE(out, "create", process, now, create_calls);
-    COUNTER_WRITE(out, "map", process, now, map_calls);
-    COUNTER_WRITE(out, "access", process, now, access_calls);
+    COUNTER_WRITE(out, "create", process, now, stats.create_calls);
+    COUNTER_WRITE(out, "map", process, now, stats.map_calls);
+    COUNTER_WRITE(out, "access", process, now, stats.access_calls);
     (void)fprintf(out, "\n%c", TABLE_TEXT);
-    COUNTER_WRITE(out, "unmap", process, now, unmap_calls);
-    COUNTER_WRITE(out, "release", process, now, release_calls);
+    COUNTER_WRITE(out, "unmap", process, now, stats.unmap_calls);
+    COUNTER_WRITE(out, "release", process, now, stats.release_calls);
     (void)fprintf(out, "\n%c", TABLE_TEXT);
-    COUNTER_WRITE(out, "driver calls", process, now, driver_calls);
-    (void)fprintf(out, "   driver time %.3f s\n", (double)now->cache->driver_ns / 1e9);
+    COUNTER_WRITE(out, "driver calls", process, now, stats.driver_calls);
+    (void)fprintf(out, "   driver time %.3f s\n", (double)now->cache->stats.driver_ns / 1e9);
 }
 
 void table_write_process(FILE *out, const struct process *process)

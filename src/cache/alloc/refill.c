@@ -154,7 +154,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
     vmm_status status = refill_attempt(cache, request, out);
     if (!vmm__is_oom(status))
         return status;
-    atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
+    vmm__count(&cache->counts.retries, 1);
     request->passes_busy_lanes = false;
     while (vmm__is_oom(status)) {
         request->refused = status;
@@ -171,7 +171,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
     }
     if (!vmm__is_oom(status))
         return status;
-    atomic_fetch_add_explicit(&cache->ooms, 1, memory_order_relaxed);
+    vmm__count(&cache->counts.ooms, 1);
     return vmm__reclaim_report(cache, request, status);
 }
 
@@ -179,7 +179,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
 static vmm_status arena_exceeded(struct vmm_cache *cache, const struct request *request)
 {
     char aligned[48] = "";
-    atomic_fetch_add_explicit(&cache->ooms, 1, memory_order_relaxed);
+    vmm__count(&cache->counts.ooms, 1);
     if (request->alignment > 0)
         (void)snprintf(aligned, sizeof aligned, " at a multiple of %llu",
                        (unsigned long long)request->alignment);

@@ -276,7 +276,7 @@ static void move_settle(struct vmm_cache *cache, struct resize *resize, const st
         vmm__names_move(&cache->directory.names, resize->address, move->address);
     size_note(resize, before);
     uint64_t copied_bytes = move->lead_bytes + move->tail_bytes;
-    atomic_fetch_add_explicit(&cache->resize_copied_bytes, copied_bytes, memory_order_relaxed);
+    vmm__count(&cache->counts.resize_copied_bytes, copied_bytes);
 }
 
 /* Undoes what a failed move had created. Copies may be under way to it. */

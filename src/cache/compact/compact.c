@@ -168,7 +168,7 @@ static vmm_status compaction_run(struct compaction *compaction, struct lane *hel
         status = passes_run(compaction);
     vmm__cache_lanes_unlock(cache, held);
     if (vmm__driver_calls(cache->driver, DRIVER_CALL_copy) != copies)
-        atomic_fetch_add_explicit(&cache->compactions, 1, memory_order_relaxed);
+        vmm__count(&cache->counts.compactions, 1);
     vmm__cache_log(cache, "compact: freed %llu MiB, copied %llu MiB",
                    (unsigned long long)freed_bytes(compaction) >> 20,
                    (unsigned long long)compaction->moved_bytes >> 20);

@@ -44,7 +44,7 @@ bool vmm__evict(struct vmm_cache *cache, struct heap *heap, struct chunk *chunk,
 {
     const struct views *views = &cache->views;
     uint64_t oldest = place_oldest(views, chunk);
-    uint64_t places = cache->vm.places;
+    uint64_t places = cache->vm.counts.places;
     uint32_t before = chunk->places;
     if (oldest == NO_GRANULE || !(is_finished || place_is_evictable(cache, heap, oldest)))
         return false;
@@ -54,6 +54,6 @@ bool vmm__evict(struct vmm_cache *cache, struct heap *heap, struct chunk *chunk,
             (void)vmm__views_place_unmap(heap, vmm__vm_chunk(&cache->vm, at), at);
         at = left;
     }
-    cache->view_stats.evictions += places - cache->vm.places;
+    vmm__count(&cache->counts.evictions, places - cache->vm.counts.places);
     return chunk->places < before;
 }

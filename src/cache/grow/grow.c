@@ -89,8 +89,8 @@ static struct plan view_plan(struct vmm_cache *cache, struct heap *heap, uint64_
 {
     uint64_t start_ns = vmm__time_ns();
     struct plan plan = vmm__plan(cache, heap, bytes, allowed_bytes, when);
-    cache->view_stats.planning_ns += vmm__time_ns() - start_ns;
-    cache->view_stats.plans++;
+    vmm__count(&cache->counts.planning_ns, vmm__time_ns() - start_ns);
+    vmm__count(&cache->counts.plans, 1);
     return plan;
 }
 

@@ -68,7 +68,7 @@ uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct reques
         return UINT64_MAX;
     uint64_t target = target_bytes(cache, request);
     /* what sleeps counts, as its blocks do */
-    uint64_t reserved = vmm__stat_now(&cache->vm.reserved_bytes) + cache->vm.asleep_bytes;
+    uint64_t reserved = vmm__stat_now(&cache->vm.reserved_bytes) + cache->vm.counts.asleep_bytes;
     return target > reserved ? (target - reserved) >> cache->vm.arena.granule_shift : 0;
 }
 
@@ -77,7 +77,7 @@ static uint64_t room_bytes(const struct vmm_cache *cache)
 {
     uint64_t limit = vmm__vm_limit_bytes(&cache->vm);
     uint64_t live = vmm__stat_now(&cache->totals.allocated_bytes);
-    live -= vmm__min(live, cache->vm.asleep_bytes);
+    live -= vmm__min(live, cache->vm.counts.asleep_bytes);
     return limit - vmm__min(limit, live);
 }
 

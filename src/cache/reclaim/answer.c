@@ -115,9 +115,10 @@ static uint64_t missing_bytes(const struct vmm_cache *cache, struct claims *clai
 }
 
 /* A part is free: counts it, and tells the claimants. */
-static void part_give(struct neighbours *own, uint64_t bytes)
+static void part_give(struct vmm_cache *cache, uint64_t bytes)
 {
-    atomic_fetch_add_explicit(&own->given_bytes, bytes, memory_order_relaxed);
+    struct neighbours *own = cache->neighbours;
+    vmm__count(&cache->counts.neighbour_given_bytes, bytes);
     atomic_store_explicit(&own->given_ns, vmm__time_ns(), memory_order_relaxed);
     own->shown_ns = 0;
     vmm__neighbour_ring(&own->record, BELL_GIVEN);
@@ -146,7 +147,7 @@ static void idle_give(struct vmm_cache *cache)
         bytes = vmm__trim_part(cache, bytes, own->slot.floor_bytes);
         if (bytes == 0)
             break;
-        part_give(own, bytes);
+        part_give(cache, bytes);
         given_bytes += bytes;
         served = claims.want_bytes > 0 ? claims : served;
     }
@@ -189,8 +190,8 @@ void vmm__neighbours_show(struct vmm_cache *cache)
     own->slot.limit_bytes = cache->vm.limit_bytes;
     own->slot.live_bytes = vmm__stat_now(&cache->totals.allocated_bytes);
     own->slot.reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
-    own->slot.asleep_bytes = cache->vm.asleep_bytes;
-    own->slot.given_bytes = atomic_load_explicit(&own->given_bytes, memory_order_relaxed);
+    own->slot.asleep_bytes = cache->vm.counts.asleep_bytes;
+    own->slot.given_bytes = vmm__count_read(&cache->counts.neighbour_given_bytes);
     vmm__neighbour_write(&own->record, &own->slot);
     vmm__mutex_unlock(&own->lock);
     vmm__fair_unlock(&cache->grow_lock);

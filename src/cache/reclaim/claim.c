@@ -13,16 +13,12 @@
 /* The end of the claims of a request that has given up: a time in the past. */
 enum { CLAIM_OVER = 1 };
 
-static void count_add(_Atomic uint64_t *count, uint64_t more)
-{
-    atomic_fetch_add_explicit(count, more, memory_order_relaxed);
-}
-
 /* ---- The slot -------------------------------------------------------------------------------- */
 
-static void claim_show(struct neighbours *neighbours, uint64_t want_bytes, uint64_t begin_ns,
+static void claim_show(struct vmm_cache *cache, uint64_t want_bytes, uint64_t begin_ns,
                        uint64_t end_ns)
 {
+    struct neighbours *neighbours = cache->neighbours;
     struct neighbour_slot *slot = &neighbours->slot;
     vmm__mutex_lock(&neighbours->lock);
     if (neighbours->claimants++ == 0) {
@@ -31,7 +27,7 @@ static void claim_show(struct neighbours *neighbours, uint64_t want_bytes, uint6
     }
     slot->want_bytes += want_bytes;
     slot->end_ns = vmm__max(slot->end_ns, end_ns);
-    slot->claims = atomic_load_explicit(&neighbours->claims, memory_order_relaxed);
+    slot->claims = vmm__count_read(&cache->counts.neighbour_claims);
     vmm__neighbour_write(&neighbours->record, slot);
     vmm__mutex_unlock(&neighbours->lock);
 }
@@ -91,10 +87,10 @@ static void claim_begin(struct vmm_cache *cache, struct request *request, uint64
     struct neighbours *neighbours = cache->neighbours;
     uint64_t given_ns = atomic_load_explicit(&neighbours->given_ns, memory_order_relaxed);
     request->claim_end_ns = now_ns + neighbours->wait_ns;
-    count_add(&neighbours->claims, 1);
+    vmm__count(&cache->counts.neighbour_claims, 1);
     if (given_ns == 0 || now_ns - vmm__min(now_ns, given_ns) >= TURN_NS)
         return;
-    count_add(&neighbours->turns, 1);
+    vmm__count(&cache->counts.neighbour_turns, 1);
     vmm__cache_log(cache,
                    "neighbours: claims memory %llu ms after it gave some away: processes take the "
                    "same memory from each other in turn; a floor or a limit would stop that",
@@ -105,7 +101,7 @@ static void claim_end(struct vmm_cache *cache, uint64_t want_bytes, uint64_t got
                       uint64_t begin_ns)
 {
     uint64_t waited_ns = vmm__time_ns() - begin_ns;
-    count_add(&cache->neighbours->waited_ns, waited_ns);
+    vmm__count(&cache->counts.neighbour_wait_ns, waited_ns);
     vmm__cache_log(cache, "neighbours: claimed until %s are free; %s are, after %llu ms",
                    vmm__size_text(want_bytes).text, vmm__size_text(got_bytes).text,
                    (unsigned long long)waited_ns / 1000000);
@@ -115,12 +111,11 @@ static void claim_end(struct vmm_cache *cache, uint64_t want_bytes, uint64_t got
 static void claim_wait(struct vmm_cache *cache, struct request *request, uint64_t want_bytes,
                        uint64_t end_ns)
 {
-    struct neighbours *neighbours = cache->neighbours;
     uint64_t begin_ns = vmm__time_ns();
-    claim_show(neighbours, want_bytes, begin_ns, request->claim_end_ns);
+    claim_show(cache, want_bytes, begin_ns, request->claim_end_ns);
     vmm__cache_locks_drop(cache, request->lane);
     uint64_t got_bytes = memory_wait(cache, want_bytes, end_ns);
-    claim_withdraw(neighbours, want_bytes);
+    claim_withdraw(cache->neighbours, want_bytes);
     claim_end(cache, want_bytes, got_bytes, begin_ns);
     vmm__cache_locks_take(cache, request->lane);
 }
@@ -141,7 +136,7 @@ vmm_status vmm__claim(struct vmm_cache *cache, struct request *request, uint64_t
     if (request->claim_end_ns == 0)
         claim_begin(cache, request, now_ns);
     if (now_ns >= request->claim_end_ns) {
-        count_add(&cache->neighbours->misses, request->claim_end_ns == CLAIM_OVER ? 0 : 1);
+        vmm__count(&cache->counts.neighbour_misses, request->claim_end_ns == CLAIM_OVER ? 0 : 1);
         request->claim_end_ns = CLAIM_OVER;
         return VMM__NOTHING;
     }

@@ -43,11 +43,6 @@ struct neighbours {
     uint64_t asked_ns; /* the begin of the claim that the pressure function was called for */
     uint64_t tight_ns; /* since when headroom is not free; 0: it is */
     _Atomic uint64_t given_ns; /* when the cache gave last; 0: never */
-    _Atomic uint64_t claims;   /* statistics: see VMM_VALUE_MAP */
-    _Atomic uint64_t misses;
-    _Atomic uint64_t turns;
-    _Atomic uint64_t given_bytes;
-    _Atomic uint64_t waited_ns;
 };
 
 /* Asks others for memory, for a request that needs grow_bytes of new memory. VMM_OK: try it again, and come back if the

@@ -116,8 +116,8 @@ static void free_memory_add(struct line *line, const struct vmm_cache *cache,
     const struct vm *memory = &cache->vm;
     bool limited = memory->limit_bytes != 0;
     active_add(line, cache);
-    if (memory->asleep_bytes > 0)
-        line_add(line, "%s asleep, ", vmm__size_text(memory->asleep_bytes).text);
+    if (memory->counts.asleep_bytes > 0)
+        line_add(line, "%s asleep, ", vmm__size_text(memory->counts.asleep_bytes).text);
     line_add(line, "%s reserved of %s (%s), ",
              vmm__size_text(vmm__stat_now(&memory->reserved_bytes)).text,
              vmm__size_text(limited ? memory->limit_bytes : memory->driver->total_bytes).text,
@@ -129,7 +129,7 @@ static void free_memory_add(struct line *line, const struct vmm_cache *cache,
         line_add(line, "%s retained for captured graphs, ",
                  vmm__size_text(free_memory->retained_bytes).text);
     line_add(line, "largest hole %s, %s in limbo", vmm__size_text(free_memory->largest_bytes).text,
-             vmm__size_text(memory->limbo_bytes).text);
+             vmm__size_text(memory->counts.limbo_bytes).text);
 }
 
 uint64_t vmm__oom_device_bytes(const struct vmm_cache *cache)

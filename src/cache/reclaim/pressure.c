@@ -8,7 +8,7 @@ bool vmm__pressure_call(struct vmm_cache *cache, vmm_pool *pool, uint64_t bytes)
     struct callback callback;
     if (cache->pressure == NULL)
         return false;
-    atomic_fetch_add_explicit(&cache->pressure_calls, 1, memory_order_relaxed);
+    vmm__count(&cache->counts.pressure_calls, 1);
     vmm__callback_begin(&callback, cache, false);
     bool freed = cache->pressure(cache->pressure_context, pool, vmm__min(bytes, SIZE_MAX)) != 0;
     vmm__callback_end(&callback);

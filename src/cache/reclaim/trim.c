@@ -95,7 +95,7 @@ static uint64_t most_bytes(const struct trim_request *trim, const struct pool *p
         return 0;
     if (trim->taker == NULL || trim->taker == pool)
         return UINT64_MAX;
-    uint64_t staying_bytes = vmm__stat_now(&account->reserved_bytes) - account->limbo_bytes;
+    uint64_t staying_bytes = vmm__stat_now(&account->reserved_bytes) - account->counts.limbo_bytes;
     return staying_bytes - vmm__min(staying_bytes, account->least_bytes);
 }
 
@@ -120,7 +120,7 @@ uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_request *trim)
 
 static uint64_t excess_bytes(const struct vm *memory, uint64_t keep_bytes)
 {
-    uint64_t staying_bytes = vmm__stat_now(&memory->reserved_bytes) - memory->limbo_bytes;
+    uint64_t staying_bytes = vmm__stat_now(&memory->reserved_bytes) - memory->counts.limbo_bytes;
     return staying_bytes > keep_bytes ? staying_bytes - keep_bytes : 0;
 }
 
@@ -195,7 +195,7 @@ static void trim_log(struct vmm_cache *cache, uint64_t released_bytes)
     vmm__cache_log(cache, "trim: kept %llu MiB, released %llu MiB, %llu MiB in limbo",
                    (unsigned long long)vmm__stat_now(&cache->vm.reserved_bytes) >> 20,
                    (unsigned long long)released_bytes >> 20,
-                   (unsigned long long)cache->vm.limbo_bytes >> 20);
+                   (unsigned long long)cache->vm.counts.limbo_bytes >> 20);
 }
 
 vmm_status vmm__trim_expired_locked(struct vmm_cache *cache)
@@ -334,7 +334,7 @@ static vmm_status pool_release(struct pool *pool, uint64_t keep_bytes, uint64_t 
 {
     struct vmm_cache *cache = pool->cache;
     uint64_t reserved_bytes = vmm__stat_now(&pool->account.reserved_bytes);
-    uint64_t staying_bytes = reserved_bytes - pool->account.limbo_bytes;
+    uint64_t staying_bytes = reserved_bytes - pool->account.counts.limbo_bytes;
     uint64_t left_bytes = staying_bytes - vmm__min(staying_bytes, keep_bytes);
     vmm_status status = VMM_OK;
     bool has_more = true;

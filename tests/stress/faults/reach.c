@@ -218,10 +218,10 @@ void reach_note(struct stress *stress, const struct operation *operation)
     reach.fabrics =
         vmm__max(reach.fabrics, vmm__driver_calls(cache->driver, DRIVER_CALL_fabric_import));
     reach.limits += operation->code == OPERATION_limit;
-    reach.unmap += cache->vm.places < places;
-    places = cache->vm.places;
+    reach.unmap += cache->vm.counts.places < places;
+    places = cache->vm.counts.places;
     reach.watched += stress->watch.is_on && stress->watch.mapped.count > 0;
-    reach.limbo += cache->vm.limbo_bytes > 0;
+    reach.limbo += cache->vm.counts.limbo_bytes > 0;
     reach.expired += cache->has_trim_target || cache->decay.is_stuck;
     reach.apart += cache->guard_page_next > 0;
     reach.quarantine += cache->debug != NULL && cache->debug->records.kept.count > 0;

@@ -25,7 +25,7 @@ void timing_begin(struct timing *timing, struct driver *driver)
     *timing = (struct timing){ .driver = driver, .clock_ns = clock_cost() };
     for (unsigned i = 0; i < DRIVER_CALL_COUNT; i++)
         timing->calls[i] = vmm__driver_calls(driver, (enum driver_call)i);
-    timing->stalls = driver->stalls;
+    timing->stalls = driver->counts.stalls;
 }
 
 void timing_pass(struct timing *timing)
@@ -74,5 +74,5 @@ uint64_t timing_calls(const struct timing *timing, enum driver_call call)
 
 uint64_t timing_stalls(const struct timing *timing)
 {
-    return timing->driver->stalls - timing->stalls - timing->waits;
+    return timing->driver->counts.stalls - timing->stalls - timing->waits;
 }

@@ -129,10 +129,9 @@ class Cache:
         """All statistics, as numbers, and as {'current', 'peak', 'allocated', 'freed'} where there are these."""
         found = _layout.Stats(struct_size=ctypes.sizeof(_layout.Stats))
         _library.check(self._library.vmm_stats_get(self._opened(), ctypes.byref(found)), "there are no statistics")
-        result = {name: {part: getattr(getattr(found, name), part) for part, _ in _layout.Figure._fields_}
-                  for name in _layout.FIGURES}
-        result.update((name, getattr(found, name)) for name in _layout.NUMBERS)
-        return result
+        values = {name: getattr(found, name) for name, _ in _layout.Stats._fields_[1:]}
+        return {name: {part: getattr(value, part) for part, _ in _layout.Figure._fields_}
+                if isinstance(value, _layout.Figure) else value for name, value in values.items()}
 
     def trace(self, path, stacks: bool = False):
         """Records the cache to a file while the `with` statement runs: `with cache.trace('run.trace'):`. A cache that

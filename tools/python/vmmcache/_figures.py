@@ -31,10 +31,10 @@ class Figures:
     """A device's figures at one moment; all zero if it has no cache yet."""
 
     def __init__(self, device: int):
+        library = _library.load()
         self.device = device
         self._all = _layout.Stats(struct_size=ctypes.sizeof(_layout.Stats))
         kinds = _layout.TorchFigures(struct_size=ctypes.sizeof(_layout.TorchFigures))
-        library = _library.load()
         cache = library.vmm_torch_cache(device)
         if cache is not None:
             status = library.vmm_stats_get(cache, ctypes.byref(self._all))

@@ -1,7 +1,7 @@
 """The structures of vmmcache.h and torch.h, as ctypes sees them.
 
 Fields and their order are those of the headers; tests/python compares sizes with the library's own
-answers to struct_size.
+answers to struct_size. Those of vmm_stats come from the library.
 """
 import ctypes
 
@@ -26,17 +26,7 @@ REUSE = {"any_use": 1, "declared": 2, "stream_wait": 3}
 COMPACTION = {"on": ON, "off": OFF}
 FOOTPRINT_ANY = 0xFFFFFFFF
 
-FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
-           "chunks")
-NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "pinned_bytes", "unmovable_bytes",
-           "compactions", "pressure_calls", "limit_bytes", "streams", "retries", "ooms", "stalls",
-           "stream_waits", "reserve_calls", "address_free_calls", "create_calls", "map_calls",
-           "access_calls", "unmap_calls", "release_calls", "event_calls", "driver_ns", "retained_bytes",
-           "clock_ticks", "clock_pauses", "clock_kind",
-           "views", "places", "places_max", "view_bytes", "occupied_bytes", "view_hits",
-           "stitches", "plans", "planning_ns", "evictions", "asleep_bytes", "backup_bytes",
-           "resize_copied_bytes", "imported_bytes", "free_bytes", "host_bytes",
-           "neighbour_claims", "neighbour_misses", "neighbour_wait_ns", "neighbour_given_bytes", "neighbour_turns")
+STAT_OVER_TIME = 0  # vmm_stat_kind
 KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
                 "active")
 
@@ -70,10 +60,25 @@ class Figure(ctypes.Structure):
     _fields_ = [("current", u64), ("peak", u64), ("allocated", u64), ("freed", u64)]
 
 
+class StatDescription(ctypes.Structure):
+    """vmm_stat_description"""
+    _fields_ = [("name", ctypes.c_char_p), ("unit", ctypes.c_int), ("kind", ctypes.c_int), ("of_pools", ctypes.c_int),
+                ("offset", size_t), ("label", ctypes.c_char_p), ("text", ctypes.c_char_p)]
+
+
 class Stats(ctypes.Structure):
-    """vmm_stats"""
-    _fields_ = ([("struct_size", size_t)] + [(name, Figure) for name in FIGURES]
-                + [(name, u64) for name in NUMBERS])
+    """vmm_stats, with the statistics that the library describes: see describe_stats()."""
+
+
+def describe_stats(describe):
+    """Gives Stats its fields. They are those of the first library that was loaded."""
+    if hasattr(Stats, "_fields_"):
+        return
+    fields = [("struct_size", size_t)]
+    while found := describe(len(fields) - 1):
+        stat = found.contents
+        fields.append((stat.name.decode(), Figure if stat.kind == STAT_OVER_TIME else u64))
+    Stats._fields_ = fields
 
 
 class TraceOptions(ctypes.Structure):

@@ -30,6 +30,7 @@ _FUNCTIONS = {
     "vmm_trim": (ctypes.c_int, [pointer, size_t, ctypes.POINTER(size_t)]),
     "vmm_wait": (ctypes.c_int, [pointer]),
     "vmm_stats_get": (ctypes.c_int, [pointer, ctypes.POINTER(_layout.Stats)]),
+    "vmm_stat_describe": (ctypes.POINTER(_layout.StatDescription), [ctypes.c_uint]),
     "vmm_stats_reset_peak": (ctypes.c_int, [pointer]),
     "vmm_stream_end": (ctypes.c_int, [pointer, pointer]),
     "vmm_limit_set": (ctypes.c_int, [pointer, u64]),
@@ -110,6 +111,7 @@ def _open(where: str) -> ctypes.CDLL:
     except (OSError, AttributeError) as error:
         raise LibraryError(f"{where} cannot be used: {error}") from error
     _demand_version(where, library.vmm_version().decode())
+    _layout.describe_stats(library.vmm_stat_describe)
     return library
 
 
