@@ -1715,7 +1715,9 @@ VMM_API vmm_status vmm_stats_reset_peak(vmm_cache *cache);
 
 /*
  * Does:     asks the driver for the size of the device's memory, and for the part that is free:
- *           allocated neither by this program nor by another.
+ *           allocated neither by this program nor by another. Where the device uses the system's memory
+ *           (GB10, Jetson), that is what the system can give, less a sixteenth of all, which stays its
+ *           own: there cuMemGetInfo() counts the page cache as used.
  * Returns:  VMM_OK and bytes in *free_bytes and *total_bytes.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM.

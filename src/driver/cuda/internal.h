@@ -145,7 +145,8 @@ struct cuda_driver {
     struct driver base;
     const struct cuda_api *api;
     CUdevice device;
-    CUcontext context; /* the primary context, retained */
+    CUcontext context;  /* the primary context, retained */
+    bool is_integrated; /* the device's memory is the system's: see system_memory.h */
     bool has_context_id;
     unsigned long long context_id; /* changes if the context is reset */
     CUmemAllocationProp property;

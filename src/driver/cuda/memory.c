@@ -4,7 +4,9 @@
  * Owns: nothing. Called by: the driver table, any thread; probe.c. Locks: none; libcuda has its own.
  */
 #define _GNU_SOURCE
+#include "base/error.h"
 #include "driver/cuda/internal.h"
+#include "driver/system_memory.h"
 
 #include <inttypes.h>
 
@@ -30,6 +32,29 @@ vmm_status vmm__cuda_address_free(struct driver *driver, uint64_t address, uint6
     return status;
 }
 
+/* False unless the system's memory is the device's, and the system says how much of it there is. */
+static bool system_left_read(const struct cuda_driver *cuda, uint64_t total_bytes,
+                             uint64_t *left_bytes)
+{
+    uint64_t bytes;
+    if (!cuda->is_integrated || !vmm__system_memory_read(&bytes))
+        return false;
+    *left_bytes = vmm__system_memory_left(bytes, total_bytes);
+    return true;
+}
+
+/* CUDA would give the last of the system's memory, and the machine hang. */
+static vmm_status headroom_keep(const struct cuda_driver *cuda, uint64_t bytes)
+{
+    uint64_t left_bytes;
+    if (!system_left_read(cuda, cuda->base.total_bytes, &left_bytes) || bytes <= left_bytes)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_DEVICE_OOM,
+                      "cuda driver: create of %" PRIu64 " bytes: the system, whose memory %s uses, "
+                      "can give %" PRIu64,
+                      bytes, cuda->base.device_name, left_bytes);
+}
+
 vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, vmm_share_reach reach,
                             uint64_t *handle)
 {
@@ -42,6 +67,9 @@ vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, vmm_share_rea
         property.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (reach == VMM_SHARE_FABRIC)
         property.requestedHandleTypes |= CUDA_HANDLE_TYPE_FABRIC;
+    vmm_status room = headroom_keep(cuda, bytes);
+    if (room != VMM_OK)
+        return room;
     CUDA_CALL(cuda, cuMemCreate(&created, bytes, &property, 0), VMM_ERR_DEVICE_OOM,
               "cuMemCreate(%" PRIu64 ")", bytes);
     if (status == VMM_OK)
@@ -101,7 +129,8 @@ vmm_status vmm__cuda_memory_info(struct driver *driver, uint64_t *free_bytes, ui
               "cuMemGetInfo");
     if (status != VMM_OK)
         return status;
-    *free_bytes = free_now;
     *total_bytes = total;
+    if (!system_left_read(vmm__cuda_of(driver), total, free_bytes))
+        *free_bytes = free_now;
     return VMM_OK;
 }

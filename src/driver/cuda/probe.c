@@ -134,6 +134,18 @@ static vmm_status granularity_read(struct cuda_driver *cuda)
     return status == VMM_ERR_DRIVER ? VMM_ERR_UNSUPPORTED : status;
 }
 
+/*
+ * A device that is coherent with the host and has memory of its own, as GH200, is not integrated: its memory is a node
+ * beside that of the system, whose MemAvailable counts both, so cuMemGetInfo() stands.
+ */
+static vmm_status integrated_read(struct cuda_driver *cuda)
+{
+    int integrated = 0;
+    vmm_status status = attribute_read(cuda, CU_DEVICE_ATTRIBUTE_INTEGRATED, &integrated);
+    cuda->is_integrated = integrated != 0;
+    return status;
+}
+
 vmm_status vmm__cuda_device_read(struct cuda_driver *cuda, uint64_t peer_devices)
 {
     int supported = 0;
@@ -148,6 +160,8 @@ vmm_status vmm__cuda_device_read(struct cuda_driver *cuda, uint64_t peer_devices
                             (int)CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
     if (status == VMM_OK)
         status = attribute_read(cuda, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &processors);
+    if (status == VMM_OK)
+        status = integrated_read(cuda);
     if (status != VMM_OK)
         return status;
     memory_describe(cuda,

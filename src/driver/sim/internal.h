@@ -304,6 +304,8 @@ struct sim {
     struct map events; /* by an id, which no handle has either */
     struct sim_order order;
     struct sim_runs runs; /* scratch memory of copy, save and load */
+    /* What the system can give, with what the device has of it. UINT64_MAX: the device has memory of its own. */
+    uint64_t system_bytes;
 };
 
 /* The operations of the table, except those on memory. */

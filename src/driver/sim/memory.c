@@ -9,7 +9,9 @@
  */
 #include "driver/sim/internal.h"
 
+#include "base/arith.h"
 #include "base/error.h"
+#include "driver/system_memory.h"
 
 /* Measured on an H200: one reservation of 2^46 bytes succeeds, 2^47 fails; 126 TiB in total. */
 #define SIM_SPACE_BASE  UINT64_C(0x300000000000)
@@ -231,6 +233,18 @@ uint64_t vmm__sim_peerless_count(const struct sim *sim)
     return count;
 }
 
+/* ---- Memory of the system ----------------------------------------------------------------------- */
+
+/* What the device does not get of the memory that it shares with the system; 0 if it has memory of its own. */
+static uint64_t backing_others_bytes(struct soft *soft)
+{
+    const struct sim *sim = (const struct sim *)soft;
+    uint64_t total_bytes = soft->driver.total_bytes;
+    uint64_t rest_bytes = total_bytes - vmm__min(total_bytes, soft->physical_bytes);
+    uint64_t left_bytes = sim->system_bytes - vmm__min(sim->system_bytes, soft->physical_bytes);
+    return rest_bytes - vmm__min(rest_bytes, vmm__system_memory_left(left_bytes, total_bytes));
+}
+
 /* ---- Costs ----------------------------------------------------------------------------------- */
 
 /* Of the calls that charge here: on a handle that is not exportable, and on one that is. */
@@ -271,5 +285,6 @@ const struct soft_backing vmm__sim_backing = {
     .fabric_export = vmm__sim_fabric_export,
     .fabric_import = vmm__sim_fabric_import,
     .pin_end = backing_pin_end,
+    .others_bytes = backing_others_bytes,
     .charge = backing_charge,
 };

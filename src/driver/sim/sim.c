@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "driver/system_memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -183,6 +184,7 @@ vmm_status vmm__driver_sim_open(const struct driver_options *options, struct dri
         return vmm__error(VMM_ERR_ADDRESS_SPACE, "sim: open: too many drivers are open");
     }
     sim->soft.backing = &vmm__sim_backing;
+    sim->system_bytes = UINT64_MAX;
     vmm__driver_init(&sim->soft.driver, &sim_ops);
     sim->soft.driver.granule_bytes = SOFT_GRANULE_BYTES;
     sim->soft.driver.total_bytes = total;
@@ -218,6 +220,17 @@ void vmm__sim_fail_at(struct driver *driver, uint64_t number, vmm_status status,
     struct sim *sim = sim_lock(driver);
     sim->faults = (struct sim_faults){ .number = number, .status = status, .for_ever = for_ever };
     sim_unlock(sim);
+}
+
+bool vmm__sim_system_memory_set(struct driver *driver, const char *meminfo)
+{
+    uint64_t bytes;
+    if (!vmm__system_memory_parse(meminfo, &bytes))
+        return false;
+    struct sim *sim = sim_lock(driver);
+    sim->system_bytes = bytes + sim->soft.physical_bytes;
+    sim_unlock(sim);
+    return true;
 }
 
 #define SIM_READ(type, name, member)                                                               \

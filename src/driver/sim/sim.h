@@ -38,6 +38,10 @@ void vmm__sim_fail_at(struct driver *driver, uint64_t number, vmm_status status,
 uint64_t vmm__sim_calls(struct driver *driver);        /* numbered calls since then */
 uint64_t vmm__sim_faults_fired(struct driver *driver); /* injected faults among them */
 
+/* Makes the device one whose memory is the system's (driver/system_memory.h), which now is as the text says, in the
+ * form of /proc/meminfo. What the driver has created counts as taken from it already. False: the text does not say. */
+bool vmm__sim_system_memory_set(struct driver *driver, const char *meminfo);
+
 /* Violations, which vmm__soft_violations() counts: misuse that CUDA accepts but that fails later. The driver records it
  * and does not refuse it. An unmap is a violation if the host has not observed the end of the work on that memory, by a
  * wait or a completed event, even if the work has in fact finished. */

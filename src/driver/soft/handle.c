@@ -9,9 +9,7 @@
 /* What neither this driver nor another process has of the device. */
 static uint64_t free_bytes_read(struct soft *soft)
 {
-    uint64_t taken_bytes = soft->physical_bytes;
-    if (soft->backing->others_bytes != NULL)
-        taken_bytes += soft->backing->others_bytes(soft);
+    uint64_t taken_bytes = soft->physical_bytes + soft->backing->others_bytes(soft);
     return soft->driver.total_bytes - vmm__min(soft->driver.total_bytes, taken_bytes);
 }
 

@@ -114,7 +114,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     uint64_t free_now;
     uint64_t total;
     vmm_status status = vmm__driver_memory_info(memory, &free_now, &total);
-    *free_bytes = free_now;
+    *free_bytes = fake_cuda.is_integrated ? memory->granule_bytes : free_now;
     *total_bytes = total;
     return fake_result(__func__, status);
 }
