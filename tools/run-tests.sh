@@ -4,7 +4,8 @@
 #
 # usage: tools/run-tests.sh [--gpu | --ci]
 #   --gpu   a missing GPU is a failure, not a skipped test
-#   --ci    the Release build is made with GCC, and its warnings are errors
+#   --ci    the Release build is made with GCC, and its warnings are errors; then unit and API tests for AArch64 in an
+#           emulator
 set -euo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -21,7 +22,17 @@ esac
 
 "$home/tools/setup.sh" cc cxx make cmake python3 pkg-config zlib cmocka benchmark\? valgrind\? chromium ncurses microhttpd dpkg-dev
 cd "$home"
-for preset in "$release" asan tsan; do
+presets=("$release" asan tsan)
+if [ "$release" = ci ] && [ "$(uname -m)" != aarch64 ]; then
+    if "$home/tools/setup.sh" aarch64-gcc aarch64-libs qemu-aarch64; then
+        presets+=(aarch64)
+    elif grep -q '^ID=ubuntu$' /etc/os-release; then
+        echo "== aarch64: NOT TESTED, because packages of arm64 are missing; the note above says how to get them" >&2
+    else
+        exit 1
+    fi
+fi
+for preset in "${presets[@]}"; do
     echo "== $preset: building (build/$preset)"
     tools/build.sh "$preset"
     echo "== $preset: testing"

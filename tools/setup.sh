@@ -7,6 +7,12 @@
 set -euo pipefail
 
 known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang valgrind chromium ncurses microhttpd dpkg-dev"
+known+=" aarch64-gcc aarch64-libs qemu-aarch64" # to build for AArch64, and to run that here
+
+# What this is a version of: "debian", "bookworm".
+release=${VMM_OS_RELEASE:-/etc/os-release}
+distribution=$(. "$release" 2>/dev/null && echo "${ID:-}")
+codename=$(. "$release" 2>/dev/null && echo "${VERSION_CODENAME:-}")
 
 die() {
     echo "error: $1" >&2
@@ -23,6 +29,13 @@ compiles() {
         "${compiler[@]}" -x "$2" ${4:+"$4"} -o /dev/null - >/dev/null 2>&1
 }
 
+# The emulator, not older than 8.1: before, it kept a record of each page of a mapping, and caches map gigabytes.
+emulates_large_mappings() {
+    local version
+    version=$(qemu-aarch64-static --version 2>/dev/null | sed -n 's/.*version \([0-9.]*\).*/\1/p')
+    [ -n "$version" ] && [ "$(printf '%s\n' 8.1 "$version" | sort -V | head -n 1)" = 8.1 ]
+}
+
 probe() {
     case $1 in
     cc) compiles "${CC:-cc}" c stdio.h ;;
@@ -35,6 +48,11 @@ probe() {
     microhttpd) compiles "${CC:-cc}" c microhttpd.h -fsyntax-only ;;
     cmocka) compiles "${CC:-cc}" c cmocka.h -fsyntax-only ;;
     benchmark) compiles "${CXX:-c++}" c++ benchmark/benchmark.h -fsyntax-only ;;
+    aarch64-gcc) compiles aarch64-linux-gnu-gcc c stdio.h ;;
+    aarch64-libs)
+        compiles aarch64-linux-gnu-gcc c cmocka.h -lcmocka && compiles aarch64-linux-gnu-gcc c stdio.h -l:libz.so.1
+        ;;
+    qemu-aarch64) emulates_large_mappings ;;
     esac
 }
 
@@ -47,6 +65,9 @@ package() {
     microhttpd) echo libmicrohttpd-dev ;;
     cmocka) echo libcmocka-dev ;;
     benchmark) echo libbenchmark-dev ;;
+    aarch64-gcc) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross ;;
+    aarch64-libs) echo libcmocka-dev:arm64 zlib1g:arm64 ;;
+    qemu-aarch64) [ "$distribution $codename" = "debian bookworm" ] && echo qemu-user-static/bookworm-backports || echo qemu-user-static ;;
     *) echo "$1" ;;
     esac
 }
@@ -57,6 +78,35 @@ as_root() {
     else
         sudo "$@"
     fi
+}
+
+# Debian has packages of all architectures in one place. Ubuntu keeps arm64 elsewhere, and apt-get update would fail.
+arm64_offer() {
+    [[ " $(dpkg --print-foreign-architectures | tr '\n' ' ')" != *" arm64 "* ]] || return 0
+    if [ "$distribution" = ubuntu ]; then
+        echo "note: Ubuntu has arm64 packages on ports.ubuntu.com only: add 'deb [arch=arm64]" \
+            "http://ports.ubuntu.com/ubuntu-ports $codename main universe' to APT's sources, [arch=amd64] to the others," \
+            "and run dpkg --add-architecture arm64" >&2
+        return 1
+    fi
+    as_root dpkg --add-architecture arm64 && as_root apt-get update -qq
+}
+
+# Debian 12 has a newer emulator among its backports. APT reads them for this one package only.
+emulator_install() {
+    local folder site
+    local options=(-qq)
+    if [ "$distribution $codename" = "debian bookworm" ]; then
+        folder=$(mktemp -d)
+        site=$(apt-get indextargets --format '$(SITE) $(CODENAME)' | sed -n 's/ bookworm$//p' | head -n 1)
+        echo "deb ${site:-http://deb.debian.org/debian} bookworm-backports main" >"$folder/list"
+        chmod a+rx "$folder"
+        mkdir -p "$folder/lists/partial"
+        options+=(-o "Dir::Etc::sourcelist=$folder/list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$folder/lists")
+        as_root apt-get "${options[@]}" update
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get "${options[@]}" install -y --no-install-recommends "$(package qemu-aarch64)"
 }
 
 # Prints the needs that are missing: "NEED" or "NEED?".
@@ -74,13 +124,22 @@ install_packages() {
     export DEBIAN_FRONTEND=noninteractive
     as_root apt-get update -qq >"$log" 2>&1 || true
     for need in "$@"; do
-        # The names of packages are a list of words, so they are not quoted.
-        # shellcheck disable=SC2046
-        as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y -qq --no-install-recommends $(package "${need%\?}") \
-            >>"$log" 2>&1 </dev/null || tail -n 3 "$log" >&2
+        need_install "${need%\?}" >>"$log" 2>&1 </dev/null || tail -n 3 "$log" >&2
     done
     rm -f "$log"
+}
+
+need_install() {
+    case $1 in
+    qemu-aarch64)
+        emulator_install
+        return
+        ;;
+    aarch64-libs) arm64_offer || return ;;
+    esac
+    # The names of packages are a list of words, so they are not quoted.
+    # shellcheck disable=SC2046
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(package "$1")
 }
 
 main() {

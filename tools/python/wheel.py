@@ -11,7 +11,6 @@ import base64
 import glob
 import hashlib
 import os
-import platform
 import sys
 import zipfile
 
@@ -19,12 +18,23 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LICENSE = os.path.join(HERE, "..", "..", "LICENSE")
 LIBRARY_NAME = "libvmmcache_torch.so"
 AT_START = ("vmmcache.pth", "vmmcache_auto.py", "vmmcache/startup/sitecustomize.py")  # what Python reads when it starts
+MACHINES = {62: "x86_64", 183: "aarch64"}  # of ELF: EM_X86_64, EM_AARCH64
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip can tell
 
 
-def tag():
-    """Any Python 3, no binary interface of it, this machine."""
-    return "py3-none-linux_" + platform.machine()
+def machine(library):
+    """The processor that the library was built for, as Python calls it: what its ELF header says at byte 18."""
+    with open(library, "rb") as file:
+        head = file.read(20)
+    number = int.from_bytes(head[18:20], "little")
+    if head[:4] != b"\x7fELF" or number not in MACHINES:
+        sys.exit("wheel.py: %s is no library for %s" % (library, " or ".join(MACHINES.values())))
+    return MACHINES[number]
+
+
+def tag(library):
+    """Any Python 3, no binary interface of it, the library's processor."""
+    return "py3-none-linux_" + machine(library)
 
 
 def metadata(version):
@@ -44,9 +54,9 @@ def metadata(version):
         ""))
 
 
-def wheel_file():
+def wheel_file(library):
     return "\n".join(("Wheel-Version: 1.0", "Generator: libvmmcache", "Root-Is-Purelib: false",
-                      "Tag: " + tag(), ""))
+                      "Tag: " + tag(library), ""))
 
 
 def entry_points():
@@ -89,7 +99,7 @@ def contents(library, version, builds):
             found[name] = file.read()
     found[info + "METADATA"] = metadata(version).encode()
     found[info + "entry_points.txt"] = entry_points().encode()
-    found[info + "WHEEL"] = wheel_file().encode()
+    found[info + "WHEEL"] = wheel_file(library).encode()
     return found
 
 
@@ -115,7 +125,7 @@ def write(path, found, record_name, record_text):
 def main(library, version, folder, builds=None):
     found = contents(library, version, builds)
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "vmmcache-%s-%s.whl" % (version, tag()))
+    path = os.path.join(folder, "vmmcache-%s-%s.whl" % (version, tag(library)))
     write(path, found, *record(found, version))
     print(path)
 
