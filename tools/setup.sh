@@ -9,10 +9,12 @@ set -euo pipefail
 known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang valgrind chromium ncurses microhttpd dpkg-dev"
 known+=" aarch64-gcc aarch64-libs qemu-aarch64" # to build for AArch64, and to run that here
 
-# What this is a version of: "debian", "bookworm".
-release=${VMM_OS_RELEASE:-/etc/os-release}
-distribution=$(. "$release" 2>/dev/null && echo "${ID:-}")
-codename=$(. "$release" 2>/dev/null && echo "${VERSION_CODENAME:-}")
+# Which system this is: "debian", "bookworm". Empty if it does not say.
+system_field() {
+    sed -n "s/^$1=//p" "${VMM_OS_RELEASE:-/etc/os-release}" 2>/dev/null | tr -d '"'
+}
+distribution=$(system_field ID || true)
+codename=$(system_field VERSION_CODENAME || true)
 
 die() {
     echo "error: $1" >&2
@@ -98,6 +100,7 @@ emulator_install() {
     local options=(-qq)
     if [ "$distribution $codename" = "debian bookworm" ]; then
         folder=$(mktemp -d)
+        # shellcheck disable=SC2016
         site=$(apt-get indextargets --format '$(SITE) $(CODENAME)' | sed -n 's/ bookworm$//p' | head -n 1)
         echo "deb ${site:-http://deb.debian.org/debian} bookworm-backports main" >"$folder/list"
         chmod a+rx "$folder"

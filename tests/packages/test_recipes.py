@@ -138,6 +138,30 @@ class Wheel(unittest.TestCase):
                 packed = {name for name in archive.namelist() if ".dist-info/" not in name}
         self.assertEqual(installed, packed)
 
+    def test_its_name_says_for_which_processor_the_library_is(self):
+        for number, machine in ((62, "x86_64"), (183, "aarch64")):
+            with tempfile.TemporaryDirectory() as folder:
+                library = os.path.join(folder, "library.so")
+                with open(library, "wb") as file:
+                    file.write(b"\x7fELF" + bytes(14) + number.to_bytes(2, "little"))
+                path = output(sys.executable, "-B", WHEEL_PY, library, VERSION, folder).split()[-1]
+                self.assertTrue(path.endswith("-py3-none-linux_%s.whl" % machine), path)
+                with zipfile.ZipFile(path) as archive:
+                    name = next(name for name in archive.namelist() if name.endswith("/WHEEL"))
+                    self.assertIn("Tag: py3-none-linux_%s\n" % machine, archive.read(name).decode())
+
+    def test_what_is_no_library_is_refused(self):
+        for content in (b"", b"\x7fELF", b"\x7fELF" + bytes(16), b"text, which is no library"):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "library.so")
+                with open(path, "wb") as file:
+                    file.write(content)
+                ended = subprocess.run([sys.executable, "-B", WHEEL_PY, path, VERSION, folder], capture_output=True,
+                                       text=True, check=False)
+                self.assertEqual(ended.returncode, 1)
+                self.assertIn("is no library for x86_64 or aarch64", ended.stderr)
+                self.assertEqual(os.listdir(folder), ["library.so"])
+
 
 class WheelBackend(unittest.TestCase):
     def test_a_wheel_by_the_backend(self):

@@ -279,7 +279,7 @@ class Runner:
         if "driver" not in self.built:
             root = os.path.dirname(os.path.dirname(os.path.realpath(need_nvcc())))
             stubs = [path for path in (os.path.join(root, lib, "stubs") for lib in ("lib64", "lib",
-                     "targets/x86_64-linux/lib")) if os.path.isdir(path)]
+                     "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")) if os.path.isdir(path)]
             self.compile("driver", "driver.c", *("-L" + path for path in stubs), "-lcuda")
         return self.built["driver"]
 
