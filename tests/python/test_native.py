@@ -205,6 +205,12 @@ vmmcache.sleep()
             self.assertIn("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK does not work", said)
             self.assertNotIn("warning:", self.program(INSTALL, **{name: "0"}))
 
+    def test_the_class_rounds_sizes_up(self):
+        self.prepare()
+        said = self.program(INSTALL, PYTORCH_ALLOC_CONF="roundup_power2_divisions:4,max_split_size_mb:64")
+        warning, = [line for line in said.splitlines() if "warning:" in line]
+        self.assertIn("PYTORCH_ALLOC_CONF has max_split_size_mb, without effect", warning)
+
     def test_the_plug_in_can_be_chosen(self):
         said = self.program(LOAD + "vmmcache.install(native=False)\n"
                                    "print(c10.fake_allocator_name(), torch._C.current is not None)")

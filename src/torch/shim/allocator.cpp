@@ -6,7 +6,6 @@
 #include "torch/shim/allocator.h"
 
 #include <c10/core/impl/GPUTrace.h>
-#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
@@ -90,15 +89,19 @@ static void allocation_tell(int device, void *ptr, size_t bytes, cudaStream_t st
     }
 }
 
+static constexpr size_t small_bytes_most = 1 << 20; /* as the library counts */
+
 static void *block_take(size_t bytes, int device, cudaStream_t stream)
 {
     void *ptr = nullptr;
+    size_t rounded = rounded_setting(bytes);
     captured_waits_end(device, stream);
-    vmm_status status = library->allocate(bytes, device, stream, &ptr);
+    vmm_status status = library->allocate(rounded, device, stream, &ptr);
     if (status != VMM_OK)
         allocation_fail(bytes, device, status);
+    rounded_note(ptr, { rounded - bytes, device, rounded <= small_bytes_most });
     if (ptr != nullptr)
-        allocation_tell(device, ptr, bytes, stream);
+        allocation_tell(device, ptr, rounded, stream);
     return ptr;
 }
 
@@ -113,10 +116,13 @@ static vmm_status block_free(void *ptr)
                                             reinterpret_cast<uintptr_t>(ptr));
     free_trace trace(ptr);
     vmm_torch_freed freed = {};
+    rounded_block rounded = rounded_take(ptr);
     vmm_status status = library->release(ptr, &freed);
     if (status == VMM_OK) {
         trace.complete();
         captured_wait_note(freed.device, ptr);
+    } else {
+        rounded_put_back(ptr, rounded);
     }
     if (status == VMM_OK && freed.bytes > 0 && C10_UNLIKELY(c10::memoryProfilingEnabled())) {
         usage now = usage_read(freed.device);
@@ -394,22 +400,10 @@ int device_count()
     return count_of_devices.load();
 }
 
-/* PYTORCH_ALLOC_CONF=per_process_memory_fraction, since 2.10. */
-template <class Config>
-static auto fraction_read(int) -> decltype(Config::per_process_memory_fraction())
-{
-    return Config::per_process_memory_fraction();
-}
-
-template <class> static double fraction_read(long)
-{
-    return 1.0;
-}
-
 void allocator::init(int count)
 {
     library->init(count);
-    library->fraction_begin(fraction_read<caching::CUDAAllocatorConfig>(0));
+    library->fraction_begin(fraction_setting());
     count_of_devices.store(count);
 }
 

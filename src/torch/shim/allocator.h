@@ -204,6 +204,31 @@ bool pool_has_source(int device, const MempoolId_t &id);
 /* Whether the pool had a use of ours, which the caller now ends. */
 bool pool_hold_end(int device, const MempoolId_t &id);
 
+/* What PYTORCH_ALLOC_CONF says now: settings.cpp. */
+double fraction_setting(); /* with which devices begin */
+bool capture_reuse_setting();
+size_t rounded_setting(size_t bytes); /* the size that a request gets */
+
+/* Sizes that were rounded up: rounding.cpp. */
+
+/* By how much the request for a block was rounded up. */
+struct rounded_block {
+    size_t excess; /* 0: not at all */
+    int device;
+    bool is_small; /* in statistics */
+};
+
+/* Notes a block that was allocated, or that is live after all; nothing if it was not rounded up. */
+void rounded_note(const void *ptr, const rounded_block &block);
+void rounded_put_back(const void *ptr, const rounded_block &block);
+
+/* What was noted. rounded_take() forgets it, before the block is freed. */
+rounded_block rounded_of(const void *ptr);
+rounded_block rounded_take(const void *ptr);
+
+/* Subtracts what was rounded up from the requested bytes. */
+void rounded_subtract(int device, vmm_stats *stats, vmm_torch_stats *kinds);
+
 /* Captures: reuse.cpp. */
 
 /* Counts captures that a pool has begun (1) and ended (-1). */

@@ -376,9 +376,10 @@ void allocator::setNoSplit(DeviceIndex device, MempoolId_t id)
 /* ---- States --------------------------------------------------------------------------------- */
 
 struct pool_block {
-    size_t bytes; /* as requested */
+    size_t bytes; /* that the library was asked for */
     cudaStream_t stream;
     bool is_waiting; /* freed, but other streams use it */
+    rounded_block rounded;
 
     bool operator==(const pool_block &other) const
     {
@@ -402,7 +403,7 @@ static int block_collect(void *context, const vmm_item *item)
     try {
         (*static_cast<pool_blocks *>(
             context))[address] = { static_cast<size_t>(item->requested_bytes), item->stream,
-                                   item->state == VMM_ITEM_WAITING };
+                                   item->state == VMM_ITEM_WAITING, rounded_of(address) };
     } catch (...) {
         return 1;
     }
@@ -453,19 +454,25 @@ static bool has_block(const pool_blocks &blocks, const pool_blocks::value_type &
 static void blocks_free(const pool_blocks &blocks, const pool_blocks &kept)
 {
     vmm_torch_freed freed;
-    for (const auto &block : blocks)
-        if (!has_block(kept, block))
-            check("setCheckpointPoolState", library->release(block.first, &freed));
+    for (const auto &block : blocks) {
+        if (has_block(kept, block))
+            continue;
+        (void)rounded_take(block.first);
+        check("setCheckpointPoolState", library->release(block.first, &freed));
+    }
 }
 
 static void blocks_place(DeviceIndex device, MempoolId_t id, const pool_blocks &blocks,
                          const pool_blocks &present)
 {
-    for (const auto &block : blocks)
-        if (!has_block(present, block))
-            check("setCheckpointPoolState",
-                  library->pool_place(device, id_of(id), reinterpret_cast<uint64_t>(block.first),
-                                      block.second.bytes, block.second.stream));
+    for (const auto &block : blocks) {
+        if (has_block(present, block))
+            continue;
+        check("setCheckpointPoolState",
+              library->pool_place(device, id_of(id), reinterpret_cast<uint64_t>(block.first),
+                                  block.second.bytes, block.second.stream));
+        rounded_note(block.first, block.second.rounded);
+    }
 }
 
 /* PyTorch expects that every block was freed and that every block of the state was allocated anew. Blocks that are in

@@ -47,6 +47,7 @@ reading reading_get(int device)
     reading now = { VMM_STATS_INIT, {} };
     now.kinds.struct_size = sizeof now.kinds;
     check("getDeviceStats", library->stats_get(device, &now.stats, &now.kinds));
+    rounded_subtract(device, &now.stats, &now.kinds);
     return now;
 }
 
@@ -222,8 +223,9 @@ snapshot_ptr snapshot_get(int device)
 void block_add(caching::SegmentInfo *segment, const vmm_torch_block &block)
 {
     caching::BlockInfo info;
+    uint64_t excess = rounded_of(reinterpret_cast<const void *>(block.address)).excess;
     info.size = block.bytes;
-    info.requested_size = block.requested_bytes;
+    info.requested_size = block.requested_bytes - std::min(excess, block.requested_bytes);
     info.allocated = block.state == VMM_ITEM_LIVE;
     info.active = block.state != VMM_ITEM_FREE;
     info.context_when_allocated = context_of(block.stack).frames;

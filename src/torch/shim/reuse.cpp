@@ -13,8 +13,6 @@
  */
 #include "torch/shim/allocator.h"
 
-#include <c10/cuda/CUDAAllocatorConfig.h>
-
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -53,17 +51,6 @@ std::atomic<size_t> waiting_count{ 0 };
 std::mutex waits_lock;
 auto &waiting = *new std::map<const void *, waiting_block>;
 auto &captured_streams = *new std::map<cudaStream_t, captured_stream>;
-
-/* Since 2.10. */
-template <class Config>
-auto is_wanted_by(int) -> decltype(Config::graph_capture_record_stream_reuse())
-{
-    return Config::graph_capture_record_stream_reuse();
-}
-template <class> bool is_wanted_by(long)
-{
-    return false;
-}
 
 /* ---- Graphs --------------------------------------------------------------------------------- */
 
@@ -200,8 +187,7 @@ void captures_count(int change)
 
 void captured_wait_note(int device, const void *ptr)
 {
-    if (captures.load(std::memory_order_relaxed) == 0 ||
-        !is_wanted_by<caching::CUDAAllocatorConfig>(0))
+    if (captures.load(std::memory_order_relaxed) == 0 || !capture_reuse_setting())
         return;
     try {
         wait_note(device, ptr);

@@ -5,4 +5,6 @@
 #include "torch/shim/pools.cpp"
 #include "torch/shim/report.cpp"
 #include "torch/shim/reuse.cpp"
+#include "torch/shim/rounding.cpp"
+#include "torch/shim/settings.cpp"
 #include "torch/shim/trackers.cpp"

@@ -1,6 +1,7 @@
 /* The fake PyTorch: see fake_c10.hpp. */
 #include "torch/shim/fake_c10.hpp"
 
+#include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -313,6 +314,12 @@ C10_EXPORT uint64_t fake_tracked_bytes()
 {
     return tracked_bytes;
 }
+}
+
+size_t c10::CachingAllocator::AcceleratorAllocatorConfig::roundup_power2_divisions(size_t bytes)
+{
+    auto next = fake().divisions.upper_bound(bytes);
+    return next == fake().divisions.begin() ? 0 : std::prev(next)->second;
 }
 
 #if VMM_TEST_TORCH >= 210

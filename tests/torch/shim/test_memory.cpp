@@ -1,6 +1,10 @@
 /* The shim's functions for memory, devices, limits and statistics. */
 #include "torch/shim/shim_support.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <thread>
 
 TEST(it_is_pytorchs_allocator)
@@ -439,4 +443,91 @@ TEST(threads_share_the_allocator)
     for (std::thread &thread : threads)
         thread.join();
     assert_int_equal(live_blocks(), 0);
+}
+
+/* ---- roundup_power2_divisions ---- */
+
+static size_t size_given(size_t bytes)
+{
+    auto before = shim().getDeviceStats(0);
+    void *block = shim().raw_alloc(bytes);
+    auto after = shim().getDeviceStats(0);
+    assert_int_equal(after.requested_bytes[0].allocated - before.requested_bytes[0].allocated,
+                     bytes);
+    size_t requested = 0;
+    for (const caching::SegmentInfo &segment : snapshot_of().segments)
+        requested += segment.requested_size;
+    assert_int_equal(requested, after.requested_bytes[0].current);
+    shim().raw_delete(block);
+    assert_int_equal(shim().getDeviceStats(0).requested_bytes[0].current,
+                     before.requested_bytes[0].current);
+    return static_cast<size_t>(after.allocated_bytes[0].allocated -
+                               before.allocated_bytes[0].allocated);
+}
+
+TEST(sizes_are_rounded_as_settings_say)
+{
+    assert_int_equal(size_given(21 * MIB), 21 * MIB);
+    fake().divisions = { { 0, 4 } };
+    assert_int_equal(size_given(21 * MIB), 24 * MIB);
+    assert_int_equal(size_given(24 * MIB), 24 * MIB);
+    assert_int_equal(size_given(24 * MIB + 1), 28 * MIB);
+    assert_int_equal(size_given(31 * MIB), 32 * MIB);
+    assert_int_equal(size_given(32 * MIB), 32 * MIB);
+    assert_int_equal(size_given(2049), 2560);
+    assert_int_equal(size_given(1500), 1536); /* a quarter of 1024 is less than 512 bytes */
+    fake().divisions = { { 0, 8 }, { 32 * MIB, 2 }, { 64 * MIB, 1 } };
+    assert_int_equal(size_given(21 * MIB), 22 * MIB);
+    assert_int_equal(size_given(33 * MIB), 48 * MIB);
+    assert_int_equal(size_given(65 * MIB), 65 * MIB);
+    fake().divisions = { { 0, 0 } };
+    assert_int_equal(size_given(21 * MIB), 21 * MIB);
+    fake().divisions.clear();
+}
+
+/* Not for a block that the library has refused, nor for one whose free it refuses. */
+TEST(requested_bytes_are_those_of_the_program)
+{
+    fake().divisions = { { 0, 1 }, { MIB, 4 } };
+    auto before = shim().getDeviceStats(0).requested_bytes;
+    (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(900 * MIB); });
+    (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(SIZE_MAX - MIB); });
+    char *block = static_cast<char *>(shim().raw_alloc(9 * MIB));
+    fake().divisions.clear();
+    (void)thrown<c10::Error>([&] { shim().raw_delete(block + 512); });
+    auto now = shim().getDeviceStats(0).requested_bytes;
+    for (size_t kind : { 0, 2 }) {
+        assert_int_equal(now[kind].current - before[kind].current, 9 * MIB);
+        assert_int_equal(now[kind].allocated - before[kind].allocated, 9 * MIB);
+        assert_true(now[kind].peak >= now[kind].current);
+    }
+    shim().raw_delete(block);
+    assert_int_equal(shim().getDeviceStats(0).requested_bytes[0].freed - before[0].freed, 9 * MIB);
+}
+
+/* Another thread may change what is known of rounded blocks when the process forks. */
+TEST(a_child_of_fork_may_drop_a_rounded_block)
+{
+    fake().divisions = { { 0, 4 } };
+    void *block = shim().raw_alloc(9 * MIB);
+    std::atomic<bool> ends{ false };
+    std::thread other([&ends] {
+        while (!ends)
+            shim().raw_delete(shim().raw_alloc_with_stream(3000, stream_of(0x40)));
+    });
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(10); /* ends a child that hangs */
+            shim().raw_deleter()(block);
+            _exit(0);
+        }
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    ends = true;
+    other.join();
+    fake().divisions.clear();
+    shim().raw_delete(block);
 }

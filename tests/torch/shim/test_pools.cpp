@@ -680,6 +680,26 @@ TEST(blocks_that_are_gone_are_placed_where_they_were)
     shim().releasePool(0, graph);
 }
 
+/* The library's blocks have the rounded size, also those that are placed. */
+TEST(states_keep_how_sizes_were_rounded)
+{
+    fake().divisions = { { 0, 4 } };
+    shim().beginAllocateToPool(0, graph, nullptr);
+    void *block = shim().raw_alloc(9 * MIB);
+    shim().endAllocateToPool(0, graph);
+    fake().divisions.clear();
+    auto state = shim().getCheckpointState(0, graph);
+    shim().raw_delete(block);
+    caching::CheckpointDelta delta = shim().setCheckpointPoolState(0, state);
+    delta_release(delta);
+    auto stats = shim().getDeviceStats(0);
+    assert_int_equal(stats.requested_bytes[0].current, 9 * MIB);
+    assert_int_equal(stats.allocated_bytes[0].current, 10 * MIB);
+    shim().raw_delete(block);
+    assert_int_equal(shim().getDeviceStats(0).requested_bytes[0].current, 0);
+    shim().releasePool(0, graph);
+}
+
 static std::vector<void *> branch_alloc(std::initializer_list<size_t> sizes)
 {
     std::vector<void *> blocks;

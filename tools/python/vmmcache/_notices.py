@@ -17,8 +17,9 @@ _SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 # Keys that tell PyTorch's own allocator how to cut, keep or reserve memory. Those of pinned memory work as ever.
 _WITHOUT_EFFECT = ("max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb",
-                   "roundup_power2_divisions", "garbage_collection_threshold", "release_lock_on_cudamalloc",
-                   "throw_on_cudamalloc_oom", "expandable_segments_reserve", "expandable_segments_reserve_by_class")
+                   "garbage_collection_threshold", "release_lock_on_cudamalloc", "throw_on_cudamalloc_oom",
+                   "expandable_segments_reserve", "expandable_segments_reserve_by_class")
+_WITHOUT_EFFECT_ON_PLUG_IN = ("roundup_power2_divisions", *_WITHOUT_EFFECT)
 
 
 def unsupported(has_plain_graphs: bool, has_graphs: bool, has_record_stream: bool) -> list:
@@ -38,13 +39,14 @@ def warn(why_not, features: list, ended: list) -> None:
     if that was asked for. features: what does not work. ended: variables of NCCL's registration that were set to 0."""
     for name in _SETTINGS:
         given = _pairs(name)
-        ignored = [key for key in _WITHOUT_EFFECT if key in given]
+        known = _WITHOUT_EFFECT if why_not is None else _WITHOUT_EFFECT_ON_PLUG_IN
+        ignored = [key for key in known if key in given]
         if ignored:
             warnings.warn(f"{name} has {', '.join(ignored)}, without effect on vmmcache: see docs/pytorch.md#settings",
                           VmmWarning, stacklevel=3)
         if given.get("expandable_segments", "").lower() == "true":
-            warnings.warn(f"{name} has expandable_segments:True, which has no effect on vmmcache but changes what "
-                          "some frameworks (vLLM, SGLang) do: see docs/pytorch.md#sleep", VmmWarning, stacklevel=3)
+            warnings.warn(f"{name} has expandable_segments:True, which has no effect on vmmcache's memory but changes "
+                          "what some frameworks (vLLM, SGLang) do: see docs/pytorch.md#sleep", VmmWarning, stacklevel=3)
     for name in ended:
         warnings.warn(f"{name} has no effect on vmmcache, as with expandable segments; register a torch.cuda.MemPool: "
                       "see docs/pytorch.md#registration-with-nccl", VmmWarning, stacklevel=3)
