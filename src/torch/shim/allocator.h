@@ -166,6 +166,7 @@ struct pool_segment {
     int64_t number; /* in order of their beginning */
     int device;
     MempoolId_t pool;
+    bool is_whole;  /* one growth of the pool, which stays apart from its neighbours */
     bool is_shown;  /* a communicator may hold it */
     bool is_asleep; /* a sleep has unmapped it, or is about to */
 };
@@ -177,8 +178,8 @@ bool is_torch_pool(const MempoolId_t &id);
  * zeros. From now on trackers may rely on them. */
 std::vector<pool_segment> segments_show(int device, const MempoolId_t &id);
 
-/* The segments of a device that allocators of pools have given, by address. */
-std::vector<pool_segment> segments_of_sources(int device);
+/* Where segments of a device's pools begin and end, in ascending order. Trackers may not rely on them. */
+std::vector<uint64_t> segment_bounds(int device);
 
 /* Whether there is a tracker, so that snapshots must have its segments. */
 bool segments_are_tracked();
@@ -207,6 +208,7 @@ bool pool_hold_end(int device, const MempoolId_t &id);
 /* What PYTORCH_ALLOC_CONF says now: settings.cpp. */
 double fraction_setting(); /* with which devices begin */
 bool capture_reuse_setting();
+bool expandable_setting();
 size_t rounded_setting(size_t bytes); /* the size that a request gets */
 
 /* Sizes that were rounded up: rounding.cpp. */

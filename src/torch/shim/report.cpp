@@ -235,21 +235,6 @@ void block_add(caching::SegmentInfo *segment, const vmm_torch_block &block)
     segment->blocks.push_back(std::move(info));
 }
 
-caching::SegmentInfo segment_of(const vmm_torch_snapshot &taken, const vmm_torch_segment &segment)
-{
-    caching::SegmentInfo info;
-    info.device = static_cast<DeviceIndex>(segment.device);
-    info.address = segment.address;
-    info.total_size = segment.bytes;
-    info.stream = reinterpret_cast<decltype(info.stream)>(static_cast<uintptr_t>(segment.stream));
-    info.is_large = segment.is_small == 0;
-    info.owner_private_pool_id = { segment.pool.first, segment.pool.second };
-    info.is_expandable = !pool_has_source(segment.device, info.owner_private_pool_id);
-    for (uint64_t i = 0; i < segment.block_count; i++)
-        block_add(&info, taken.blocks[segment.first_block + i]);
-    return info;
-}
-
 /* Sets a field that only later versions of PyTorch have: NCCL registers segments in this order. */
 template <class Segment>
 auto registration_counter_set(Segment &segment, int64_t number, int)
@@ -275,17 +260,15 @@ void free_block_add(caching::SegmentInfo *info, uint64_t bytes)
         block_add(info, gap);
 }
 
-/* Adds the blocks of a taken segment that lie in a tracked one, from *end on. The requested bytes count where a block
- * begins.
- */
-void tracked_blocks_add(caching::SegmentInfo *info, const pool_segment &segment,
-                        const vmm_torch_snapshot &taken, const vmm_torch_segment &from,
-                        uint64_t *end)
+/* Adds the blocks of a taken segment that lie in this one, from *end on. The requested bytes count where a block
+ * begins. */
+void blocks_add(caching::SegmentInfo *info, const vmm_torch_snapshot &taken,
+                const vmm_torch_segment &from, uint64_t *end)
 {
     for (uint64_t i = 0; i < from.block_count; i++) {
         vmm_torch_block block = taken.blocks[from.first_block + i];
         uint64_t start = std::max(block.address, *end);
-        uint64_t stop = std::min(block.address + block.bytes, segment.address + segment.bytes);
+        uint64_t stop = std::min(block.address + block.bytes, info->address + info->total_size);
         if (start >= stop)
             continue;
         block.requested_bytes = start == block.address ? block.requested_bytes : 0;
@@ -296,37 +279,69 @@ void tracked_blocks_add(caching::SegmentInfo *info, const pool_segment &segment,
     }
 }
 
+/* A segment without its blocks. */
+caching::SegmentInfo segment_begin(int device, uint64_t address, uint64_t bytes, uint64_t stream,
+                                   const MempoolId_t &pool)
+{
+    caching::SegmentInfo info;
+    info.device = static_cast<DeviceIndex>(device);
+    info.address = address;
+    info.total_size = bytes;
+    info.stream = reinterpret_cast<decltype(info.stream)>(static_cast<uintptr_t>(stream));
+    info.is_expandable = !pool_has_source(device, pool);
+    info.owner_private_pool_id = pool;
+    return info;
+}
+
 /* A segment as trackers know it, with what the snapshot has in it. Memory whose blocks lie in a view is free at its
  * home. */
 caching::SegmentInfo tracked_segment(const vmm_torch_snapshot &taken, const pool_segment &segment)
 {
-    caching::SegmentInfo info;
+    caching::SegmentInfo info =
+        segment_begin(segment.device, segment.address, segment.bytes, segment.stream, segment.pool);
     uint64_t end = segment.address;
-    info.device = static_cast<DeviceIndex>(segment.device);
-    info.address = segment.address;
-    info.total_size = segment.bytes;
-    info.stream = reinterpret_cast<decltype(info.stream)>(static_cast<uintptr_t>(segment.stream));
-    info.is_expandable = !pool_has_source(segment.device, segment.pool);
-    info.owner_private_pool_id = segment.pool;
     for (uint64_t i = 0; i < taken.segment_count; i++) {
         const vmm_torch_segment &from = taken.segments[i];
         if (from.address + from.bytes <= segment.address ||
             from.address >= segment.address + segment.bytes)
             continue;
         info.is_large = from.is_small == 0;
-        tracked_blocks_add(&info, segment, taken, from, &end);
+        blocks_add(&info, taken, from, &end);
     }
     free_block_add(&info, segment.address + segment.bytes - end);
     registration_counter_set(info, segment.number, 0);
     return info;
 }
 
-void segment_add(caching::SnapshotInfo *snapshot, const vmm_torch_snapshot &taken,
-                 const vmm_torch_segment &segment)
+/* Whether an active block reaches across an address of a segment. */
+bool is_spanned(const vmm_torch_snapshot &taken, const vmm_torch_segment &segment, uint64_t address)
 {
-    caching::SegmentInfo info = segment_of(taken, segment);
-    registration_counter_set(info, static_cast<int64_t>(snapshot->segments.size()), 0);
-    snapshot->segments.push_back(std::move(info));
+    const vmm_torch_block *first = taken.blocks + segment.first_block;
+    const vmm_torch_block *next = std::upper_bound(
+        first, first + segment.block_count, address,
+        [](uint64_t at, const vmm_torch_block &block) { return at < block.address; });
+    return next[-1].address < address && next[-1].state != VMM_ITEM_FREE;
+}
+
+/* Adds a segment, in parts if segments of its pool end in it. */
+void segment_add(caching::SnapshotInfo *snapshot, const vmm_torch_snapshot &taken,
+                 const vmm_torch_segment &segment, const std::vector<uint64_t> &bounds)
+{
+    uint64_t address = segment.address, end = address + segment.bytes;
+    auto bound = std::upper_bound(bounds.begin(), bounds.end(), address);
+    while (address < end) {
+        while (bound != bounds.end() && *bound < end &&
+               (*bound == address || is_spanned(taken, segment, *bound)))
+            ++bound;
+        uint64_t stop = bound == bounds.end() ? end : std::min(end, *bound);
+        caching::SegmentInfo info =
+            segment_begin(segment.device, address, stop - address, segment.stream,
+                          { segment.pool.first, segment.pool.second });
+        info.is_large = segment.is_small == 0;
+        blocks_add(&info, taken, segment, &address);
+        registration_counter_set(info, static_cast<int64_t>(snapshot->segments.size()), 0);
+        snapshot->segments.push_back(std::move(info));
+    }
 }
 
 /* What was allocated last at an address. */
@@ -387,17 +402,17 @@ void device_add(caching::SnapshotInfo *snapshot, int device, const MempoolId_t &
     bool is_tracked = segments_are_tracked();
     size_t begin = snapshot->segments.size();
     snapshot_ptr taken = snapshot_get(device);
+    std::vector<uint64_t> bounds = segment_bounds(device);
     for (uint64_t i = 0; i < taken->segment_count; i++) {
         const vmm_torch_segment &segment = taken->segments[i];
         MempoolId_t pool = { segment.pool.first, segment.pool.second };
-        bool is_listed = is_tracked ? is_torch_pool(pool) : pool_has_source(device, pool);
-        if (is_wanted(pool, id) && !is_listed)
-            segment_add(snapshot, *taken, segment);
+        if (is_wanted(pool, id) && !(is_tracked && is_torch_pool(pool)))
+            segment_add(snapshot, *taken, segment, bounds);
     }
-    for (const pool_segment &segment :
-         is_tracked ? segments_show(device, id) : segments_of_sources(device))
-        if (is_wanted(segment.pool, id))
-            snapshot->segments.push_back(tracked_segment(*taken, segment));
+    if (is_tracked)
+        for (const pool_segment &segment : segments_show(device, id))
+            if (is_wanted(segment.pool, id))
+                snapshot->segments.push_back(tracked_segment(*taken, segment));
     last_blocks last;
     snapshot->device_traces.emplace_back();
     if (has_traces)
@@ -415,7 +430,7 @@ caching::SnapshotInfo allocator::snapshot(MempoolId_t id, bool has_traces)
         device_add(&out, device, id, has_traces);
     annotations_add(&out);
     out.config_metadata.max_split_size = std::numeric_limits<size_t>::max();
-    out.config_metadata.expandable_segments = true;
+    out.config_metadata.expandable_segments = expandable_setting();
     return out;
 }
 

@@ -43,6 +43,12 @@ bool capture_reuse_setting()
     return capture_reuse_read<caching::CUDAAllocatorConfig>(0);
 }
 
+/* Not CUDAAllocatorConfig's function: it answers false outside of libc10_cuda. */
+bool expandable_setting()
+{
+    return accelerator_config::use_expandable_segments();
+}
+
 /* roundup_power2_divisions: up to a multiple of a part of the power of two below, if the part has 512 bytes or more. */
 size_t rounded_setting(size_t bytes)
 {

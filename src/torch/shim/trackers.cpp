@@ -6,8 +6,8 @@
  * Owns: the trackers, and the segments of PyTorch's pools (graphs, MemPools). Invariants:
  *  1. segments do not overlap. Each covers memory of its pool that is mapped, unless it sleeps;
  *  2. once a snapshot has shown a pool to a program with trackers, its segments keep address and size, and trackers
- *     hear SEGMENT_ALLOC and SEGMENT_FREE of them. Until then neighbours are joined: NCCL uses the registration of a
- *     tensor that lies in one segment;
+ *     hear SEGMENT_ALLOC and SEGMENT_FREE of them. Then neighbours are joined in which one block may lie: NCCL uses the
+ *     registration of a tensor that lies in one segment. Until then large growths stay apart, as docs/pytorch.md says;
  *  3. trackers hear it before the memory is unmapped or leaves the pool, and only then: collectives may use the rest of
  *     a segment. A block that gets its address in a view changes no segment, for the pool keeps the memory at both
  *     addresses.
@@ -75,6 +75,10 @@ struct pool_traits {
     bool is_shown;   /* a communicator may hold its segments */
 };
 
+/* A growth of this size is a segment, unless segments are expandable: PyTorch's own allocator gives blocks of this size
+ * segments of their own. */
+static constexpr uint64_t whole_bytes_least = 10 << 20;
+
 using pool_key = std::pair<int, MempoolId_t>;
 
 static auto &segments = *new std::map<uint64_t, pool_segment>; /* by address */
@@ -131,21 +135,18 @@ static bool is_joined(const pool_segment &left, const pool_segment &right)
 {
     return left.address + left.bytes == right.address && left.device == right.device &&
            left.stream == right.stream && left.pool == right.pool &&
-           left.is_asleep == right.is_asleep && left.is_shown == right.is_shown;
+           left.is_asleep == right.is_asleep && !(left.is_shown || right.is_shown) &&
+           !(left.is_whole || right.is_whole);
 }
 
-/* Joins a new segment with its neighbours. */
-static void segment_join_locked(std::map<uint64_t, pool_segment>::iterator at)
+using segment_at = std::map<uint64_t, pool_segment>::iterator;
+
+/* Joins a segment with those behind it. */
+static void segment_extend_locked(segment_at at)
 {
-    auto next = std::next(at);
-    if (next != segments.end() && is_joined(at->second, next->second)) {
+    for (auto next = std::next(at); next != segments.end() && is_joined(at->second, next->second);
+         next = segments.erase(next))
         at->second.bytes += next->second.bytes;
-        segments.erase(next);
-    }
-    if (at == segments.begin() || !is_joined(std::prev(at)->second, at->second))
-        return;
-    std::prev(at)->second.bytes += at->second.bytes;
-    segments.erase(at);
 }
 
 /* Adds [address, end) as a segment like another one. */
@@ -159,12 +160,13 @@ static void segment_add_locked(pool_segment like, uint64_t address, uint64_t end
     auto at = segments.emplace(address, like).first;
     if (like.is_shown && !like.is_asleep)
         segment_tell_locked(like, action::SEGMENT_ALLOC);
-    if (!like.is_shown && !traits_of_locked(like).has_source)
-        segment_join_locked(at);
+    segment_extend_locked(at);
+    if (at != segments.begin())
+        segment_extend_locked(std::prev(at));
 }
 
 /* The first segment that ends behind an address. */
-static std::map<uint64_t, pool_segment>::iterator segment_at_locked(uint64_t address)
+static segment_at segment_at_locked(uint64_t address)
 {
     auto at = segments.upper_bound(address);
     if (at == segments.begin())
@@ -209,6 +211,8 @@ static void range_change_locked(pool_segment range, vmm_change_kind kind)
     bool is_mapped = kind == VMM_CHANGE_MAP;
     pool_traits traits = traits_of_locked(range);
     range.is_shown = traits.is_shown;
+    range.is_whole =
+        traits.has_source || (range.bytes >= whole_bytes_least && !expandable_setting());
     bool stays = is_mapped || !(traits.has_source || (traits.lends && !traits.is_held));
     range_leave_locked(range.address, end, stays ? &range.pool : nullptr);
     if (is_mapped && is_torch_pool(range.pool))
@@ -221,14 +225,20 @@ static void range_change_locked(pool_segment range, vmm_change_kind kind)
  * zeros. */
 static void pool_show_locked(int device, const MempoolId_t &id)
 {
+    auto is_of = [&](const pool_segment &segment) {
+        return segment.device == device && (id == MempoolId_t{ 0, 0 } || id == segment.pool);
+    };
     if (is_torch_pool(id))
         known_pools[{ device, id }].is_shown = true;
-    for (auto &each : segments) {
-        pool_segment &segment = each.second;
-        if (segment.device != device || (id != MempoolId_t{ 0, 0 } && id != segment.pool))
+    for (auto &each : segments)
+        if (is_of(each.second))
+            each.second.is_whole = traits_of_locked(each.second).has_source;
+    for (auto at = segments.begin(); at != segments.end(); ++at) {
+        if (!is_of(at->second))
             continue;
-        segment.is_shown = true;
-        known_pools[{ device, segment.pool }].is_shown = true;
+        segment_extend_locked(at);
+        at->second.is_shown = true;
+        known_pools[{ device, at->second.pool }].is_shown = true;
     }
 }
 
@@ -340,13 +350,13 @@ std::vector<pool_segment> segments_show(int device, const MempoolId_t &id)
     return found;
 }
 
-std::vector<pool_segment> segments_of_sources(int device)
+std::vector<uint64_t> segment_bounds(int device)
 {
-    std::vector<pool_segment> found;
+    std::vector<uint64_t> found;
     std::lock_guard<std::mutex> guard(trackers_lock);
     for (const auto &each : segments)
-        if (each.second.device == device && traits_of_locked(each.second).has_source)
-            found.push_back(each.second);
+        if (each.second.device == device)
+            found.insert(found.end(), { each.first, each.first + each.second.bytes });
     return found;
 }
 

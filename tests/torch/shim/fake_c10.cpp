@@ -316,6 +316,11 @@ C10_EXPORT uint64_t fake_tracked_bytes()
 }
 }
 
+bool c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments()
+{
+    return fake().is_expandable;
+}
+
 size_t c10::CachingAllocator::AcceleratorAllocatorConfig::roundup_power2_divisions(size_t bytes)
 {
     auto next = fake().divisions.upper_bound(bytes);

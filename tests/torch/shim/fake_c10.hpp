@@ -48,6 +48,7 @@ struct fake_c10 {
     uint8_t priority;
     double memory_fraction = 1.0; /* of PYTORCH_ALLOC_CONF */
     bool reuses_in_captures;      /* the same */
+    bool is_expandable;           /* the same */
     /* the same, of sizes from each power of two on; without an entry 0 */
     std::map<size_t, size_t> divisions;
     std::map<cudaStream_t, fake_capture> captures;

@@ -392,6 +392,26 @@ TEST(registered_pools_grow)
     shim().releasePool(0, pool);
 }
 
+/* A block may lie in both, and NCCL wants it in one. */
+TEST(large_growths_are_registered_together)
+{
+    const MempoolId_t pool = pool_id();
+    communicator &ranks = first_communicator();
+    shim().emptyCache();
+    shim().createOrIncrefPool(0, pool);
+    void *first = allocate_in(pool, 20 * MIB), *second = allocate_in(pool, 20 * MIB);
+    shim().raw_delete(first);
+    shim().raw_delete(second);
+    ranks.add(pool);
+    assert_int_equal(ranks.registered.size(), 1);
+    void *both = allocate_in(pool, 30 * MIB);
+    assert_true(ranks.has(both, 30 * MIB));
+    ranks.remove(pool);
+    assert_int_equal(ranks.errors, 0);
+    shim().raw_delete(both);
+    shim().releasePool(0, pool);
+}
+
 /* Blocks that move into views and back while two communicators hold the pool. */
 TEST(views_do_not_change_what_is_registered)
 {

@@ -10,6 +10,7 @@ namespace c10::CachingAllocator
 class C10_EXPORT AcceleratorAllocatorConfig
 {
   public:
+    static bool use_expandable_segments();
     static size_t roundup_power2_divisions(size_t bytes);
 };
 
