@@ -202,6 +202,14 @@ void vmm__cache_locks_take(struct vmm_cache *cache, struct lane *held)
     vmm__lane_lock(held);
 }
 
+uint64_t vmm__cache_device_bytes(const struct vmm_cache *cache)
+{
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    vmm_status status = vmm__driver_memory_info(cache->driver, &free_bytes, &total_bytes);
+    return status == VMM_OK ? free_bytes : UINT64_MAX;
+}
+
 void vmm__cache_lanes_rotate(struct vmm_cache *cache)
 {
     struct lane_list *stocked = &cache->lanes.stocked;

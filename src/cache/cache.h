@@ -258,6 +258,9 @@ vmm_status vmm__cache_wait(struct vmm_cache *cache);
  * not know is spoiled. */
 vmm_status vmm__cache_wait_all(struct vmm_cache *cache);
 
+/* The device's free bytes; UINT64_MAX if the driver fails to report them. */
+uint64_t vmm__cache_device_bytes(const struct vmm_cache *cache);
+
 /* The bytes of the block that serves a request of `bytes`; more than any arena has if they cannot be rounded up. */
 static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uint64_t bytes)
 {

@@ -10,6 +10,7 @@
 #define VMM_CACHE_REQUEST_H
 
 #include "cache/cache.h"
+#include "cache/reclaim/claim.h"
 
 /* Where new free memory may come from. */
 enum grow_from {
@@ -45,14 +46,13 @@ struct request {
     bool passes_busy_lanes;  /* passes over lanes that other threads use */
     bool searches_all_lanes; /* memory has run out: searches the lanes of all streams */
 
-    enum grow_from from;   /* GROW_TARGET at first; reclaim steps raise it */
-    unsigned step;         /* of reclaim that it has reached */
-    unsigned waits;        /* host waits so far */
-    bool has_waited;       /* for all work of the device */
-    vmm_status refused;    /* how the last refill failed */
-    uint64_t claim_end_ns; /* it claims memory of other processes until then; 0: it has not yet */
-    bool is_claim_tried;   /* the device had enough for its last refill */
-    unsigned questions;    /* calls of the pressure function so far */
+    enum grow_from from; /* GROW_TARGET at first; reclaim steps raise it */
+    unsigned step;       /* of reclaim that it has reached */
+    unsigned waits;      /* host waits so far */
+    bool has_waited;     /* for all work of the device */
+    vmm_status refused;  /* how the last refill failed */
+    struct claim claim;  /* of other processes' memory */
+    unsigned questions;  /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
     uint64_t given;
     void *found; /* the block that a reclaim step has found for it; NULL: none */

@@ -51,7 +51,7 @@ struct neighbour_slot {
     uint64_t given_bytes; /* so far */
     uint64_t claims;      /* so far */
     uint64_t want_bytes;  /* of free memory on the device; 0: no claim */
-    uint64_t begin_ns;    /* of the latest claim, CLOCK_MONOTONIC, as is the next */
+    uint64_t begin_ns;    /* when the request began to claim, CLOCK_MONOTONIC, as is the next */
     uint64_t end_ns;
     char name[MONITOR_NAME_BYTES];
 };

@@ -19,11 +19,11 @@ ALLOWED = {
          "lane/slab", "lane/views"):
             "a heap belongs to a lane; its slabs, magazines and views take blocks from that lane and its heaps",
         ("cache/cache", "cache/compact/compact", "cache/compact/occupancy_scan", "cache/compact/relocate",
-         "cache/pool/capture", "cache/pool/chunk_copy", "cache/pool/pool_backup", "cache/pool/pools",
-         "cache/pool/pool_sleep", "cache/pool/route", "cache/pool/sleep", "cache/reclaim/trim",
+         "cache/pool/chunk_copy", "cache/pool/pool_backup", "cache/pool/pools",
+         "cache/pool/pool_sleep", "cache/pool/route", "cache/pool/sleep", "cache/reclaim/claim", "cache/reclaim/trim",
          "cache/reserve/reserve", "cache/reuse/idle_scan", "cache/streams"):
             "struct vmm_cache contains the pools, streams and reserved blocks, which call the cache they belong to; "
-            "a wake trims, compaction trims what it has emptied, and a trim compacts first",
+            "a wake trims and claims, compaction trims what it has emptied, and a trim compacts first",
         ("debug/debug_mode", "debug/internal", "debug/misuse"):
             "internal.h belongs to all files of debug mode",
         ("driver/sim/internal", "driver/sim/sim"):

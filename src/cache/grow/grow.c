@@ -8,7 +8,6 @@
 #include "cache/grow/guard_page.h"
 #include "cache/grow/stitch.h"
 #include "cache/grow/target.h"
-#include "cache/reclaim/oom_report.h"
 
 static bool placement_extends_home(const struct arena *arena, const struct heap *heap,
                                    const struct placement *placement)
@@ -62,7 +61,8 @@ static vmm_status placement_grow(struct vmm_cache *cache, struct heap *heap, uin
 static uint64_t device_granules(const struct vmm_cache *cache, const struct request *request)
 {
     bool may_refuse = request->refused == VMM_ERR_DEVICE_OOM || cache->neighbours != NULL;
-    return may_refuse ? vmm__oom_device_bytes(cache) >> cache->vm.arena.granule_shift : UINT64_MAX;
+    return may_refuse ? vmm__cache_device_bytes(cache) >> cache->vm.arena.granule_shift
+                      : UINT64_MAX;
 }
 
 /* Chooses a placement; reserves more addresses if the reserved ones have no room. */

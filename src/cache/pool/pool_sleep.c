@@ -382,6 +382,30 @@ static vmm_status contents_sleep(struct pool_sleep *job, uint64_t *done)
     return status;
 }
 
+/* What the wake still needs. */
+static uint64_t asleep_bytes_locked(const struct pool_sleep *job)
+{
+    uint64_t bytes = 0;
+    VMM_ASSERT_HELD(&job->cache->grow_lock);
+    for (uint64_t i = 0; i < job->chunks.count; i++) {
+        const struct chunk *chunk = job->chunks.items[i];
+        bytes += chunk->is_asleep ? vmm__chunk_bytes(&job->cache->vm, chunk) : 0;
+    }
+    return bytes;
+}
+
+/* After the device, not a limit, has refused a chunk: claims the rest from other processes. False: they cannot help. */
+static bool rest_claim(struct pool_sleep *job)
+{
+    struct vmm_cache *cache = job->cache;
+    vmm__fair_lock(&cache->grow_lock);
+    uint64_t bytes = asleep_bytes_locked(job);
+    bool is_limited = vmm__account_short_bytes(&job->pool->account, bytes) > 0 ||
+                      vmm__vm_short_bytes(&cache->vm, &job->pool->account, bytes) > 0;
+    vmm__fair_unlock(&cache->grow_lock);
+    return !is_limited && vmm__claim(cache, &job->claim, NULL, bytes) == VMM_OK;
+}
+
 /* Wakes what sleeps, up to `end`, and copies the contents of chunks that slept back. */
 static vmm_status contents_wake(struct pool_sleep *job, uint64_t end, uint64_t *done)
 {
@@ -392,6 +416,8 @@ static vmm_status contents_wake(struct pool_sleep *job, uint64_t end, uint64_t *
         uint64_t copied;
         status =
             chunks_each(job, vmm__chunk_wake, from, vmm__min(end, from + CHUNKS_AT_ONCE), done);
+        if (status == VMM_ERR_DEVICE_OOM && rest_claim(job))
+            status = VMM_OK;
         if (status == VMM_OK && job->has_contents)
             status = contents_copy(job, from, *done, UINT64_MAX, &copied);
     }
@@ -442,28 +468,14 @@ vmm_status vmm__pool_sleep(struct pool_sleep *job)
     return status;
 }
 
-/* What the wake needs. */
-static uint64_t asleep_bytes_locked(const struct pool_sleep *job)
-{
-    uint64_t bytes = 0;
-    VMM_ASSERT_HELD(&job->cache->grow_lock);
-    for (uint64_t i = 0; i < job->chunks.count; i++) {
-        const struct chunk *chunk = job->chunks.items[i];
-        bytes += chunk->is_asleep ? vmm__chunk_bytes(&job->cache->vm, chunk) : 0;
-    }
-    return bytes;
-}
-
 /* Idle memory of other pools makes room, up to what the wake needs. */
 static void room_make_locked(struct pool_sleep *job, uint64_t asleep_bytes)
 {
     struct vmm_cache *cache = job->cache;
     VMM_QUIET();
     uint64_t short_bytes = vmm__vm_short_bytes(&cache->vm, &job->pool->account, asleep_bytes);
-    uint64_t free_bytes;
-    uint64_t total_bytes;
-    if (vmm__driver_memory_info(cache->driver, &free_bytes, &total_bytes) == VMM_OK)
-        short_bytes = vmm__max(short_bytes, asleep_bytes - vmm__min(asleep_bytes, free_bytes));
+    uint64_t free_bytes = vmm__cache_device_bytes(cache);
+    short_bytes = vmm__max(short_bytes, asleep_bytes - vmm__min(asleep_bytes, free_bytes));
     struct trim_request trim = {
         .bytes = short_bytes, .when = IDLE_FINISHED, .taker = job->pool, .leaves_sources = true
     };
@@ -513,6 +525,7 @@ vmm_status vmm__pool_wake(struct pool_sleep *job)
     vmm_status status = wake_prepare(job);
     if (status == VMM_OK)
         status = contents_wake(job, job->chunks.count, &done);
+    vmm__headroom_look(job->cache);
     return status;
 }
 

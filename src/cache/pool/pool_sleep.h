@@ -11,6 +11,7 @@
 
 #include "cache/cache.h"
 #include "cache/pool/chunk_copy.h"
+#include "cache/reclaim/claim.h"
 
 /* The chunks of one pool, in the order of their homes. */
 struct chunk_list {
@@ -26,6 +27,7 @@ struct pool_sleep {
     const vmm_sleep_options *options;
     struct chunk_list chunks;
     struct chunk_copy copy;
+    struct claim claim;  /* of a wake that the device refuses */
     bool ends_asleep;    /* what becomes of the pool when the request ends */
     bool has_contents;   /* they are saved, loaded or cleared */
     bool has_unfinished; /* copies may still run, because the driver failed to wait */

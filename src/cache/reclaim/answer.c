@@ -6,7 +6,6 @@
 #include "base/size.h"
 #include "base/time.h"
 #include "base/worker.h"
-#include "cache/reclaim/oom_report.h"
 #include "cache/reclaim/pressure.h"
 #include "cache/reclaim/trim.h"
 #include "monitor/process.h"
@@ -103,7 +102,7 @@ static uint64_t need_begin(struct neighbours *own, const struct claims *claims, 
 static uint64_t missing_bytes(const struct vmm_cache *cache, struct claims *claims)
 {
     struct neighbours *own = cache->neighbours;
-    uint64_t free_bytes = vmm__oom_device_bytes(cache);
+    uint64_t free_bytes = vmm__cache_device_bytes(cache);
     *claims = claims_read(cache);
     uint64_t left_bytes = free_bytes - vmm__min(claims->want_bytes, free_bytes);
     uint64_t headroom_bytes = vmm__headroom_missing_bytes(cache, left_bytes);

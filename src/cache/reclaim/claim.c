@@ -5,7 +5,6 @@
 #include "base/callback.h"
 #include "base/size.h"
 #include "base/time.h"
-#include "cache/reclaim/oom_report.h"
 
 /* Who claims so soon after it gave takes turns with another process. */
 #define TURN_NS UINT64_C(1000000000)
@@ -52,7 +51,7 @@ uint64_t vmm__headroom_missing_bytes(const struct vmm_cache *cache, uint64_t fre
 void vmm__headroom_look(struct vmm_cache *cache)
 {
     if (cache->neighbours != NULL &&
-        vmm__headroom_missing_bytes(cache, vmm__oom_device_bytes(cache)) > 0)
+        vmm__headroom_missing_bytes(cache, vmm__cache_device_bytes(cache)) > 0)
         vmm__neighbour_ring(&cache->neighbours->record, BELL_ASKED);
 }
 
@@ -67,7 +66,7 @@ static uint64_t memory_wait(struct vmm_cache *cache, uint64_t want_bytes, uint64
     uint64_t now_ns;
     do {
         uint32_t state = vmm__neighbour_bell(record, BELL_GIVEN);
-        free_bytes = vmm__oom_device_bytes(cache);
+        free_bytes = vmm__cache_device_bytes(cache);
         now_ns = vmm__time_ns();
         if (free_bytes >= want_bytes && !has_enough)
             end_ns = vmm__min(end_ns, now_ns + CLAIM_SLICE_NS);
@@ -82,11 +81,11 @@ static uint64_t memory_wait(struct vmm_cache *cache, uint64_t want_bytes, uint64
 }
 
 /* The first claim of a request. */
-static void claim_begin(struct vmm_cache *cache, struct request *request, uint64_t now_ns)
+static void claim_begin(struct vmm_cache *cache, struct claim *claim, uint64_t now_ns)
 {
     struct neighbours *neighbours = cache->neighbours;
     uint64_t given_ns = atomic_load_explicit(&neighbours->given_ns, memory_order_relaxed);
-    request->claim_end_ns = now_ns + neighbours->wait_ns;
+    claim->end_ns = now_ns + neighbours->wait_ns;
     vmm__count(&cache->counts.neighbour_claims, 1);
     if (given_ns == 0 || now_ns - vmm__min(now_ns, given_ns) >= TURN_NS)
         return;
@@ -108,16 +107,18 @@ static void claim_end(struct vmm_cache *cache, uint64_t want_bytes, uint64_t got
 }
 
 /* Claims, and waits without the locks. */
-static void claim_wait(struct vmm_cache *cache, struct request *request, uint64_t want_bytes,
-                       uint64_t end_ns)
+static void claim_wait(struct vmm_cache *cache, const struct claim *claim, struct lane *held,
+                       uint64_t want_bytes, uint64_t end_ns)
 {
     uint64_t begin_ns = vmm__time_ns();
-    claim_show(cache, want_bytes, begin_ns, request->claim_end_ns);
-    vmm__cache_locks_drop(cache, request->lane);
+    claim_show(cache, want_bytes, claim->end_ns - cache->neighbours->wait_ns, claim->end_ns);
+    if (held != NULL)
+        vmm__cache_locks_drop(cache, held);
     uint64_t got_bytes = memory_wait(cache, want_bytes, end_ns);
     claim_withdraw(cache->neighbours, want_bytes);
     claim_end(cache, want_bytes, got_bytes, begin_ns);
-    vmm__cache_locks_take(cache, request->lane);
+    if (held != NULL)
+        vmm__cache_locks_take(cache, held);
 }
 
 /*
@@ -125,29 +126,30 @@ static void claim_wait(struct vmm_cache *cache, struct request *request, uint64_
  * the device refuses once more, it does not give all that it has (CUDA keeps a reserve), and the claim is for that much
  * more; but only for a slice, because another process may also have been quicker twice.
  */
-vmm_status vmm__claim(struct vmm_cache *cache, struct request *request, uint64_t grow_bytes)
+vmm_status vmm__claim(struct vmm_cache *cache, struct claim *claim, struct lane *held,
+                      uint64_t grow_bytes)
 {
     if (cache->neighbours == NULL || vmm__callback_is_in(cache, false))
         return VMM__NOTHING;
-    uint64_t free_bytes = vmm__oom_device_bytes(cache);
+    uint64_t free_bytes = vmm__cache_device_bytes(cache);
     uint64_t now_ns = vmm__time_ns();
     if (free_bytes == UINT64_MAX) /* the driver fails */
         return VMM__NOTHING;
-    if (request->claim_end_ns == 0)
-        claim_begin(cache, request, now_ns);
-    if (now_ns >= request->claim_end_ns) {
-        vmm__count(&cache->counts.neighbour_misses, request->claim_end_ns == CLAIM_OVER ? 0 : 1);
-        request->claim_end_ns = CLAIM_OVER;
+    if (claim->end_ns == 0)
+        claim_begin(cache, claim, now_ns);
+    if (now_ns >= claim->end_ns) {
+        vmm__count(&cache->counts.neighbour_misses, claim->end_ns == CLAIM_OVER ? 0 : 1);
+        claim->end_ns = CLAIM_OVER;
         return VMM__NOTHING;
     }
     bool has_enough = free_bytes >= grow_bytes;
-    bool is_tried = request->is_claim_tried;
-    request->is_claim_tried = has_enough && !is_tried;
-    if (request->is_claim_tried)
+    bool is_tried = claim->is_tried;
+    claim->is_tried = has_enough && !is_tried;
+    if (claim->is_tried)
         return VMM_OK;
     uint64_t refused_bytes = has_enough ? free_bytes : 0;
     uint64_t slice_ns = has_enough ? CLAIM_SLICE_NS : UINT64_MAX - now_ns;
-    claim_wait(cache, request, refused_bytes + grow_bytes,
-               vmm__min(now_ns + slice_ns, request->claim_end_ns));
+    claim_wait(cache, claim, held, refused_bytes + grow_bytes,
+               vmm__min(now_ns + slice_ns, claim->end_ns));
     return VMM_OK;
 }

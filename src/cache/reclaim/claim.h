@@ -10,13 +10,13 @@
  *  2. while any thread claims, the slot shows the sum of what they want, and the latest end;
  *  3. a request claims until the end that its first claim set, no longer;
  *  4. no request waits for headroom, but for a slice at the end of a claim.
- * May be called by: reclaim, api. Locks: vmm__claim() as pressure.h; the neighbours' lock guards the slot.
+ * The wake of a pool claims as a request does.
+ * May be called by: cache, api. Locks: the neighbours' lock guards the slot.
  */
 #ifndef VMM_CACHE_RECLAIM_CLAIM_H
 #define VMM_CACHE_RECLAIM_CLAIM_H
 
 #include "cache/cache.h"
-#include "cache/request.h"
 #include "neighbour/record.h"
 
 /*
@@ -45,9 +45,17 @@ struct neighbours {
     _Atomic uint64_t given_ns; /* when the cache gave last; 0: never */
 };
 
-/* Asks others for memory, for a request that needs grow_bytes of new memory. VMM_OK: try it again, and come back if the
- * device still refuses; VMM__NOTHING: the end has come, or the cache has no neighbours. */
-vmm_status vmm__claim(struct vmm_cache *cache, struct request *request, uint64_t grow_bytes);
+/* What a request, or the wake of a pool, has claimed so far. Zeros: nothing. */
+struct claim {
+    uint64_t end_ns; /* it claims until then; 0: it has not yet */
+    bool is_tried;   /* the device had enough for the last try */
+};
+
+/* Asks others for grow_bytes of memory. VMM_OK: try again, and come back if the device still refuses; VMM__NOTHING: the
+ * end has come, or the cache has no neighbours. held: the caller holds the grow lock and the lock of this lane, which
+ * are dropped meanwhile; NULL: it holds none. */
+vmm_status vmm__claim(struct vmm_cache *cache, struct claim *claim, struct lane *held,
+                      uint64_t grow_bytes);
 
 /* How much of the headroom is not free, with so much free on the device. */
 uint64_t vmm__headroom_missing_bytes(const struct vmm_cache *cache, uint64_t free_bytes);

@@ -132,14 +132,6 @@ static void free_memory_add(struct line *line, const struct vmm_cache *cache,
              vmm__size_text(memory->counts.limbo_bytes).text);
 }
 
-uint64_t vmm__oom_device_bytes(const struct vmm_cache *cache)
-{
-    uint64_t free_bytes;
-    uint64_t total_bytes;
-    vmm_status status = vmm__driver_memory_info(cache->driver, &free_bytes, &total_bytes);
-    return status == VMM_OK ? free_bytes : UINT64_MAX;
-}
-
 /* The memory that the cache could still get. */
 struct room {
     uint64_t left;   /* below the limit, or below the device's total */
@@ -198,7 +190,7 @@ static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, cons
                  vmm__size_text(short_bytes).text);
         return short_bytes;
     }
-    room.device = vmm__oom_device_bytes(cache);
+    room.device = vmm__cache_device_bytes(cache);
     if (vmm__pool_has_source(pool)) {
         line_add(line, "; the source of pool %s has no segment of %s", pool->name,
                  vmm__size_text(grow_bytes).text);

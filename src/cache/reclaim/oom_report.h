@@ -20,7 +20,4 @@ struct oom {
 /* Passes the line to vmm__error() and returns the status. */
 vmm_status vmm__oom_report(struct vmm_cache *cache, const struct oom *oom);
 
-/* The device's free bytes; UINT64_MAX if the driver fails to report them. */
-uint64_t vmm__oom_device_bytes(const struct vmm_cache *cache);
-
 #endif

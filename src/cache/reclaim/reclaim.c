@@ -337,7 +337,7 @@ static uint64_t shortfall_bytes(const struct vmm_cache *cache, const struct need
     if (need->pool != NULL)
         return need->bytes;
     uint64_t total_bytes = vmm__stat_now(&cache->vm.reserved_bytes) + grow_bytes;
-    uint64_t device_bytes = vmm__oom_device_bytes(cache);
+    uint64_t device_bytes = vmm__cache_device_bytes(cache);
     uint64_t bytes = grow_bytes - vmm__min(grow_bytes, device_bytes);
     if (limit_bytes != 0 && total_bytes > limit_bytes)
         bytes = vmm__max(bytes, total_bytes - limit_bytes);
@@ -385,8 +385,9 @@ static vmm_status step_neighbours(struct vmm_cache *cache, struct request *reque
         request->lane->has_source)
         return VMM__NOTHING;
     struct need need = need_of(cache, request);
-    vmm_status status =
-        need.is_limited ? VMM__NOTHING : vmm__claim(cache, request, need.grow_bytes);
+    vmm_status status = need.is_limited
+                            ? VMM__NOTHING
+                            : vmm__claim(cache, &request->claim, request->lane, need.grow_bytes);
     if (status == VMM_OK)
         request->from = GROW_TARGET;
     return status;
