@@ -1031,9 +1031,24 @@ VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, size_t keep_bytes, size_t *rele
  * reserved_bytes; its asleep_bytes is what a wake needs at most, and that of the cache what a wake of all pools needs:
  * chunks whose blocks were all freed meanwhile do not wake, unless the pool is retained.
  *
- * Both calls wait for all work of the device. No capture may begin before such a call, or its ticket's work, has
- * ended. The program must not submit work on the pool's blocks from the
+ * Both calls wait for all work of the device, if a pool is to sleep or to wake. No capture may begin before such a
+ * call, or its ticket's work, has ended. The program must not submit work on the pool's blocks from the
  * call of vmm_pool_sleep() until the end of the wake.
+ *
+ * Offers. With vmm_sleep_options.on_claim a pool is only offered: it keeps its memory until other processes need it
+ * and claim it: see "Neighbours". A thread of the library then puts it to sleep, once its work has ended. A program
+ * offers what it does not use for a while, and wakes it before the next use:
+ *
+ *   options.on_claim = 1;
+ *   vmm_pool_sleep(&pool, 1, &options, NULL);
+ *   ... no work on the blocks of the pool; perhaps it sleeps, perhaps not ...
+ *   vmm_pool_wake(&pool, 1, NULL, NULL);
+ *
+ * So from the offer to the wake the same holds as of a pool that sleeps, whether a claim came or not: requests from
+ * it return ERR_ASLEEP, and so on. But until it sleeps, its idle memory may go to others, and is trimmed, as that of a
+ * pool that is awake, and it counts in limits and in reserved_bytes. The wake of a pool that is still offered waits for
+ * nothing, and calls no function of its options; calls that sleep, wake or destroy a pool that a claim is putting to
+ * sleep first wait for that, also with a ticket. Work on other pools, and its captures, may go on meanwhile.
  *
  * What these calls do when
  *   a capture is under way: vmm_pool_sleep() and vmm_pool_wake() return ERR_INVALID_ARGUMENT; the
@@ -1051,7 +1066,8 @@ typedef enum vmm_pool_phase {
     VMM_POOL_AWAKE = 0,
     VMM_POOL_SLEEPING = 1, /* on its way to sleep */
     VMM_POOL_ASLEEP = 2,
-    VMM_POOL_WAKING = 3
+    VMM_POOL_WAKING = 3,
+    VMM_POOL_OFFERED = 4 /* goes to sleep when another process claims its memory */
 } vmm_pool_phase;
 
 /* Called for each mapping of each chunk of a pool, so a block may get several calls; for registrations such as NCCL's
@@ -1067,11 +1083,13 @@ typedef struct vmm_sleep_options {
     vmm_sleep_fn unmapping; /* of a sleep: before the ranges are unmapped; NULL: none */
     vmm_sleep_fn mapped; /* of a wake, or a failed sleep: after they are mapped again; NULL: none */
     void *context;       /* of both functions */
+    int on_claim; /* of a sleep, non-zero: the pool is only offered, see above. If it sleeps, a thread
+                     of the library calls the functions */
 } vmm_sleep_options;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_SLEEP_OPTIONS_INIT { sizeof(vmm_sleep_options), VMM_ON_SLEEP_AS_POOL, 0, NULL, NULL, NULL }
+#define VMM_SLEEP_OPTIONS_INIT { sizeof(vmm_sleep_options), VMM_ON_SLEEP_AS_POOL, 0, NULL, NULL, NULL, 0 }
 #else
 #define VMM_SLEEP_OPTIONS_INIT { .struct_size = sizeof(vmm_sleep_options), .on_sleep = VMM_ON_SLEEP_AS_POOL }
 #endif
@@ -1082,8 +1100,9 @@ typedef struct vmm_sleep_options {
 typedef struct vmm_ticket vmm_ticket;
 
 /*
- * Does:     puts pools to sleep, in the order of the array. A pool that sleeps already stays as it
- *           is.
+ * Does:     puts pools to sleep, in the order of the array, or with on_claim offers them. A pool that
+ *           sleeps already stays as it is; one that is offered sleeps, or is offered with the new
+ *           options.
  * Takes:    pools, all of one cache; options, NULL: defaults; ticket, NULL: the call returns when
  *           all pools sleep. Otherwise a thread of the library does the work, and *ticket must end
  *           with vmm_ticket_wait(). The options' functions then run on that thread.
@@ -1106,8 +1125,10 @@ VMM_API vmm_status vmm_pool_sleep(vmm_pool *const *pools, size_t count,
 
 /*
  * Does:     wakes pools, in the order of the array: all, or none. A pool that is awake stays as it
- *           is. If memory is short, the call releases idle memory of other pools. It neither gives
- *           segments back to sources, as vmm_trim() does, nor calls the pressure function.
+ *           is; one that is only offered is awake at once, whatever becomes of the others. If memory
+ *           is short, the call releases idle memory of other pools, and claims what is missing as a
+ *           request does: see "Neighbours". It neither gives segments back to sources, as
+ *           vmm_trim() does, nor calls the pressure function.
  * Takes:    as vmm_pool_sleep().
  * Returns:  VMM_OK.
  * Threads:  any; calls on other pools proceed meanwhile.
@@ -1119,7 +1140,7 @@ VMM_API vmm_status vmm_pool_wake(vmm_pool *const *pools, size_t count,
                                  const vmm_sleep_options *options, vmm_ticket **ticket);
 
 /*
- * Does:     tells whether a pool is awake.
+ * Does:     tells whether a pool is awake. A claim may put an offered one to sleep at any moment.
  * Returns:  VMM_OK and the phase in *out.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (not a pool, NULL).
@@ -1623,7 +1644,9 @@ typedef struct vmm_stat {
     X(neighbour_given_bytes, BYTES, TOTAL, CACHE, "Given", "Released because others claimed it")   \
     X(neighbour_turns, COUNT, TOTAL, CACHE, "Claims in turn",                                      \
       "Claims less than 1 s after memory was given")                                               \
-    X(driver_calls, COUNT, TOTAL, CACHE, "Driver calls", "Driver calls of all kinds")
+    X(driver_calls, COUNT, TOTAL, CACHE, "Driver calls", "Driver calls of all kinds")              \
+    X(neighbour_sleeps, COUNT, TOTAL, CACHE, "Sleeps for claims",                                  \
+      "Offered pools that slept: see vmm_pool_sleep()")
 
 /* Initialize with VMM_STATS_INIT, which sets struct_size. From version 1.0 on, a later version adds
  * statistics only at the end of VMM_VALUE_MAP, and a caller gets those that it knows. */
@@ -2003,19 +2026,25 @@ VMM_API vmm_status vmm_listen(vmm_cache *cache, vmm_listener watch, void *contex
  * Caches of the processes of one user, on one device, that have vmm_config.neighbours on, share a
  * record: a file in /dev/shm, or in the folder VMM_NEIGHBOURS_DIR, which containers can share. A
  * request that the device refuses, not a limit, then claims the memory that is missing, and waits
- * for at most neighbours_wait_ms. The others give idle memory whose work has finished, or finishes
- * in that time, above their floor; who allows it also calls its pressure function, on a thread of
- * the library, with the default pool, after half of that time. Blocks, and memory of graph pools and
- * sources, stay. Lower priorities give first, then those that have most; together hardly more than is
- * missing. Then the request is tried again: the device decides, another process may have been
- * quicker. Other threads of the claimant use the cache meanwhile. Also without a claim, caches give
- * idle memory while less than a 128th of the device is free: headroom for what allocates without a
- * cache.
+ * for at most neighbours_wait_ms. The others give, above their floor and until nothing is missing:
+ *   1. idle memory whose work has finished, or finishes in that time;
+ *   2. after half of that time, what their pressure function frees, if they allow that: it is called
+ *      on a thread of the library, with the default pool;
+ *   3. after three quarters, pools that they have offered (vmm_sleep_options.on_claim): the smallest
+ *      that is large enough goes to sleep, or else the largest. A sleep that has begun is not cut short;
+ *      copies take time, so let claims wait for seconds where large pools are to sleep.
+ * The last two serve only claimants whose priority is not lower. All other blocks, and memory of
+ * other graph pools and of sources, stay. Lower priorities give first, then those that have most;
+ * together hardly more than is missing. Then the request is tried again: the device decides, another
+ * process may have been quicker. Other threads of the claimant use the cache meanwhile. The wake of a
+ * pool claims like a request.
+ * Also without a claim, caches give idle memory while less than a 128th of the device is free:
+ * headroom for what allocates without a cache.
  *
  * A process that is stopped gives nothing. The record is no authority: a process of the same user can
- * only make others give up idle memory, or wait. If the record cannot be used, the log says why, and
- * the cache works without. Each cache with neighbours has a thread; without, there is no thread and
- * no file. host: only with VMM_HOST_DEVICE; sim: never.
+ * only make others give up idle memory, put to sleep what they have offered, or wait. If the record
+ * cannot be used, the log says why, and the cache works without. Each cache with neighbours has a
+ * thread; without, there is no thread and no file. host: only with VMM_HOST_DEVICE; sim: never.
  */
 
 /* A cache, as it has shown itself in the last half second. Another process's word. */
@@ -2030,7 +2059,7 @@ typedef struct vmm_neighbour {
     uint64_t reserved_bytes; /* physical memory */
     uint64_t idle_bytes;     /* part of it: could be given, but for the floor */
     uint64_t asleep_bytes;
-    uint64_t given_bytes; /* to claims, so far */
+    uint64_t given_bytes; /* to claims, so far; that of pools that slept, too */
     uint64_t claims;      /* so far */
     uint64_t want_bytes;  /* how much free memory it claims the device to have now; 0: no claim */
     char name[VMM_NAME_BYTES];

@@ -23,7 +23,7 @@ static void lane_read(const struct vm *memory, const struct lane *lane, vmm_stat
 {
     stats->occupied_bytes += lane->large.occupied_bytes;
     stats->unmovable_bytes += vmm__heap_unmovable(&lane->large) + vmm__heap_unmovable(&lane->small);
-    if (lane->is_asleep)
+    if (vmm__pool_is_asleep(lane->pool))
         return;
     uint64_t slab_bytes = vmm__slabs_free_bytes(&lane->slabs);
     if (vmm__lane_is_retained(lane)) {
@@ -44,8 +44,8 @@ static void reserves_read(const struct vmm_cache *cache, const struct pool *pool
         if (pool != NULL && pool != block->lane->pool)
             continue;
         stats->unmovable_bytes += block->is_pinned ? bytes : 0;
-        bool is_awake = block->lane->pool->phase == VMM_POOL_AWAKE;
-        stats->retained_bytes += block->is_freed && is_awake ? bytes : 0;
+        bool is_there = !vmm__pool_is_asleep(block->lane->pool);
+        stats->retained_bytes += block->is_freed && is_there ? bytes : 0;
     }
 }
 

@@ -38,6 +38,13 @@ struct gathering {
     _Atomic bool has_more;       /* another lane has freed much since */
 };
 
+/* How a pool that is offered would sleep: see cache/pool/offer.h. */
+struct offer {
+    vmm_sleep_options options;
+    uint64_t epoch;  /* of the cache's clock: once it has passed, no work uses the pool */
+    bool has_failed; /* a claim could not put it to sleep; it is not tried again */
+};
+
 struct pool {
     struct vmm_cache *cache;
     struct pool *next;          /* all pools of the cache but the default one, the newest first */
@@ -64,6 +71,7 @@ struct pool {
     vmm_on_sleep on_sleep;
     vmm_pool_phase phase;  /* see cache/pool/sleep.h; only the call that changes it uses `backup` */
     struct backup *backup; /* NULL: none */
+    struct offer offer;    /* while the phase is OFFERED */
 };
 
 /* Whether graphs may use the addresses of the pool, live or free. */
@@ -72,11 +80,17 @@ static inline bool vmm__pool_is_used(const struct pool *pool)
     return pool->uses > 0 || pool->is_leaving;
 }
 
+/* Whether its memory is gone, or on the way: what is only offered is all there. */
+static inline bool vmm__pool_is_asleep(const struct pool *pool)
+{
+    return pool->phase != VMM_POOL_AWAKE && pool->phase != VMM_POOL_OFFERED;
+}
+
 /* Whether its memory stays as it is: not moved, released or given to another lane, all views kept. So it is while the
- * pool is used, and while it is not awake. */
+ * pool is used, and while it sleeps. */
 static inline bool vmm__pool_is_retained(const struct pool *pool)
 {
-    return vmm__pool_is_used(pool) || pool->phase != VMM_POOL_AWAKE;
+    return vmm__pool_is_used(pool) || vmm__pool_is_asleep(pool);
 }
 
 /* Whether all of its memory is that of a source of the program: see vm/vm.h. */

@@ -40,6 +40,22 @@ static void sleep_meanwhile(vmm_pool *pool, void (*do_something_else)(void))
 }
 /* [end] */
 
+/* [offer] */
+/* Idle: another process may have the memory of the pool, if it needs it. */
+static void idle_begin(vmm_pool *pool)
+{
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    options.on_claim = 1;
+    check(vmm_pool_sleep(&pool, 1, &options, NULL)); /* waits for nothing */
+}
+
+/* Before the next use, whether another process came or not. */
+static void idle_end(vmm_pool *pool)
+{
+    check(vmm_pool_wake(&pool, 1, NULL, NULL));
+}
+/* [end] */
+
 static void tenant_fill(struct tenant *tenant, int byte, vmm_stream stream)
 {
     for (int i = 0; i < BLOCKS; i++) {
@@ -78,6 +94,10 @@ static void tenants_run(vmm_cache *cache, struct tenant tenants[TENANTS], vmm_st
         turn(tenants[0].pool, tenants[1].pool);
         tenant_expect(&tenants[1], 60, stream);
     }
+    idle_begin(tenants[1].pool);
+    EXPECT(vmm_alloc_from(tenants[1].pool, 1, stream, &out) == VMM_ERR_ASLEEP);
+    idle_end(tenants[1].pool);
+    tenant_expect(&tenants[1], 60, stream);
     tenant_end(cache, &tenants[1]);
     sleep_meanwhile(tenants[0].pool, nothing_else); /* it sleeps already */
     tenant_end(cache, &tenants[0]);

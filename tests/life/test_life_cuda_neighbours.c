@@ -1,6 +1,10 @@
-/* Caches on a GPU that give each other idle memory, on the fake libcuda: test_life_neighbours.c has the rest. */
+/* Caches on a GPU that give each other memory, on the fake libcuda: test_life_neighbours.c has the rest, and
+ * test_life_gpu_neighbours.c what a GPU does. */
 #define _GNU_SOURCE
 #include "life/cuda_support.h"
+
+#include "cache/cache.h"
+#include "driver/driver.h"
 
 static char folder[] = "/dev/shm/test_life_cuda_neighbours.XXXXXX";
 
@@ -35,7 +39,7 @@ static unsigned count(vmm_cache *cache)
 static void fault_end(void *context, const char *line)
 {
     (void)context;
-    if (strstr(line, "neighbours: gave") != NULL)
+    if (strstr(line, "neighbours: gave") != NULL || strstr(line, "neighbours: pool") != NULL)
         fault_set("", 0, 0, false);
 }
 
@@ -55,6 +59,33 @@ static void idle_memory_moves(void)
     CHILD_REQUIRES(vmm_destroy(claimant) == VMM_OK && vmm_destroy(holder) == VMM_OK);
 }
 
+/* Its contents go to pinned memory, and come back. */
+static void an_offered_pool_sleeps(void)
+{
+    enum { BYTES = 8 * MIB, WORD = 4711 };
+    struct vmm_cache *holder = cache_on(0, fault_end);
+    vmm_cache *claimant = cache_on(0, NULL);
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    vmm_stats stats = VMM_STATS_INIT;
+    vmm_pool *pool = NULL;
+    void *kept = NULL;
+    void *block = NULL;
+    uint64_t places = 1;
+    options.on_claim = 1;
+    CHILD_REQUIRES(vmm_pool_create(holder, NULL, &pool) == VMM_OK);
+    CHILD_REQUIRES(vmm_alloc_from(pool, BYTES, NULL, &kept) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_fill(holder->driver, (uintptr_t)kept, BYTES, WORD, NULL) == VMM_OK);
+    CHILD_REQUIRES(vmm_pool_sleep(&pool, 1, &options, NULL) == VMM_OK);
+    fault_set("cuMemCreate", 2, 1, false);
+    CHILD_REQUIRES(vmm_alloc(claimant, 16 * MIB, NULL, &block) == VMM_OK);
+    CHILD_REQUIRES(vmm_stats_get(holder, &stats) == VMM_OK && stats.neighbour_sleeps == 1);
+    CHILD_REQUIRES(vmm_pool_wake(&pool, 1, NULL, NULL) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_check(holder->driver, (uintptr_t)kept, BYTES, WORD, NULL) == VMM_OK);
+    CHILD_REQUIRES(vmm_wait(holder) == VMM_OK);
+    CHILD_REQUIRES(vmm__driver_mismatches(holder->driver, &places) == VMM_OK && places == 0);
+    CHILD_REQUIRES(vmm_destroy(claimant) == VMM_OK && vmm_destroy(holder) == VMM_OK);
+}
+
 FAKE_TEST(caches_of_a_gpu_are_neighbours)
 {
     CHILD_REQUIRES(mkdtemp(folder) != NULL && setenv("VMM_NEIGHBOURS_DIR", folder, 1) == 0);
@@ -65,6 +96,7 @@ FAKE_TEST(caches_of_a_gpu_are_neighbours)
     CHILD_REQUIRES(vmm_destroy(first) == VMM_OK && vmm_destroy(second) == VMM_OK);
     CHILD_REQUIRES(vmm_destroy(other) == VMM_OK);
     idle_memory_moves();
+    an_offered_pool_sleeps();
     CHILD_REQUIRES(rmdir(folder) == 0);
     fake_check_misuses();
 }

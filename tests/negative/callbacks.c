@@ -85,7 +85,10 @@ static void pool_calls_try(vmm_cache *cache, const struct stage *stage)
     vmm_ticket *ticket = (vmm_ticket *)(void *)&ticket;
     vmm_share *share = (vmm_share *)(void *)&share;
     vmm_pool_phase phase = VMM_POOL_WAKING;
+    vmm_sleep_options offer = VMM_SLEEP_OPTIONS_INIT;
+    offer.on_claim = 1;
     must_refuse(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    must_refuse(vmm_pool_sleep(&pool, 1, &offer, NULL));
     must_refuse(vmm_pool_sleep(&pool, 1, NULL, &ticket));
     must_refuse(vmm_pool_wake(&pool, 1, NULL, &ticket));
     must(ticket == (vmm_ticket *)(void *)&ticket);

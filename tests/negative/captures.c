@@ -90,9 +90,11 @@ static vmm_status wrong_pointers(struct stage *stage, uint64_t value)
 /* Only sleep and wake are refused. */
 static vmm_status use_a_pool(struct stage *stage, uint64_t value)
 {
+    vmm_sleep_options offer = VMM_SLEEP_OPTIONS_INIT;
     vmm_pool *pool;
     void *block;
     (void)value;
+    offer.on_claim = 1;
     (void)stage_take(stage, 4096, CAPTURED);
     must_ok(vmm_pool_create(stage->cache, NULL, &pool));
     must_ok(vmm_pool_push(pool));
@@ -103,6 +105,7 @@ static vmm_status use_a_pool(struct stage *stage, uint64_t value)
     must_ok(vmm_pool_drop(pool));
     must_ok(vmm_pool_trim(pool, 0, NULL));
     must_be(VMM_ERR_INVALID_ARGUMENT, vmm_pool_sleep(&pool, 1, NULL, NULL));
+    must_be(VMM_ERR_INVALID_ARGUMENT, vmm_pool_sleep(&pool, 1, &offer, NULL));
     must_be(VMM_ERR_INVALID_ARGUMENT, vmm_pool_wake(&pool, 1, NULL, NULL));
     must_ok(vmm_backup_drop(pool));
     must_ok(vmm_pool_destroy(pool, 1));

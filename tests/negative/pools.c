@@ -1,6 +1,7 @@
 /* Handles that are no pool, for every call that names one; wrong options. */
 #include "negative.h"
 
+#include "base/error.h"
 #include "base/handle.h"
 
 #define NO_POOL "is not a pool, or was destroyed"
@@ -90,9 +91,23 @@ static vmm_status call_sleep(vmm_pool *pool)
     return status;
 }
 
+static vmm_status call_offer(vmm_pool *pool)
+{
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    options.on_claim = 1;
+    return vmm_pool_sleep(&pool, 1, &options, NULL);
+}
+
 static vmm_status call_wake(vmm_pool *pool)
 {
     return vmm_pool_wake(&pool, 1, NULL, NULL);
+}
+
+static bool phase_is(vmm_pool *pool, vmm_pool_phase wanted)
+{
+    vmm_pool_phase phase;
+    must_ok(vmm_pool_state(pool, &phase));
+    return phase == wanted;
 }
 
 static vmm_status call_state(vmm_pool *pool)
@@ -112,13 +127,15 @@ static vmm_status call_backup_find(vmm_pool *pool)
 }
 
 static vmm_status (*const calls[])(vmm_pool *pool) = {
-    call_alloc,      call_place,    call_destroy,     call_route,      call_limit,
-    call_trim,       call_free_all, call_stats,       call_walk,       call_aligned,
-    call_reserve,    call_sleep,    call_wake,        call_state,      call_backup_find,
-    vmm_backup_drop, vmm_pool_push, vmm_pool_unroute, vmm_pool_retain, vmm_pool_drop
+    call_alloc,   call_place,      call_destroy,  call_route,       call_limit,
+    call_trim,    call_free_all,   call_stats,    call_walk,        call_aligned,
+    call_reserve, call_sleep,      call_wake,     call_state,       call_backup_find,
+    call_offer,   vmm_backup_drop, vmm_pool_push, vmm_pool_unroute, vmm_pool_retain,
+    vmm_pool_drop
 };
 
 enum { CALLS = sizeof calls / sizeof calls[0] };
+enum { CALL_ALLOC = 0, CALL_BACKUP_FIND = 14, CALL_BACKUP_DROP = 16 }; /* of them */
 
 /* Every call refuses the handle. */
 static vmm_status all_refuse(vmm_pool *pool)
@@ -225,6 +242,31 @@ static vmm_status place_on_block(struct stage *stage, uint64_t bytes)
     return vmm_pool_place(vmm_cache_pool(stage->cache), stage->blocks[3].address, bytes, NULL);
 }
 
+/* From the offer on, whether a claim comes or not. The wake puts all right again, but for the
+ * count of driver calls. */
+static vmm_status of_an_offered_pool(struct stage *stage, uint64_t number)
+{
+    vmm_pool *pool = vmm_cache_pool(stage->cache);
+    struct error_line line;
+    must_ok(call_offer(pool));
+    vmm_status status = calls[number](pool);
+    vmm__error_save(&line);
+    must_ok(call_wake(pool));
+    vmm__error_restore(&line);
+    return status;
+}
+
+static vmm_status wrong_offer(struct stage *stage, uint64_t on_sleep)
+{
+    vmm_pool *pool = vmm_cache_pool(stage->cache);
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    options.on_claim = 1;
+    options.on_sleep = (vmm_on_sleep)on_sleep;
+    vmm_status status = vmm_pool_sleep(&pool, 1, &options, NULL);
+    must(phase_is(pool, VMM_POOL_AWAKE));
+    return status;
+}
+
 /* ---- Options ------------------------------------------------------------------------------- */
 
 static vmm_status options_refuse(const struct stage *stage, const vmm_pool_options *options)
@@ -319,6 +361,14 @@ static const struct negative_case cases[] = {
     WRONG("destroying the default pool", destroy_default, 1, "lives as long as its cache"),
     WRONG("a pop without a push", pop_unpushed, 0, "pushed last"),
     WRONG("a drop without a retain", drop_unretained, 0, "pool default is not retained"),
+    { "a request from an offered pool", NULL, of_an_offered_pool, CALL_ALLOC, VMM_ERR_ASLEEP,
+      "pool default sleeps: wake it first", true },
+    { "dropping the backup of an offered pool", NULL, of_an_offered_pool, CALL_BACKUP_DROP,
+      VMM_ERR_ASLEEP, "pool default needs its backup to wake", true },
+    { "looking for the backup of an offered pool", NULL, of_an_offered_pool, CALL_BACKUP_FIND,
+      VMM_ERR_INVALID_ARGUMENT, "pool default is not asleep", true },
+    WRONG("an offer with an unknown sleep", wrong_offer, 3,
+          "on_sleep is 3, which is no value of it"),
     WRONG("placing at NULL", place_nowhere, 0, "address is NULL"),
     WRONG("placing at a small number", place_nowhere, 4096, "has no free memory there"),
     WRONG("placing at the end of memory", place_nowhere, UINT64_MAX, "has no free memory there"),

@@ -31,6 +31,29 @@ CLAIMANT = SCENE + """
     print('shared')
 """ % HOLDER
 
+ENGINE = """if True:
+    import sys, torch, vmmcache
+    from support import MIB
+    vmmcache.install(neighbours=True)
+    with vmmcache.region('weights'):
+        weights = torch.empty(48 * MIB).fill_(3)
+    vmmcache.sleep(on_claim=True)
+    print('ready', flush=True)
+    sys.stdin.readline()
+    assert vmmcache.sleep_state()['weights']['asleep'], vmmcache.sleep_state()
+    assert vmmcache.wake() >= 48 * MIB
+    assert weights.tolist() == [3] * weights.nbytes
+    print('woke', flush=True)
+"""
+TRAINER = SCENE + """
+    engine = subprocess.Popen([sys.executable, '-B', '-c', %r], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert engine.stdout.readline() == b'ready\\n'
+    free(alloc(40 * MIB), 40 * MIB)
+    out, _ = engine.communicate(b'\\n')
+    assert out == b'woke\\n' and engine.returncode == 0, (out, engine.returncode)
+    print('took turns')
+""" % ENGINE
+
 
 class NeighboursTest(ProgramTest):
     def test_idle_memory_of_another_process_serves(self):
@@ -42,6 +65,15 @@ class NeighboursTest(ProgramTest):
                                  VMM_NEIGHBOURS_DIR=folder)
             self.assertIn("shared", said)
             self.assertEqual(os.listdir(folder), ["device"])
+
+    def test_offered_memory_of_another_process_sleeps(self):
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            device = os.path.join(folder, "device")
+            with open(device, "wb") as file:
+                file.truncate(64 << 20)
+            said = self.succeeds(TRAINER, VMM_DRIVER="host", VMM_HOST_DEVICE=device, VMM_NEIGHBOURS_DIR=folder,
+                                 VMM_NEIGHBOURS_WAIT_MS="4000")
+            self.assertIn("took turns", said)
 
     def test_alone_there_is_none(self):
         code = """if True:

@@ -60,6 +60,23 @@ vmmcache.backup_drop()
 assert vmmcache.sleep_state()['weights']['backup_bytes'] == 0
 """)
 
+    def test_memory_that_is_offered_serves_no_request(self):
+        self.does("""
+with vmmcache.region('weights'):
+    weights = tensor(8, 2)
+before, reserved = torch._C.synchronized, vmmcache.memory_reserved()
+assert vmmcache.sleep(on_claim=True) == 0
+assert torch._C.synchronized == before and vmmcache.memory_reserved() == reserved
+assert asleep()['weights'] is False
+library = vmmcache._library.load()
+assert library.vmm_torch_try_alloc(MIB, 0, None) is None and 'sleeps' in vmmcache._library.last_error()
+assert vmmcache.wake() == 0 and holds(weights, 2)
+more = tensor(4, 3)
+vmmcache.sleep('weights', on_claim=True)
+assert vmmcache.sleep('weights') >= 8 * MIB and asleep()['weights'] is True
+assert vmmcache.wake() >= 8 * MIB and holds(weights, 2) and holds(more, 3)
+""")
+
     def test_tags_sleep_apart_and_wake_in_stages(self):
         self.does("""
 plain = tensor(value=1)
@@ -176,11 +193,11 @@ with vmmcache.region('a'):
 with vmmcache.region('b', keep=False):
     b = tensor(value=2)
 move, calls = _sleep._move, []
-def fail(function, pools, what, discards=False):
+def fail(function, pools, what, discards=False, on_claim=False):
     calls.append((function, discards))
     if function == 'vmm_pool_sleep' and discards:
         raise vmmcache.VmmError('planted')
-    move(function, pools, what, discards)
+    move(function, pools, what, discards, on_claim)
 _sleep._move = fail
 raises(vmmcache.VmmError, 'planted', vmmcache.sleep)
 assert asleep() == {None: False, 'a': False, 'b': False}, asleep()

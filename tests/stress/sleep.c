@@ -4,6 +4,8 @@
  */
 #include "stress.h"
 
+#include "cache/pool/offer.h"
+
 #include <inttypes.h>
 
 /* A result that no call may write when it fails. */
@@ -11,13 +13,14 @@
 
 enum { WAKES = 64 }; /* attempts while faults are due */
 
+/* Or offered, in which case it serves no request either. */
 static bool is_asleep(struct stress *stress, const struct model_tenant *tenant)
 {
     vmm_pool_phase phase = VMM_POOL_SLEEPING;
     stress_expect_ok(stress, "vmm_pool_state", vmm_pool_state(tenant->handle, &phase));
-    if (phase != VMM_POOL_AWAKE && phase != VMM_POOL_ASLEEP)
+    if (phase == VMM_POOL_SLEEPING || phase == VMM_POOL_WAKING)
         stress_trouble(stress, "sleep: no call is under way, and the phase is %d", (int)phase);
-    return phase == VMM_POOL_ASLEEP;
+    return phase != VMM_POOL_AWAKE;
 }
 
 static uint64_t reserved_bytes(const struct model_tenant *tenant)
@@ -150,12 +153,27 @@ static bool pool_wake(struct stress *stress, struct model_tenant *tenant)
     return is_awake;
 }
 
+/* A claim of another process, which may find that work has not ended. Returns whether the pool sleeps. */
+static bool offer_claim(struct stress *stress)
+{
+    struct offer_taken taken = { .has_failed = true };
+    stress_enter(stress);
+    bool is_taken = vmm__offer_take(stress->cache, 1, 0, &taken);
+    stress_leave(stress);
+    stress->has_picture = false;
+    if (is_taken && taken.has_failed && stress->faults.fired == 0)
+        stress_trouble(stress, "a claim: the sleep of pool %s fails without a fault", taken.name);
+    return is_taken && !taken.has_failed;
+}
+
 /* Whether the pool is awake again. Checks it while it sleeps. */
 static bool sleep_and_wake(struct stress *stress, struct model_tenant *tenant,
                            const vmm_sleep_options *options, unsigned legal)
 {
     bool slept = sleep_call(stress, "vmm_pool_sleep", tenant, vmm_pool_sleep, options, legal,
                             STATUS_FAULTS | STATUS_OOM);
+    if (slept && options->on_claim != 0 && !stress->is_lost)
+        slept = offer_claim(stress);
     bool has_failed = stress->faults.fired != 0;
     if (stress->is_lost || stress_is_troubled(stress))
         return false;
@@ -175,6 +193,7 @@ void operation_pool_sleep(struct stress *stress, const struct operation *operati
     vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
     options.on_sleep = discards ? VMM_ON_SLEEP_DISCARD : VMM_ON_SLEEP_KEEP;
     options.staging_bytes = operation->b % 4 == 1 ? stress->driver->granule_bytes : 0;
+    options.on_claim = operation->b / 4 % 2 != 0;
     bool is_unknown = stress->captured != 0 && stress->model.begins == 0; /* as for vmm_compact() */
     if (tenant->handle == NULL || is_unknown || stress_is_unusable(stress) ||
         !has_room(stress, tenant) || (discards && has_graph(stress, tenant)))

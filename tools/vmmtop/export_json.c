@@ -30,11 +30,12 @@ static void stats_write(FILE *out, const vmm_stats *stats, int of_pool)
 
 static void pool_write(FILE *out, const struct monitor_pool *pool)
 {
-    static const char *const phases[] = { "awake", "sleeping", "asleep", "waking" };
+    static const char *const phases[] = { "awake", "sleeping", "asleep", "waking", "offered" };
+    bool has_phase = pool->phase < sizeof phases / sizeof *phases;
     (void)fputc('{', out);
     text_field(out, "name", pool->name);
     text_field(out, "kind", pool->is_graph ? "graph" : "general");
-    text_field(out, "phase", pool->phase < 4 ? phases[pool->phase] : "unknown");
+    text_field(out, "phase", has_phase ? phases[pool->phase] : "unknown");
     stats_write(out, &pool->stats, 1);
     (void)fprintf(out, "\"uses\":%" PRIu64 "}", pool->uses);
 }

@@ -124,7 +124,8 @@ void table_write_all(FILE *out, const struct processes *processes)
 
 static void pool_line(FILE *out, const struct monitor_pool *pool)
 {
-    static const char *const phases[] = { "", "  falls asleep", "  asleep", "  wakes" };
+    static const char *const phases[] = { "", "  falls asleep", "  asleep", "  wakes",
+                                          "  offered" };
     bool has_phase = pool->phase < sizeof phases / sizeof *phases;
     const vmm_stats *memory = &pool->stats;
     (void)fprintf(

@@ -31,9 +31,12 @@ vmm_status vmm__pools_init(struct vmm_cache *cache)
     (void)snprintf(cache->pool.name, sizeof cache->pool.name, "default");
     cache->pool.account.name = cache->pool.name;
     vmm_status status = pool_open(cache, &cache->pool);
-    if (status == VMM_OK)
-        vmm__mutex_init(&cache->pools.list_lock);
-    return status;
+    if (status != VMM_OK)
+        return status;
+    vmm__mutex_init(&cache->pools.list_lock);
+    vmm__mutex_init(&cache->pools.claimed.lock);
+    (void)pthread_cond_init(&cache->pools.claimed.ended, NULL);
+    return VMM_OK;
 }
 
 void vmm__pools_close(struct vmm_cache *cache)
@@ -62,6 +65,8 @@ void vmm__pools_fini(struct vmm_cache *cache)
     vmm__pool_backup_end(cache, vmm__pool_backup_leave(&cache->pool));
     vmm__pool_backups_fini(cache);
     vmm__lane_table_fini(&cache->pool.table);
+    (void)pthread_cond_destroy(&cache->pools.claimed.ended);
+    vmm__mutex_fini(&cache->pools.claimed.lock);
     vmm__mutex_fini(&cache->pools.list_lock);
 }
 
@@ -524,7 +529,7 @@ static vmm_status destroy_check(struct pool *pool, bool adopts)
         return destroy_refuse(pool, "has live blocks, and adopt is 0");
     if (pool->phase == VMM_POOL_SLEEPING || pool->phase == VMM_POOL_WAKING)
         return destroy_refuse(pool, "goes to sleep or wakes");
-    if (pool->phase == VMM_POOL_ASLEEP && (has_blocks || has_hidden)) /* debug mode keeps blocks */
+    if (pool->phase != VMM_POOL_AWAKE && (has_blocks || has_hidden)) /* debug mode keeps blocks */
         return destroy_refuse(pool, "has live blocks, and sleeps: wake it first");
     return VMM_OK;
 }
@@ -549,7 +554,7 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts, struct backup *
     if (status == VMM_OK && vmm__pool_has_source(pool) &&
         vmm__stat_now(&pool->account.reserved_bytes) > 0)
         status = destroy_refuse(pool, "has a source, and work on its memory has not ended");
-    if (status == VMM_OK && pool->phase == VMM_POOL_ASLEEP)
+    if (status == VMM_OK && pool->phase != VMM_POOL_AWAKE)
         status = vmm__sleep_end_locked(pool);
     if (status != VMM_OK) {
         pool->uses = vmm__max(pool->uses,
@@ -601,6 +606,7 @@ vmm_status vmm__pool_destroy(struct pool *pool, bool adopts)
     struct vmm_cache *cache = pool->cache;
     struct backup *backup = NULL;
     vmm__fair_lock(&cache->grow_lock);
+    vmm__sleep_claimed_wait_locked(pool);
     vmm_status status = destroy_locked(pool, adopts, &backup);
     vmm__fair_unlock(&cache->grow_lock);
     vmm__pool_backup_end(cache, backup); /* without the lock, because that takes long */

@@ -22,12 +22,22 @@
 
 struct vmm_cache;
 
+/* The offered pool that a claim puts to sleep now: see sleep.h. The grow lock and its own one guard it; either is
+ * enough to read it. */
+struct claimed {
+    struct mutex lock;
+    pthread_cond_t ended;
+    struct pool *pool; /* NULL: none */
+    uintptr_t thread;  /* that carries it out */
+};
+
 struct pools {
     struct pool *first; /* linked by next */
     uint64_t created;
     uint64_t leaving;
     uint64_t keeping;
     struct mutex list_lock; /* held when the list changes: a reader needs this lock only */
+    struct claimed claimed;
 };
 
 /* Opens the default pool of a cache. ERR_HOST_OOM. */

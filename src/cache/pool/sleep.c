@@ -2,6 +2,7 @@
 #include "cache/pool/sleep.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "base/thread.h"
 #include "cache/pool/pool_sleep.h"
 
 /* ---- Phases -------------------------------------------------------------------------------- */
@@ -33,7 +34,7 @@ static void phase_set_locked(struct pool *pool, vmm_pool_phase phase)
     vmm__pool_keeping_settle(pool);
     if (was_awake != is_awake)
         lanes_mark_locked(pool, !is_awake);
-    if (is_awake && !vmm__pool_is_used(pool))
+    if (!vmm__pool_is_retained(pool))
         vmm__reserves_end_locked(pool->cache, pool);
 }
 
@@ -41,6 +42,45 @@ static void phases_set_locked(const struct sleep_request *request, vmm_pool_phas
 {
     for (uint64_t i = 0; i < request->count; i++)
         phase_set_locked(request->pools[i], phase);
+}
+
+/* ---- The sleep that a claim has begun ------------------------------------------------------ */
+
+void vmm__sleep_claimed_wait_locked(const struct pool *pool)
+{
+    struct vmm_cache *cache = pool->cache;
+    struct claimed *claimed = &cache->pools.claimed;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    if (claimed->pool != pool || claimed->thread == vmm__thread_self())
+        return;
+    vmm__fair_unlock(&cache->grow_lock);
+    vmm__mutex_lock(&claimed->lock);
+    while (claimed->pool == pool)
+        (void)vmm__mutex_wait(&claimed->lock, &claimed->ended, NULL);
+    vmm__mutex_unlock(&claimed->lock);
+    vmm__fair_lock(&cache->grow_lock);
+}
+
+static void claimed_set_locked(struct vmm_cache *cache, struct pool *pool)
+{
+    struct claimed *claimed = &cache->pools.claimed;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    vmm__mutex_lock(&claimed->lock);
+    claimed->pool = pool;
+    claimed->thread = vmm__thread_self();
+    (void)pthread_cond_broadcast(&claimed->ended);
+    vmm__mutex_unlock(&claimed->lock);
+}
+
+void vmm__sleep_begin_claimed_locked(const struct sleep_request *request)
+{
+    phases_set_locked(request, VMM_POOL_SLEEPING);
+    claimed_set_locked(request->cache, request->pools[0]);
+}
+
+void vmm__sleep_end_claimed_locked(struct vmm_cache *cache)
+{
+    claimed_set_locked(cache, NULL);
 }
 
 /* ---- Requests -------------------------------------------------------------------------------- */
@@ -58,13 +98,14 @@ static bool is_exported(const struct pool *pool)
 }
 
 /* The reason why a pool cannot begin; NULL: it can. */
-static const char *begin_obstacle(const struct pool *pool, vmm_pool_phase from)
+static const char *begin_obstacle(const struct pool *pool, bool is_wake)
 {
-    if (pool->phase != from)
+    vmm_pool_phase from = is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE;
+    if (pool->phase != from && pool->phase != VMM_POOL_OFFERED)
         return "goes to sleep or wakes in another call";
     if (vmm__pool_has_source(pool))
         return "has a source, whose memory cannot be unmapped";
-    return from == VMM_POOL_AWAKE && is_exported(pool) ? "has exported blocks" : NULL;
+    return !is_wake && is_exported(pool) ? "has exported blocks" : NULL;
 }
 
 static const char *function_of(const struct sleep_request *request)
@@ -72,25 +113,52 @@ static const char *function_of(const struct sleep_request *request)
     return request->is_wake ? "vmm_pool_wake" : "vmm_pool_sleep";
 }
 
-/* Fails if a pool cannot begin, and changes nothing then. Pools that need nothing leave the request. */
-static vmm_status pools_check_locked(struct sleep_request *request)
+/* Whether a pool needs nothing. */
+static bool is_done(const struct pool *pool, bool is_wake)
 {
-    vmm_pool_phase from = request->is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE;
-    vmm_pool_phase to = request->is_wake ? VMM_POOL_AWAKE : VMM_POOL_ASLEEP;
-    uint64_t kept = 0;
+    return pool->phase == (is_wake ? VMM_POOL_AWAKE : VMM_POOL_ASLEEP);
+}
+
+/* Fails if a pool cannot begin. */
+static vmm_status pools_check_locked(const struct sleep_request *request)
+{
     for (uint64_t i = 0; i < request->count; i++) {
         const struct pool *pool = request->pools[i];
-        const char *obstacle = pool->phase == to ? NULL : begin_obstacle(pool, from);
+        const char *obstacle =
+            is_done(pool, request->is_wake) ? NULL : begin_obstacle(pool, request->is_wake);
         if (obstacle != NULL)
             return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: pool %s %s", function_of(request),
                               pool->name, obstacle);
     }
+    return VMM_OK;
+}
+
+static bool is_offer(const struct sleep_request *request)
+{
+    return !request->is_wake && request->options.on_claim != 0;
+}
+
+/* Pools that need no work leave the request: an offer ends, or begins, at once. */
+static void pools_begin_locked(struct sleep_request *request)
+{
+    bool offers = is_offer(request);
+    uint64_t kept = 0;
     for (uint64_t i = 0; i < request->count; i++) {
-        if (request->pools[i]->phase != to)
-            request->pools[kept++] = request->pools[i];
+        struct pool *pool = request->pools[i];
+        if (pool->phase == VMM_POOL_OFFERED)
+            phase_set_locked(pool, VMM_POOL_AWAKE);
+        if (is_done(pool, request->is_wake))
+            continue;
+        if (!offers) {
+            request->pools[kept++] = pool;
+            continue;
+        }
+        pool->offer = (struct offer){ .options = request->options,
+                                      .epoch = vmm__clock_advance(&pool->cache->clock) };
+        phase_set_locked(pool, VMM_POOL_OFFERED);
     }
     request->count = kept;
-    return VMM_OK;
+    phases_set_locked(request, request->is_wake ? VMM_POOL_WAKING : VMM_POOL_SLEEPING);
 }
 
 /* The status of a request for which all work must end. */
@@ -108,22 +176,38 @@ static vmm_status begin_locked(struct sleep_request *request)
     if (status == VMM_OK)
         status = pools_check_locked(request);
     if (status == VMM_OK)
-        phases_set_locked(request, request->is_wake ? VMM_POOL_WAKING : VMM_POOL_SLEEPING);
+        pools_begin_locked(request);
     return status;
+}
+
+/* A clock that does not cover all streams never says that work has ended: then the host waits now. If that fails, the
+ * pools do not sleep before another wait has succeeded. */
+static void offers_settle(struct vmm_cache *cache)
+{
+    if (vmm__clock_is_context(&cache->clock))
+        return;
+    VMM_QUIET();
+    (void)vmm__clock_wait_all(&cache->clock);
 }
 
 vmm_status vmm__sleep_begin(struct sleep_request *request)
 {
-    vmm__fair_lock(&request->cache->grow_lock);
+    struct vmm_cache *cache = request->cache;
+    vmm__fair_lock(&cache->grow_lock);
+    for (uint64_t i = 0; i < request->count; i++)
+        vmm__sleep_claimed_wait_locked(request->pools[i]);
     vmm_status status = begin_locked(request);
-    vmm__fair_unlock(&request->cache->grow_lock);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (status == VMM_OK && is_offer(request))
+        offers_settle(cache);
     return status;
 }
 
 void vmm__sleep_cancel(const struct sleep_request *request)
 {
+    vmm_pool_phase awake = request->is_claimed ? VMM_POOL_OFFERED : VMM_POOL_AWAKE;
     vmm__fair_lock(&request->cache->grow_lock);
-    phases_set_locked(request, request->is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
+    phases_set_locked(request, request->is_wake ? VMM_POOL_ASLEEP : awake);
     vmm__fair_unlock(&request->cache->grow_lock);
 }
 
@@ -162,7 +246,7 @@ static void sleep_undo(struct pool_sleep *jobs, uint64_t count)
 
 static vmm_status sleep_run(const struct sleep_request *request, struct pool_sleep *jobs)
 {
-    vmm_status status = work_wait(request);
+    vmm_status status = request->is_claimed ? VMM_OK : work_wait(request);
     uint64_t tried = 0;
     for (; tried < request->count && status == VMM_OK; tried++)
         status = vmm__pool_sleep(&jobs[tried]);
@@ -194,9 +278,10 @@ static void request_log(const struct sleep_request *request, vmm_status status)
 /* Once its phase is set, other calls may use or destroy a pool. */
 static void request_end(const struct sleep_request *request, struct pool_sleep *jobs)
 {
+    vmm_pool_phase awake = request->is_claimed ? VMM_POOL_OFFERED : VMM_POOL_AWAKE;
     vmm__fair_lock(&request->cache->grow_lock);
     for (uint64_t i = 0; i < request->count; i++) {
-        phase_set_locked(request->pools[i], jobs[i].ends_asleep ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
+        phase_set_locked(request->pools[i], jobs[i].ends_asleep ? VMM_POOL_ASLEEP : awake);
         vmm__pool_sleep_free(&jobs[i]);
     }
     vmm__fair_unlock(&request->cache->grow_lock);
@@ -204,7 +289,9 @@ static void request_end(const struct sleep_request *request, struct pool_sleep *
 
 vmm_status vmm__sleep_run(const struct sleep_request *request)
 {
-    struct pool_sleep *jobs = vmm__host_alloc(request->count + 1, sizeof *jobs);
+    if (request->count == 0)
+        return VMM_OK;
+    struct pool_sleep *jobs = vmm__host_alloc(request->count, sizeof *jobs);
     if (jobs == NULL) {
         vmm__sleep_cancel(request);
         return vmm__error(VMM_ERR_HOST_OOM, "%s: no host memory for the work on %llu pools",
@@ -215,13 +302,14 @@ vmm_status vmm__sleep_run(const struct sleep_request *request)
     vmm_status status = request->is_wake ? wake_run(request, jobs) : sleep_run(request, jobs);
     request_log(request, status);
     request_end(request, jobs);
-    vmm__host_free(jobs, (request->count + 1) * sizeof *jobs);
+    vmm__host_free(jobs, request->count * sizeof *jobs);
     return status;
 }
 
 vmm_status vmm__sleep_end_locked(struct pool *pool)
 {
-    vmm_status status = vmm__pool_sleep_release_locked(pool);
+    bool is_offered = pool->phase == VMM_POOL_OFFERED;
+    vmm_status status = is_offered ? VMM_OK : vmm__pool_sleep_release_locked(pool);
     if (status == VMM_OK)
         phase_set_locked(pool, VMM_POOL_AWAKE);
     return status;

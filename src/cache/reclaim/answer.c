@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "base/time.h"
 #include "base/worker.h"
+#include "cache/pool/offer.h"
 #include "cache/reclaim/pressure.h"
 #include "cache/reclaim/trim.h"
 #include "monitor/process.h"
@@ -22,10 +23,11 @@ struct claims {
     uint64_t want_bytes;  /* 0: there is none */
     uint64_t short_bytes; /* what the device has less */
     uint64_t begin_ns;    /* of the first of them */
-    uint64_t half_ns;
-    uint64_t priority; /* the highest */
-    uint64_t rank;     /* how many others begin to give before this cache */
-    uint64_t pid;      /* one of the claimants */
+    uint64_t half_ns;     /* when half of its time is over */
+    uint64_t late_ns;     /* when three quarters are */
+    uint64_t priority;    /* the highest */
+    uint64_t rank;        /* how many others begin to give before this cache */
+    uint64_t pid;         /* one of the claimants */
     char name[MONITOR_NAME_BYTES];
 };
 
@@ -53,6 +55,7 @@ static void claim_add(const struct vmm_cache *cache, const struct neighbour_slot
         return;
     claims->begin_ns = slot->begin_ns;
     claims->half_ns = slot->begin_ns + (slot->end_ns - slot->begin_ns) / 2;
+    claims->late_ns = claims->half_ns + (slot->end_ns - claims->half_ns) / 2;
     claims->pid = slot->pid;
     memcpy(claims->name, slot->name, sizeof claims->name);
 }
@@ -168,12 +171,45 @@ static bool program_ask(struct vmm_cache *cache)
     return vmm__pressure_call(cache, cache->pool.handle, claims.short_bytes);
 }
 
+static void sleep_log(struct vmm_cache *cache, const struct claims *claims,
+                      const struct offer_taken *taken)
+{
+    vmm__cache_log(cache, "neighbours: pool %s sleeps: gave %s, which process %llu (%s) claims",
+                   taken->name, vmm__size_text(taken->bytes).text, (unsigned long long)claims->pid,
+                   claims->name);
+}
+
+/* Whether offered pools may sleep for the claims now: not for headroom. */
+static bool pools_may(const struct neighbours *own, const struct claims *claims)
+{
+    return claims->short_bytes > 0 && vmm__time_ns() >= claims->late_ns &&
+           own->slot.priority <= claims->priority &&
+           !atomic_load_explicit(&own->stops, memory_order_acquire);
+}
+
+/* Puts offered pools to sleep, one at a time. */
+static void pools_give(struct vmm_cache *cache)
+{
+    struct neighbours *own = cache->neighbours;
+    struct claims claims;
+    struct offer_taken taken;
+    while (missing_bytes(cache, &claims) > 0 && pools_may(own, &claims) &&
+           vmm__offer_take(cache, claims.short_bytes, own->slot.floor_bytes, &taken)) {
+        part_give(cache, taken.bytes);
+        if (taken.has_failed)
+            continue;
+        vmm__count(&cache->counts.neighbour_sleeps, 1);
+        sleep_log(cache, &claims, &taken);
+    }
+}
+
 /* The claimants ring until they are served, so this need not wait for what is not idle yet. */
 static void claims_answer(struct vmm_cache *cache)
 {
     idle_give(cache);
     if (program_ask(cache))
         idle_give(cache);
+    pools_give(cache);
 }
 
 /* ---- Show ------------------------------------------------------------------------------------ */

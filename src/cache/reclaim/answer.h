@@ -4,7 +4,9 @@
  *
  *  1. idle memory whose work has finished, above the floor; also what finishes before the claim ends;
  *  2. what the program's pressure function frees, if the program allows it, once half of the claim's time is over, and
- *     if the claimant's priority is not lower.
+ *     if the claimant's priority is not lower;
+ *  3. pools that the program has offered (pool/offer.h), which go to sleep one at a time, once three quarters of it are
+ *     over, and if its priority is not lower.
  *
  * For the device's headroom it gives idle memory only.
  *
@@ -13,7 +15,7 @@
  * itself gives nothing meanwhile.
  *
  * Owns: the neighbours of a cache. May be called by: api. Locks: the grow lock, for the bytes of CHUNKS_AT_ONCE chunks
- * at a time; the neighbours' lock.
+ * at a time; the neighbours' lock. The thread holds none while the program's function runs or a pool goes to sleep.
  */
 #ifndef VMM_CACHE_RECLAIM_ANSWER_H
 #define VMM_CACHE_RECLAIM_ANSWER_H

@@ -45,7 +45,7 @@ static struct free_memory free_memory_read(struct vmm_cache *cache, const struct
         uint64_t slab_bytes = vmm__slabs_free_bytes(&lane->slabs);
         uint64_t free_bytes = lane->small.free_bytes + lane->large.free_bytes + slab_bytes;
         if (vmm__lane_is_retained(lane)) /* what is free in a sleeping pool has no memory */
-            free_memory.retained_bytes += lane->is_asleep ? 0 : free_bytes;
+            free_memory.retained_bytes += vmm__pool_is_asleep(lane->pool) ? 0 : free_bytes;
         else
             pinned_bytes = heap_read(cache, &lane->small, &free_memory) +
                            heap_read(cache, &lane->large, &free_memory) + slab_bytes;

@@ -133,4 +133,4 @@ PART_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.POINTER(Part))
 class SleepOptions(ctypes.Structure):
     """vmm_sleep_options"""
     _fields_ = [("struct_size", size_t), ("on_sleep", ctypes.c_int), ("staging_bytes", u64), ("unmapping", pointer),
-                ("mapped", pointer), ("context", pointer)]
+                ("mapped", pointer), ("context", pointer), ("on_claim", ctypes.c_int)]

@@ -12,8 +12,8 @@ from . import _cupy, _device, _install, _layout, _library
 from ._errors import VmmError
 from ._guard import Guard
 
-_PHASES = ("awake", "sleeping", "asleep", "waking")
-_AWAKE = "awake"
+_PHASES = ("awake", "sleeping", "asleep", "waking", "offered")
+_AWAKE, _OFFERED = "awake", "offered"
 _guard = Guard()
 _is_moving = False
 
@@ -55,7 +55,7 @@ def _alone():
             _is_moving = False
 
 
-def sleep(tags=None, keep=None) -> int:
+def sleep(tags=None, keep=None, on_claim=False) -> int:
     """Takes the physical memory from the tensors of tags, or of the whole process, and returns how many bytes.
 
     tags: a tag, a list of tags, or None: all memory that PyTorch has from the library, on all devices. In a list, None
@@ -68,6 +68,10 @@ def sleep(tags=None, keep=None) -> int:
     The call waits for the work of all devices, and releases idle memory too; the program must not submit work until
     wake().
 
+    on_claim: True: the memory is only offered: it sleeps when another process needs it (install(neighbours=True)), or
+    never. The call then waits for nothing and returns 0. Until wake(), which costs microseconds if no process came, the
+    same holds as of memory that sleeps.
+
     Memory that sleeps already stays as it is. Raises VmmError if the host has too little for the contents (all memory
     is then awake again, if the device still has room for it), during a capture, or with VMM_DEBUG.
     """
@@ -76,19 +80,21 @@ def sleep(tags=None, keep=None) -> int:
         _chosen(keep)
     _device.demand_no_capture("memory cannot sleep")
     with _alone():
-        awake = [pool for pool in pools if pool.phase() == _AWAKE]
+        awake = [pool for pool in pools if pool.phase() in (_AWAKE, _OFFERED)]
         before = _reserved()
-        _synchronize()
+        if not on_claim:
+            _synchronize()
         done: list = []
         try:
             for discards, device, some in _groups(awake, keep):
                 done += some
-                _move("vmm_pool_sleep", some, f"memory of device {device} cannot sleep", discards)
-            _library.load().vmm_torch_reset()  # what is idle goes, too
+                _move("vmm_pool_sleep", some, f"memory of device {device} cannot sleep", discards, on_claim)
+            if not on_claim:
+                _library.load().vmm_torch_reset()  # what is idle goes, too
         except BaseException:
             _restore(done)
             raise
-        return max(0, before - _reserved())
+        return 0 if on_claim else max(0, before - _reserved())
 
 
 def wake(tags=None) -> int:
@@ -110,13 +116,14 @@ def wake(tags=None) -> int:
 
 def sleep_state() -> dict:
     """{tag: {'asleep', 'reserved_bytes', 'asleep_bytes', 'backup_bytes'}} of all devices. The tag None stands for
-    memory without a tag. 'asleep': True, False, or None if only a part of it sleeps. asleep_bytes: what a wake needs;
-    backup_bytes: host memory for saved contents, which stays for the next sleep until backup_drop()."""
+    memory without a tag. 'asleep': True, False, or None if only a part of it sleeps; False of what is only offered.
+    asleep_bytes: what a wake needs; backup_bytes: host memory for saved contents, which stays for the next sleep until
+    backup_drop()."""
     state: dict = {}
     for pool in _pools():
         one = state.setdefault(pool.tag, {"asleep": [], "reserved_bytes": 0, "asleep_bytes": 0, "backup_bytes": 0})
         stats = pool.stats()
-        one["asleep"].append(pool.phase() != _AWAKE)
+        one["asleep"].append(pool.phase() not in (_AWAKE, _OFFERED))
         one["reserved_bytes"] += stats.reserved_bytes.current
         one["asleep_bytes"] += stats.asleep_bytes
         one["backup_bytes"] += stats.backup_bytes
@@ -228,12 +235,12 @@ def _groups(pools, keep) -> list:
             for discards, device in keys]
 
 
-def _move(function: str, pools: list, what: str, discards: bool = False) -> None:
+def _move(function: str, pools: list, what: str, discards: bool = False, on_claim: bool = False) -> None:
     library = _library.load()
     options = _layout.SleepOptions(struct_size=ctypes.sizeof(_layout.SleepOptions),
                                    on_sleep=_layout.ON_SLEEP_DISCARD if discards else _layout.ON_SLEEP_KEEP,
                                    unmapping=_address(library.vmm_torch_unmapping),
-                                   mapped=_address(library.vmm_torch_mapped))
+                                   mapped=_address(library.vmm_torch_mapped), on_claim=int(on_claim))
     handles = (ctypes.c_void_p * len(pools))(*[pool.handle for pool in pools])
     status = getattr(library, function)(handles, len(pools), ctypes.byref(options), None)
     if status == _layout.STATUS_DEVICE_OOM:
