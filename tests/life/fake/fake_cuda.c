@@ -189,7 +189,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
 {
     (void)device;
     CALL_BEGIN();
-    *value = attribute == CU_DEVICE_ATTRIBUTE_INTEGRATED ? fake_cuda.is_integrated
+    *value = attribute == CU_DEVICE_ATTRIBUTE_INTEGRATED          ? fake_cuda.is_integrated
+             : attribute == CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED ? !fake_cuda.lacks_dmabuf
              : attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ? has_vmm
                                                                                     : 1;
     return CUDA_SUCCESS;

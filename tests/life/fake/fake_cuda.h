@@ -38,6 +38,7 @@ struct fake_cuda {
     /* Set before the first call: the devices use the machine's memory. cuMemGetInfo() reports next to nothing of it as
      * free, and cuMemCreate() gives all. */
     bool is_integrated;
+    bool lacks_dmabuf;      /* set before the first call */
     bool lacks_fabric;      /* no process may use fabric handles, as on a machine without IMEX */
     _Atomic uint64_t calls; /* so far, without queries of names and texts of results */
     /* The function of this name returns this result from its `fail_from`th call on (from 1), or at that call only. */
