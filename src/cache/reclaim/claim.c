@@ -57,22 +57,17 @@ void vmm__headroom_look(struct vmm_cache *cache)
 
 /* ---- A claim --------------------------------------------------------------------------------- */
 
-/* Waits until the device has so much free memory, then a slice at most for its headroom. Returns how much it has. */
+/* Waits until the device has so much free memory. Returns how much it has. */
 static uint64_t memory_wait(struct vmm_cache *cache, uint64_t want_bytes, uint64_t end_ns)
 {
     const struct neighbour_record *record = &cache->neighbours->record;
-    bool has_enough = false;
     uint64_t free_bytes;
     uint64_t now_ns;
     do {
         uint32_t state = vmm__neighbour_bell(record, BELL_GIVEN);
         free_bytes = vmm__cache_device_bytes(cache);
         now_ns = vmm__time_ns();
-        if (free_bytes >= want_bytes && !has_enough)
-            end_ns = vmm__min(end_ns, now_ns + CLAIM_SLICE_NS);
-        has_enough = has_enough || free_bytes >= want_bytes;
-        uint64_t left_bytes = free_bytes - vmm__min(free_bytes, want_bytes);
-        if (vmm__headroom_missing_bytes(cache, left_bytes) == 0 || now_ns >= end_ns)
+        if (free_bytes >= want_bytes || now_ns >= end_ns)
             break;
         vmm__neighbour_ring(record, BELL_ASKED);
         vmm__neighbour_wait(record, BELL_GIVEN, state, vmm__min(end_ns - now_ns, CLAIM_SLICE_NS));

@@ -9,7 +9,7 @@
  *     caches that claim from each other do not wait for each other;
  *  2. while any thread claims, the slot shows the sum of what they want, and the latest end;
  *  3. a request claims until the end that its first claim set, no longer;
- *  4. no request waits for headroom, but for a slice at the end of a claim.
+ *  4. no request waits for headroom.
  * The wake of a pool claims as a request does.
  * May be called by: cache, api. Locks: the neighbours' lock guards the slot.
  */
