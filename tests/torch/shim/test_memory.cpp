@@ -496,7 +496,7 @@ TEST(requested_bytes_are_those_of_the_program)
     fake().divisions.clear();
     (void)thrown<c10::Error>([&] { shim().raw_delete(block + 512); });
     auto now = shim().getDeviceStats(0).requested_bytes;
-    for (size_t kind : { 0, 2 }) {
+    for (size_t kind : { size_t{ 0 }, size_t{ 2 } }) {
         assert_int_equal(now[kind].current - before[kind].current, 9 * MIB);
         assert_int_equal(now[kind].allocated - before[kind].allocated, 9 * MIB);
         assert_true(now[kind].peak >= now[kind].current);
