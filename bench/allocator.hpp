@@ -93,6 +93,11 @@ template <driver_choice choice, unsigned permille = 0> class vmmcache
         if (vmm_trim(cache_, 0, nullptr) != VMM_OK)
             fail_first();
     }
+    void poll()
+    {
+        if (vmm_poll(cache_) != VMM_OK)
+            fail_first();
+    }
     figures read()
     {
         vmm_stats stats = VMM_STATS_INIT;
