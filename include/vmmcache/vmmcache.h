@@ -257,7 +257,8 @@ typedef enum vmm_clock_kind {
  * otherwise fail. It returns non-zero if it freed something: the request then retries, and calls it again if
  * the retry fails, at most 64 times per request. Called without locks; several threads may call it
  * at once. It may free blocks, trim and allocate. A request that it makes does not call it again on
- * the same thread.
+ * the same thread. With neighbours_pressure a thread of the library also calls it for claims: see
+ * "Neighbours".
  */
 typedef int (*vmm_pressure_fn)(void *context, vmm_pool *pool, size_t bytes);
 
@@ -1641,9 +1642,9 @@ typedef struct vmm_stat {
     X(neighbour_misses, COUNT, TOTAL, CACHE, "Claims failed",                                      \
       "Of these, without enough memory at the end")                                                \
     X(neighbour_wait_ns, NANOSECONDS, TOTAL, CACHE, "Claim time", "Waits for other processes")     \
-    X(neighbour_given_bytes, BYTES, TOTAL, CACHE, "Given", "Released because others claimed it")   \
+    X(neighbour_given_bytes, BYTES, TOTAL, CACHE, "Given", "Released for claims and for headroom") \
     X(neighbour_turns, COUNT, TOTAL, CACHE, "Claims in turn",                                      \
-      "Claims less than 1 s after memory was given")                                               \
+      "Claims less than 1 s after this cache gave memory")                                         \
     X(driver_calls, COUNT, TOTAL, CACHE, "Driver calls", "Driver calls of all kinds")              \
     X(neighbour_sleeps, COUNT, TOTAL, CACHE, "Sleeps for claims",                                  \
       "Offered pools that slept: see vmm_pool_sleep()")
@@ -2033,13 +2034,14 @@ VMM_API vmm_status vmm_listen(vmm_cache *cache, vmm_listener watch, void *contex
  *   3. after three quarters, pools that they have offered (vmm_sleep_options.on_claim): the smallest
  *      that is large enough goes to sleep, or else the largest. A sleep that has begun is not cut short;
  *      copies take time, so let claims wait for seconds where large pools are to sleep.
- * The last two serve only claimants whose priority is not lower. All other blocks, and memory of
- * other graph pools and of sources, stay. Lower priorities give first, then those that have most;
- * together hardly more than is missing. Then the request is tried again: the device decides, another
- * process may have been quicker. Other threads of the claimant use the cache meanwhile. The wake of a
- * pool claims like a request.
- * Also without a claim, caches give idle memory while less than a 128th of the device is free:
- * headroom for what allocates without a cache.
+ * A cache does 2 and 3 only for claimants whose priority is at least its own. All other blocks stay,
+ * and so does the memory of sources and of graph pools that are not offered. Caches of the lowest
+ * priority give first; of equal ones, the one that has most. Together they give hardly more than is
+ * missing. Then the request is tried again; it can fail if another process was quicker. Other threads
+ * of the claimant use the cache meanwhile. The wake of a pool claims like a request.
+ *
+ * Also without a claim, caches give idle memory above their floor while less than a 128th of the
+ * device is free: headroom for what allocates without a cache.
  *
  * A process that is stopped gives nothing. The record is no authority: a process of the same user can
  * only make others give up idle memory, put to sleep what they have offered, or wait. If the record
@@ -2059,7 +2061,7 @@ typedef struct vmm_neighbour {
     uint64_t reserved_bytes; /* physical memory */
     uint64_t idle_bytes;     /* part of it: could be given, but for the floor */
     uint64_t asleep_bytes;
-    uint64_t given_bytes; /* to claims, so far; that of pools that slept, too */
+    uint64_t given_bytes; /* so far, to claims and headroom; that of pools that slept, too */
     uint64_t claims;      /* so far */
     uint64_t want_bytes;  /* how much free memory it claims the device to have now; 0: no claim */
     char name[VMM_NAME_BYTES];
@@ -2082,8 +2084,9 @@ VMM_API vmm_status vmm_neighbours_walk(vmm_cache *cache, vmm_neighbour_visitor v
 
 /*
  * Does:     estimates what the cache could get now, for programs that size something at their start:
- *           what the device has free, with what neighbours could give, both as far as the limit allows;
- *           and the cache's own idle memory, but not that of graph pools.
+ *           what the device has free and what neighbours have idle above their floors, both as far as
+ *           the limit allows, and the cache's own idle memory, but not that of graph pools. Offered pools
+ *           of neighbours do not count. The headroom does: leave a 128th of the device for other libraries.
  * Returns:  VMM_OK and the bytes in *bytes. They are no promise: others may take them.
  * Threads:  any; other calls wait for this call.
  * On failure: ERR_INVALID_ARGUMENT, ERR_LOST, ERR_DRIVER.

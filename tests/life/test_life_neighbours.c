@@ -205,12 +205,15 @@ NEIGHBOURS_TEST(the_device_keeps_headroom)
 
 NEIGHBOURS_TEST(headroom_comes_from_a_caches_own_idle_memory_too)
 {
-    vmm_cache *cache = CACHE();
+    vmm_cache *cache = CACHE(.neighbours_wait_ms = WAIT_MS);
     vmm_cache *floored = CACHE(.neighbours_floor_bytes = 8 * MIB);
     idle_make(floored, 4, 0);
     idle_make(cache, 28, 0);
     headroom_expect(cache);
     assert_in_range(stats(cache).neighbour_given_bytes, 2 * MIB, 4 * MIB);
+    in_vain(cache, 2 * DEVICE); /* a claim, but no process took what this one gave */
+    assert_int_equal(stats(cache).neighbour_claims, 1);
+    assert_int_equal(stats(cache).neighbour_turns, 0);
     assert_int_equal(stats(floored).neighbour_given_bytes, 0);
     assert_ok(vmm_destroy(floored));
     assert_ok(vmm_destroy(cache));

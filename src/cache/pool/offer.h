@@ -19,8 +19,8 @@ struct offer_taken {
     char name[POOL_NAME_BYTES];
 };
 
-/* Puts one offered pool to sleep whose work has ended: the smallest that has `bytes`, else the largest; none if less
- * than floor_bytes would stay reserved. False: there is none. The caller holds no lock. */
+/* Puts one offered pool to sleep whose work has ended: the smallest that has `bytes`, else the largest. It ignores
+ * pools whose sleep would leave the cache less than floor_bytes. False: no pool is left. The caller holds no lock. */
 bool vmm__offer_take(struct vmm_cache *cache, uint64_t bytes, uint64_t floor_bytes,
                      struct offer_taken *taken);
 

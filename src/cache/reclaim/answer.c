@@ -70,7 +70,7 @@ static struct claims claims_read(const struct vmm_cache *cache)
         if (!vmm__neighbour_read(&own->record, i, &slot))
             continue;
         bool claims_now = slot.want_bytes > 0 && slot.begin_ns <= now_ns && slot.end_ns > now_ns &&
-                          slot.end_ns - slot.begin_ns <= CLAIM_MOST_NS;
+                          slot.end_ns <= now_ns + CLAIM_MOST_NS;
         if (claims_now)
             claim_add(cache, &slot, &claims);
         else if (gives_before(&slot, i, own))
@@ -116,12 +116,13 @@ static uint64_t missing_bytes(const struct vmm_cache *cache, struct claims *clai
     return claims->short_bytes + headroom_bytes;
 }
 
-/* A part is free: counts it, and tells the claimants. */
-static void part_give(struct vmm_cache *cache, uint64_t bytes)
+/* A part is free: counts it, and tells the claimants, if there are any. */
+static void part_give(struct vmm_cache *cache, uint64_t bytes, bool is_claimed)
 {
     struct neighbours *own = cache->neighbours;
     vmm__count(&cache->counts.neighbour_given_bytes, bytes);
-    atomic_store_explicit(&own->given_ns, vmm__time_ns(), memory_order_relaxed);
+    if (is_claimed)
+        atomic_store_explicit(&own->given_ns, vmm__time_ns(), memory_order_relaxed);
     own->shown_ns = 0;
     vmm__neighbour_ring(&own->record, BELL_GIVEN);
 }
@@ -149,7 +150,7 @@ static void idle_give(struct vmm_cache *cache)
         bytes = vmm__trim_part(cache, bytes, own->slot.floor_bytes);
         if (bytes == 0)
             break;
-        part_give(cache, bytes);
+        part_give(cache, bytes, claims.want_bytes > 0);
         given_bytes += bytes;
         served = claims.want_bytes > 0 ? claims : served;
     }
@@ -195,7 +196,7 @@ static void pools_give(struct vmm_cache *cache)
     struct offer_taken taken;
     while (missing_bytes(cache, &claims) > 0 && pools_may(own, &claims) &&
            vmm__offer_take(cache, claims.short_bytes, own->slot.floor_bytes, &taken)) {
-        part_give(cache, taken.bytes);
+        part_give(cache, taken.bytes, true);
         if (taken.has_failed)
             continue;
         vmm__count(&cache->counts.neighbour_sleeps, 1);

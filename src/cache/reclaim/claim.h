@@ -26,8 +26,8 @@
  */
 #define HEADROOM_SHIFT 7 /* a 128th: 640 MiB of 80 GiB; the libraries under PyTorch took 320 */
 
-/* A claim rings again, so that others look again at what has finished meanwhile; and the order of who gives is one of
- * such times. The cost of a look is a few µs. */
+/* A claim rings again after this time, so that others look again for work that has finished. It is also the time by
+ * which each cache begins to give after the one before it (answer.h). A look costs a few µs. */
 #define CLAIM_SLICE_NS UINT64_C(5000000)
 
 struct neighbours {
@@ -42,7 +42,7 @@ struct neighbours {
     uint64_t shown_ns; /* only the thread uses this and the next two */
     uint64_t asked_ns; /* the begin of the claim that the pressure function was called for */
     uint64_t tight_ns; /* since when headroom is not free; 0: it is */
-    _Atomic uint64_t given_ns; /* when the cache gave last; 0: never */
+    _Atomic uint64_t given_ns; /* when the cache gave for a claim last; 0: never */
 };
 
 /* What a request, or the wake of a pool, has claimed so far. Zeros: nothing. */
