@@ -762,20 +762,20 @@ NEIGHBOURS_TEST(no_pool_sleeps_that_is_not_offered)
     no_pool_sleeps(0, 0, false);
 }
 
-/* Longer than a claim of WAIT_MS. */
+/* Longer than what is left of a claim of SLEEP_MS. */
 static void unmapping_delay(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
 {
     (void)context;
     (void)pool;
     (void)address;
     (void)bytes;
-    (void)usleep(2 * WAIT_MS * 1000);
+    (void)usleep(SLEEP_MS * 1000);
 }
 
 NEIGHBOURS_TEST(a_claim_that_is_over_puts_no_more_to_sleep)
 {
     vmm_cache *holder = CACHE();
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
     void *kept[2];
     vmm_pool *large = pool_with(holder, "large", 32 * MIB, &kept[0]);
     vmm_pool *small = pool_with(holder, "small", 24 * MIB, &kept[1]);
@@ -797,7 +797,7 @@ NEIGHBOURS_TEST(a_claim_that_is_over_puts_no_more_to_sleep)
 NEIGHBOURS_TEST(a_cache_ends_while_its_pool_goes_to_sleep)
 {
     vmm_cache *holder = CACHE();
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
     void *kept;
     vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
     offer_with(pool, unmapping_delay);
@@ -875,7 +875,7 @@ NEIGHBOURS_TEST(a_holder_that_is_killed_in_its_sleep_is_forgotten)
 {
     pid_t child = child_begun(is_stuck, NULL);
     flag_wait(&shared->ready, 1);
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
     in_vain(claimant, 60 * MIB);
     assert_int_equal(atomic_load(&shared->served), 1);
     child_kill(child);
