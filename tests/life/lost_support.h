@@ -14,7 +14,7 @@
 /* Each call fails in less than a microsecond of the thread's own time. */
 enum { REFUSED_NS = IS_SLOW_BUILD ? 100000 : 1000 };
 
-enum { REFUSED_CALLS = 25, REFUSED_TIMES = 1000 };
+enum { REFUSED_CALLS = 25, REFUSED_TIMES = 1000, REFUSED_ROUNDS = 3 };
 
 /* The pool exists, and no block or share does. */
 static inline vmm_status refused_pool_call(vmm_cache *cache, unsigned number)
@@ -89,17 +89,21 @@ static inline vmm_status refused_call(vmm_cache *cache, unsigned number)
     }
 }
 
-/* Returns NULL if the call fails each time, at once and with this error; else a message that says what is wrong. */
+/* Returns NULL if the call fails each time, at once and with this error; else a message that says what is wrong. A
+ * virtual machine may stand still for longer than all calls of a round take, so the best round counts. */
 static inline const char *refused_call_check(vmm_cache *cache, unsigned number, const char *line)
 {
-    uint64_t begin = thread_ns();
-    for (int i = 0; i < REFUSED_TIMES; i++) {
-        if (refused_call(cache, number) != VMM_ERR_LOST)
-            return "a call did not fail with VMM_ERR_LOST";
+    uint64_t each = UINT64_MAX;
+    for (unsigned round = 0; round < REFUSED_ROUNDS && each >= REFUSED_NS; round++) {
+        uint64_t begin = thread_ns();
+        for (int i = 0; i < REFUSED_TIMES; i++) {
+            if (refused_call(cache, number) != VMM_ERR_LOST)
+                return "a call did not fail with VMM_ERR_LOST";
+        }
+        each = (thread_ns() - begin) / REFUSED_TIMES;
+        if (strcmp(vmm_last_error(), line) != 0)
+            return "a call failed with another error";
     }
-    uint64_t each = (thread_ns() - begin) / REFUSED_TIMES;
-    if (strcmp(vmm_last_error(), line) != 0)
-        return "a call failed with another error";
     return each < REFUSED_NS ? NULL : "a call took too long to fail";
 }
 
