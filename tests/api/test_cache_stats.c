@@ -86,6 +86,12 @@ CACHE_TEST(host_bytes_are_those_of_records)
 
 /* ---- Descriptions --------------------------------------------------------------------------- */
 
+static bool name_ends(const vmm_stat_description *stat, const char *end)
+{
+    size_t length = strlen(stat->name);
+    return length >= strlen(end) && strcmp(stat->name + length - strlen(end), end) == 0;
+}
+
 /* They tell of every byte of vmm_stats, in order, with names and labels of their own. */
 CACHE_TEST(every_statistic_is_described)
 {
@@ -100,11 +106,8 @@ CACHE_TEST(every_statistic_is_described)
         assert_true(stat->text[0] >= 'A' && stat->text[0] <= 'Z');
         for (unsigned i = 0; i < count; i++)
             assert_string_not_equal(vmm_stat_describe(i)->name, stat->name);
-        size_t length = strlen(stat->name);
-        assert_int_equal(stat->unit == VMM_UNIT_BYTES,
-                         strcmp(stat->name + length - 6, "_bytes") == 0);
-        assert_int_equal(stat->unit == VMM_UNIT_NANOSECONDS,
-                         strcmp(stat->name + length - 3, "_ns") == 0);
+        assert_int_equal(stat->unit == VMM_UNIT_BYTES, name_ends(stat, "_bytes"));
+        assert_int_equal(stat->unit == VMM_UNIT_NANOSECONDS, name_ends(stat, "_ns"));
     }
     assert_int_equal(offset, sizeof(vmm_stats));
     assert_null(vmm_stat_describe(UINT_MAX));
