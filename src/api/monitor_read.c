@@ -2,8 +2,8 @@
  * Reads a cache without its locks: see monitor.h.
  *
  * Statistics of the cache are atomic. What a lane has not flushed yet is not: there peek() reads aligned words that
- * another thread may be writing. The processors that the library supports do not tear
- * them, so a value is that of some moment. No decision depends on one.
+ * another thread may be writing. The processors that the library supports do not tear them, so a value is that of some
+ * moment. No decision depends on one.
  */
 #include "api/internal.h"
 #include "api/monitor.h"

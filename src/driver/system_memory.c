@@ -88,5 +88,5 @@ bool vmm__system_memory_read(uint64_t *bytes)
 
 uint64_t vmm__system_memory_left(uint64_t bytes, uint64_t total_bytes)
 {
-    return bytes - vmm__min(bytes, total_bytes / HEADROOM_SHARE);
+    return bytes - vmm__min(bytes, total_bytes / SYSTEM_SHARE);
 }

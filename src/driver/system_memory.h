@@ -6,7 +6,7 @@
  * devices names both. It adds free swap, which is not counted here: to fill it, programs are pushed out to the disc.
  *
  * Invariants:
- *  1. HEADROOM_SHARE of the memory stays the system's: it counts as free nowhere, and no driver gives it.
+ *  1. SYSTEM_SHARE of the memory stays the system's: it counts as free nowhere, and no driver gives it.
  * Owns: nothing. May be called by: driver. Locks: none.
  */
 #ifndef VMM_DRIVER_SYSTEM_MEMORY_H
@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 /* One in so many bytes. A machine that runs out of this memory hangs, so programs on those with 128 GB keep 8 free. */
-enum { HEADROOM_SHARE = 16 };
+enum { SYSTEM_SHARE = 16 };
 
 /* "/proc/meminfo"; tests may name another file. */
 extern const char *vmm__system_memory_file;
@@ -27,7 +27,7 @@ bool vmm__system_memory_parse(const char *text, uint64_t *bytes);
 /* The same of the system that this runs on. */
 bool vmm__system_memory_read(uint64_t *bytes);
 
-/* What is left of it for a device whose memory has `total_bytes`, without the headroom. */
+/* What is left of it for a device whose memory has `total_bytes`, without the system's share. */
 uint64_t vmm__system_memory_left(uint64_t bytes, uint64_t total_bytes);
 
 #endif

@@ -140,7 +140,7 @@ static inline struct block *vmm__block_piece(const struct block *block)
 /* Makes sure that the next `count` records need no host memory. */
 vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count);
 
-/* The same for all else that an attach of `bytes` to a large heap needs. */
+/* Makes sure that an attach of `bytes` to a large heap finds all else that it needs. ERR_HOST_OOM. */
 vmm_status vmm__heap_attach_keep(struct heap *heap, uint64_t bytes);
 
 /*

@@ -48,16 +48,16 @@ FAKE_TEST(the_system_says_what_is_free)
     meminfo_make();
     fake->is_integrated = true;
     struct driver *driver = driver_open();
-    uint64_t headroom_bytes = driver->total_bytes / HEADROOM_SHARE;
+    uint64_t system_bytes = driver->total_bytes / SYSTEM_SHARE;
     uint64_t handle;
     int descriptors = descriptors_open();
-    available_set(headroom_bytes + 6 * MIB);
+    available_set(system_bytes + 6 * MIB);
     CHILD_REQUIRES(free_now(driver) == 6 * MIB);
     CHILD_REQUIRES(vmm__driver_create(driver, 8 * MIB, false, &handle) == VMM_ERR_DEVICE_OOM);
     CHILD_REQUIRES(strstr(vmm_last_error(), "can give 6291456") != NULL);
     CHILD_REQUIRES(vmm__driver_create(driver, 6 * MIB, false, &handle) == VMM_OK);
     CHILD_REQUIRES(vmm__driver_release(driver, handle, 6 * MIB) == VMM_OK);
-    available_set(headroom_bytes - MIB);
+    available_set(system_bytes - MIB);
     CHILD_REQUIRES(free_now(driver) == 0);
     CHILD_REQUIRES(descriptors_open() == descriptors);
     vmm__driver_close(driver);
@@ -109,7 +109,7 @@ FAKE_TEST(a_share_of_free_memory_is_one_of_what_the_system_can_give)
     meminfo_make();
     fake->is_integrated = true;
     struct driver *driver = driver_open();
-    available_set(driver->total_bytes / HEADROOM_SHARE + 100 * MIB);
+    available_set(driver->total_bytes / SYSTEM_SHARE + 100 * MIB);
     vmm__driver_close(driver);
     CHILD_REQUIRES(setenv("VMM_LIMIT", "80%free", 1) == 0);
     CHILD_REQUIRES(cache_try_create(VMM_DRIVER_CUDA, 0, &cache) == VMM_OK);
@@ -121,14 +121,14 @@ FAKE_TEST(a_share_of_free_memory_is_one_of_what_the_system_can_give)
     CHILD_REQUIRES(unlink(meminfo) == 0);
 }
 
-static uint64_t headroom_bytes; /* of the device, for the log */
+static uint64_t system_bytes; /* of the device, for the log */
 
 /* Of the holder: what it gives is the system's again. */
 static void given_count(void *context, const char *line)
 {
     (void)context;
     if (strstr(line, "neighbours: gave") != NULL)
-        available_set(headroom_bytes + 64 * MIB);
+        available_set(system_bytes + 64 * MIB);
 }
 
 static vmm_cache *neighbour_create(vmm_log_fn log)
@@ -144,7 +144,8 @@ static vmm_cache *neighbour_create(vmm_log_fn log)
     return cache;
 }
 
-/* CUDA would have given the memory: without the headroom no cache claims anything until the machine hangs. */
+/* CUDA would have given the memory: without the share of the system no cache claims anything until the machine
+ * hangs. */
 FAKE_TEST(a_request_claims_before_the_system_runs_out)
 {
     static char folder[] = "/dev/shm/test_life_cuda_integrated.XXXXXX";
@@ -156,11 +157,11 @@ FAKE_TEST(a_request_claims_before_the_system_runs_out)
     fake->is_integrated = true;
     vmm_cache *holder = neighbour_create(given_count);
     vmm_cache *claimant = neighbour_create(NULL);
-    CHILD_REQUIRES(vmm_device_memory(holder, &headroom_bytes, &total_bytes) == VMM_OK);
-    headroom_bytes = total_bytes / HEADROOM_SHARE;
+    CHILD_REQUIRES(vmm_device_memory(holder, &system_bytes, &total_bytes) == VMM_OK);
+    system_bytes = total_bytes / SYSTEM_SHARE;
     CHILD_REQUIRES(vmm_alloc(holder, 64 * MIB, NULL, &block) == VMM_OK);
     CHILD_REQUIRES(vmm_free(holder, block) == VMM_OK);
-    available_set(headroom_bytes + MIB);
+    available_set(system_bytes + MIB);
     CHILD_REQUIRES(vmm_alloc(claimant, 16 * MIB, NULL, &block) == VMM_OK);
     CHILD_REQUIRES(vmm_stats_get(claimant, &stats) == VMM_OK && stats.neighbour_claims == 1);
     CHILD_REQUIRES(vmm_stats_get(holder, &stats) == VMM_OK && stats.neighbour_given_bytes > 0);

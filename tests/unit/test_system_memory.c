@@ -161,7 +161,7 @@ POLICY_TEST(what_is_available_is_what_the_system_can_give)
 }
 
 /* The request is refused before the system's last memory is gone, and the line says what is missing. */
-POLICY_TEST(the_headroom_makes_a_request_fail)
+POLICY_TEST(the_share_of_the_system_makes_a_request_fail)
 {
     void *block;
     void *more;

@@ -89,7 +89,8 @@ static bool claims_itself(struct neighbours *own)
     return is_claimant;
 }
 
-/* When the need began that the cache answers now: of the first claim, or, without one, since headroom is not free. */
+/* When the need began that the cache answers now: the begin of the first claim or, without claims, the moment since
+ * which headroom is not free. */
 static uint64_t need_begin(struct neighbours *own, const struct claims *claims, bool has_headroom)
 {
     if (has_headroom)
@@ -158,15 +159,22 @@ static void idle_give(struct vmm_cache *cache)
         given_log(cache, &served, given_bytes);
 }
 
+/* Whether more than idle memory may serve the claims: from that moment on, for no lower priority, and never for
+ * headroom. */
+static bool may_serve(const struct neighbours *own, const struct claims *claims, uint64_t from_ns)
+{
+    return claims->short_bytes > 0 && vmm__time_ns() >= from_ns &&
+           own->slot.priority <= claims->priority;
+}
+
 /* Once for each claim. */
 static bool program_ask(struct vmm_cache *cache)
 {
     struct neighbours *own = cache->neighbours;
     struct claims claims;
     bool is_turn = missing_bytes(cache, &claims) > 0;
-    bool may_ask = own->asks_program && own->asked_ns != claims.begin_ns &&
-                   vmm__time_ns() >= claims.half_ns && own->slot.priority <= claims.priority;
-    if (!is_turn || !may_ask || claims.short_bytes == 0)
+    bool may_ask = own->asks_program && own->asked_ns != claims.begin_ns;
+    if (!is_turn || !may_ask || !may_serve(own, &claims, claims.half_ns))
         return false;
     own->asked_ns = claims.begin_ns;
     return vmm__pressure_call(cache, cache->pool.handle, claims.short_bytes);
@@ -180,21 +188,14 @@ static void sleep_log(struct vmm_cache *cache, const struct claims *claims,
                    claims->name);
 }
 
-/* Whether offered pools may sleep for the claims now: not for headroom. */
-static bool pools_may(const struct neighbours *own, const struct claims *claims)
-{
-    return claims->short_bytes > 0 && vmm__time_ns() >= claims->late_ns &&
-           own->slot.priority <= claims->priority &&
-           !atomic_load_explicit(&own->stops, memory_order_acquire);
-}
-
 /* Puts offered pools to sleep, one at a time. */
 static void pools_give(struct vmm_cache *cache)
 {
     struct neighbours *own = cache->neighbours;
     struct claims claims;
     struct offer_taken taken;
-    while (missing_bytes(cache, &claims) > 0 && pools_may(own, &claims) &&
+    while (missing_bytes(cache, &claims) > 0 && may_serve(own, &claims, claims.late_ns) &&
+           !atomic_load_explicit(&own->stops, memory_order_acquire) &&
            vmm__offer_take(cache, claims.short_bytes, own->slot.floor_bytes, &taken)) {
         part_give(cache, taken.bytes, true);
         if (taken.has_failed)

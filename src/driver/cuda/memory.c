@@ -44,7 +44,7 @@ static bool system_left_read(const struct cuda_driver *cuda, uint64_t total_byte
 }
 
 /* CUDA would give the last of the system's memory, and the machine hang. */
-static vmm_status headroom_keep(const struct cuda_driver *cuda, uint64_t bytes)
+static vmm_status system_share_keep(const struct cuda_driver *cuda, uint64_t bytes)
 {
     uint64_t left_bytes;
     if (!system_left_read(cuda, cuda->base.total_bytes, &left_bytes) || bytes <= left_bytes)
@@ -67,7 +67,7 @@ vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, vmm_share_rea
         property.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (reach == VMM_SHARE_FABRIC)
         property.requestedHandleTypes |= CUDA_HANDLE_TYPE_FABRIC;
-    vmm_status room = headroom_keep(cuda, bytes);
+    vmm_status room = system_share_keep(cuda, bytes);
     if (room != VMM_OK)
         return room;
     CUDA_CALL(cuda, cuMemCreate(&created, bytes, &property, 0), VMM_ERR_DEVICE_OOM,
