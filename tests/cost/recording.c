@@ -1,9 +1,10 @@
 /*
- * What a recording adds to a call, in a loop of one thread that does nothing else: at most 30 ns. The loop is as slow
- * as the slower one of two threads, its own and the one that writes the file, if each has a processor. So the bar is on
- * the processor time of the slower one, which does not depend on what else runs; the wall time stands beside it. With
- * one processor for both, the loop takes the time of the process. The best of some rounds counts. A packed recording
- * has no bar: its loop waits for the writer.
+ * What a recording costs, in a loop of one thread that does nothing else: a call takes at most 4 times as long as one
+ * that is not recorded. The loop is as slow as the slower one of two threads, its own and the one that writes the file,
+ * if each has a processor. So the bar is on the processor time of the slower one, which does not depend on what else
+ * runs; the wall time stands beside it. It is a ratio, because machines differ; cost.instructions counts the
+ * instructions. With one processor for both threads, the loop takes the time of the process. The best of some rounds
+ * counts. A packed recording has no bar: its loop waits for the writer.
  *
  * Ends with 1 if the bar is not met.
  */
@@ -16,7 +17,7 @@
 
 #define ROUNDS      30
 #define PAIRS       (1 << 18) /* several times what the memory of the recording holds */
-#define NS_MOST     30.0
+#define RATIO_MOST  4.0
 #define BLOCK_BYTES 512
 
 /* Nanoseconds a call. */
@@ -105,12 +106,12 @@ static bool recording_bar(void)
     struct times plain = times_measure(NULL);
     struct times recorded = times_recorded();
     double writer = recorded.process - recorded.thread;
-    double added = (writer > recorded.thread ? writer : recorded.thread) - plain.thread;
-    bool is_met = added <= NS_MOST;
+    double ratio = (writer > recorded.thread ? writer : recorded.thread) / plain.thread;
+    bool is_met = ratio <= RATIO_MOST;
     printf("ns a call, best of %d   thread  process     wall\n", ROUNDS);
     times_print("not recorded", plain);
     times_print("recorded", recorded);
-    printf("a recording adds %.1f ns to a call, at most %.0f: %s\n", added, NS_MOST,
+    printf("a recorded call takes %.1f times as long, at most %.0f: %s\n", ratio, RATIO_MOST,
            is_met ? "met" : "NOT MET");
     return is_met;
 }
