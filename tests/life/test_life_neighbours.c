@@ -277,11 +277,11 @@ static bool is_in_order(uint32_t priority_of_large)
     vmm_cache *other = priority_of_large > 0 ? large : small;
     uint64_t given = stats(giver).neighbour_given_bytes;
     uint64_t others = stats(other).neighbour_given_bytes;
-    assert_in_range(given + others, 6 * MIB, 10 * MIB);
+    assert_true(given + others >= 6 * MIB);
     assert_ok(vmm_destroy(claimant));
     assert_ok(vmm_destroy(large));
     assert_ok(vmm_destroy(small));
-    return others == 0;
+    return others == 0 && given <= 10 * MIB;
 }
 
 /* On a busy machine the first may be late, and the second begin. */

@@ -16,6 +16,7 @@ FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
          "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
          "--force-device-scale-factor=1", "--font-render-hinting=none", "--remote-debugging-pipe")
 PATIENCE = 60  # seconds
+STARTS = 3  # on a busy machine Chromium now and then ends as it starts
 
 
 def program():
@@ -32,6 +33,17 @@ class Browser:
     """One page of a browser of its own. Use it in a `with`."""
 
     def __init__(self):
+        for start in range(1, STARTS + 1):
+            self._start()
+            try:
+                self._attach()
+                return
+            except (BrokenPipeError, EOFError) as error:
+                self.__exit__()
+                if start == STARTS:
+                    raise RuntimeError(f"Chromium ended as it started, {STARTS} times") from error
+
+    def _start(self):
         self._profile = tempfile.TemporaryDirectory(prefix="vmm-browser-", ignore_cleanup_errors=True)
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
@@ -44,7 +56,6 @@ class Browser:
         os.close(to_write)
         self._rest, self._number, self._session = b"", 0, None
         self.complaints = []  # what the page wrote as errors or warnings, and what it asked of the network
-        self._attach()
 
     def __enter__(self):
         return self
@@ -82,7 +93,7 @@ class Browser:
         while b"\0" not in self._rest:
             piece = os.read(self._from, 1 << 16)
             if not piece:
-                raise RuntimeError("Chromium ended")
+                raise EOFError("Chromium ended")
             self._rest += piece
         message, self._rest = self._rest.split(b"\0", 1)
         return json.loads(message)
