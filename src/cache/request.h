@@ -14,6 +14,7 @@
 
 /* Where new free memory may come from. */
 enum grow_from {
+    GROW_OWN,    /* new memory only, also beyond the footprint target */
     GROW_WITHIN, /* new memory within the footprint target only */
     GROW_TARGET, /* new memory within the target, else a view, else new memory beyond the target */
     GROW_VIEW,   /* a view with as little new memory as possible, else new memory */

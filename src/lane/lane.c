@@ -1,8 +1,10 @@
 /* Lanes: see lane.h. */
+#define _GNU_SOURCE
 #include "lane/lane.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "base/time.h"
 #include "lane/block_ref.h"
 #include "lane/views.h"
 
@@ -199,6 +201,17 @@ static inline __attribute__((always_inline)) void *object_publish(struct lane *l
     uint32_t object = vmm__slab_take(&lane->slabs, slab, bytes);
     vmm__counters_alloc(&lane->counters, &lane->pool->totals, bytes, slab->object_bytes);
     return address_publish(lane, &lane->small, slab->block, vmm__slab_address(slab, object));
+}
+
+void vmm__lane_takes_count(struct lane *lane)
+{
+    struct takes *takes = &lane->takes;
+    uint64_t now_ns = vmm__time_ns();
+    bool is_hasty = now_ns - takes->last_ns < TAKES_APART_NS;
+    takes->hasty = is_hasty ? takes->hasty + 1 : 0;
+    takes->last_ns = now_ns;
+    if (vmm__lane_keeps(lane))
+        lane->gather_bytes = UINT64_MAX; /* it need not gather what it keeps */
 }
 
 /* The two functions below are not inlined, so that the fast path needs no stack frame. */

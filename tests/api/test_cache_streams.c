@@ -57,6 +57,28 @@ CACHE_TEST(completed_memory_is_reused_by_other_streams)
     }
 }
 
+/* They take the memory from each other, until each has a block of its own, or the limit refuses it. */
+static void streams_take_turns(struct cache_test *test, uint64_t most_bytes)
+{
+    enum { STREAMS = 4, TURNS = 1000 };
+    for (unsigned i = 0; i < TURNS * STREAMS; i++)
+        block_free(test, block_alloc(test, LARGE, 1 + i % STREAMS));
+    assert_true(cache_stats(test).reserved_bytes.peak <= most_bytes);
+    cache_verify(test);
+}
+
+CACHE_TEST(streams_in_turn_have_a_block_each_at_most)
+{
+    streams_take_turns(test, 4 * LARGE);
+}
+
+CACHE_TEST(streams_in_turn_share_what_a_limit_allows)
+{
+    cache_restart_with(test, .limit_bytes = 2 * LARGE);
+    streams_take_turns(test, 2 * LARGE);
+    assert_int_equal(cache_stats(test).ooms, 0);
+}
+
 /* Pieces between live blocks, their last work still running, move together without new memory. */
 CACHE_TEST(the_same_stream_reuses_memory_in_flight)
 {

@@ -18,37 +18,63 @@
 static bool idle_gather(struct vmm_cache *cache, const struct request *request)
 {
     uint64_t granules = vmm__target_chunk_granules(cache, request->heap, 0);
-    return vmm__gather(cache, request, granules << cache->vm.arena.granule_shift);
+    if (!vmm__gather(cache, request, granules << cache->vm.arena.granule_shift))
+        return false;
+    vmm__lane_takes_count(request->lane);
+    return true;
+}
+
+static vmm_status idle_transfer(struct vmm_cache *cache, const struct request *request)
+{
+    vmm_status status = vmm__transfer(cache, request, vmm__idle_usual(cache, request->lane));
+    if (status == VMM_OK)
+        vmm__lane_takes_count(request->lane);
+    return status;
+}
+
+/* New memory within the footprint target; beyond it, if it spares a lane what it takes from others again and again. If
+ * there is none, it goes on taking. */
+static vmm_status new_grow(struct vmm_cache *cache, const struct request *request)
+{
+    vmm_status status = vmm__grow(cache, request, GROW_WITHIN);
+    if (status != VMM__NO_FIT || !vmm__lane_rather_grows(request->lane))
+        return status;
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__lane_takes_end(request->lane);
+    status = vmm__grow(cache, request, GROW_OWN);
+    return vmm__error_end(&line, vmm__is_oom(status) ? VMM__NO_FIT : status);
 }
 
 /* The lane may have what it needs after the poll, a gathering (while streams take turns: reuse/gather.h), or the split
- * of a chunk. Then: new memory within the footprint target, all idle memory of streams whose work has finished, idle
- * memory of others where it lies, a view, and new memory beyond the target. */
+ * of a chunk. Then: new memory, all idle memory of streams whose work has finished, idle memory of others where it
+ * lies, a view, and new memory beyond the target. */
 static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
 {
-    (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
-    if (vmm__lane_should_gather(request->lane, request->bytes))
+    struct lane *lane = request->lane;
+    (void)vmm__lane_poll_locked(lane, UINT32_MAX);
+    if (vmm__lane_should_gather(lane, request->bytes))
         (void)idle_gather(cache, request);
-    vmm_status status = vmm__lane_take_locked(request->lane, request->bytes, out);
+    vmm_status status = vmm__lane_take_locked(lane, request->bytes, out);
     if (status == VMM__NO_FIT && vmm__split(cache, request->heap, request->block_bytes))
-        status = vmm__lane_take_locked(request->lane, request->bytes, out);
+        status = vmm__lane_take_locked(lane, request->bytes, out);
     if (status != VMM__NO_FIT)
         return status;
     if (request->from == GROW_TARGET)
-        status = vmm__grow(cache, request, GROW_WITHIN);
-    if (status == VMM__NO_FIT && idle_gather(cache, request)) {
-        status = vmm__lane_take_locked(request->lane, request->bytes, out);
+        status = new_grow(cache, request);
+    if (status == VMM__NO_FIT && !vmm__lane_keeps(lane) && idle_gather(cache, request)) {
+        status = vmm__lane_take_locked(lane, request->bytes, out);
         if (status != VMM__NO_FIT)
             return status;
     }
     if (status == VMM__NO_FIT)
-        status = vmm__transfer(cache, request, vmm__idle_usual(cache, request->lane));
+        status = idle_transfer(cache, request);
     if (status == VMM__NO_FIT)
         status = vmm__grow(cache, request, request->from);
     if (status != VMM_OK)
         return status;
     request->heap->index.search_all = true; /* the search must find the new block, or the new run */
-    return vmm__lane_take_locked(request->lane, request->bytes, out);
+    return vmm__lane_take_locked(lane, request->bytes, out);
 }
 
 /* In a pool whose blocks have chunks of their own, a free block is what a request of its size left behind, and serves

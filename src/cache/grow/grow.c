@@ -123,6 +123,8 @@ vmm_status vmm__grow(struct vmm_cache *cache, const struct request *request, enu
         return status;
     uint64_t allowed =
         from == GROW_TARGET || from == GROW_WITHIN ? vmm__target_granules(cache, request) : 0;
+    if (from == GROW_OWN)
+        allowed = placement.count;
     bool is_within = placement.count <= allowed;
     if (!is_within && from == GROW_WITHIN)
         return VMM__NO_FIT;

@@ -34,7 +34,8 @@ static bool gather_locked(struct vmm_cache *cache, struct heap *heap, uint64_t c
     for (struct lane *lane = cache->scanned; lane != NULL; lane = lane->scan_next) {
         if (lane == heap->lane || lane->pool != heap->lane->pool)
             continue;
-        lane->gather_bytes = chunk_bytes;
+        if (!vmm__lane_keeps(lane))
+            lane->gather_bytes = chunk_bytes;
         if (heap_list(cache, &lane->large, heap, &runs))
             has_gathered = heap_take(cache, &runs, heap) || has_gathered;
         else
