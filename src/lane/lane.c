@@ -206,10 +206,10 @@ static inline __attribute__((always_inline)) void *object_publish(struct lane *l
 void vmm__lane_takes_count(struct lane *lane)
 {
     struct takes *takes = &lane->takes;
-    uint64_t now_ns = vmm__time_ns();
-    bool is_hasty = now_ns - takes->last_ns < TAKES_APART_NS;
+    uint32_t now_us = (uint32_t)(vmm__time_ns() / 1000);
+    bool is_hasty = now_us - takes->last_us < TAKES_APART_US;
     takes->hasty = is_hasty ? takes->hasty + 1 : 0;
-    takes->last_ns = now_ns;
+    takes->last_us = now_us;
     if (vmm__lane_keeps(lane))
         lane->gather_bytes = UINT64_MAX; /* it need not gather what it keeps */
 }

@@ -56,18 +56,18 @@ struct last_scan {
 };
 
 /*
- * How often the lane takes idle memory of other lanes. A take costs 2 to 5 us; new memory costs as much as some dozens of
- * takes. So two streams that take the same memory from each other again and again should have more. A take is hasty if
- * it follows the one before within TAKES_APART_NS: takes then cost some percent of the time. After TAKES_KEEP hasty takes
- * the lane keeps what it has: it no longer gathers, and takes only what a request needs. After TAKES_GROW it grows
- * beyond the footprint target, by one request. In traces of GPU programs, replayed without a GPU's work, at most 10
- * follow one another.
+ * How often the lane takes idle memory of other lanes. A take costs 2 to 5 us; new memory costs as much as some dozens
+ * of takes. So two streams that take the same memory from each other again and again should have more. A take is hasty
+ * if it follows the one before within TAKES_APART_US: takes then cost some percent of the time. After TAKES_KEEP hasty
+ * takes the lane keeps what it has: it no longer gathers, and takes only what a request needs. After TAKES_GROW it
+ * grows beyond the footprint target, by one request. In traces of GPU programs, replayed without a GPU's work, at most
+ * 10 follow one another.
  */
-enum { TAKES_APART_NS = 100000, TAKES_KEEP = 32, TAKES_GROW = 64 };
+enum { TAKES_APART_US = 100, TAKES_KEEP = 32, TAKES_GROW = 64 };
 
 struct takes {
-    uint64_t last_ns;
-    uint32_t hasty; /* since the last one that was not */
+    uint32_t last_us;
+    uint32_t hasty; /* since the last one that was not, or a trim */
 };
 
 struct block_ref;
@@ -110,6 +110,7 @@ struct lane {
     uint64_t due_bytes;       /* between that and the next time */
     uint64_t gather_bytes;    /* requests of fewer bytes do not gather first: see pool.h */
     _Atomic uint32_t refills; /* refills under way: their requests need not gather again */
+    struct takes takes;       /* the grow lock guards it, too */
     struct counters counters;
     struct last_allocated last;
     struct last_scan last_scan;
@@ -118,8 +119,7 @@ struct lane {
     struct uses uses;
     struct heap small;
     struct heap large;
-    struct takes takes;       /* the grow lock guards this and all below */
-    struct expired trimmed;   /* by the last trim */
+    struct expired trimmed;   /* by the last trim; the grow lock guards this and all below */
     struct expired decayed;   /* by decay, at the end of the last period */
     uint64_t period_epoch;    /* ended with the last period */
     struct lane *scan_next;   /* see vmm_cache.scanned */
@@ -147,7 +147,7 @@ static inline bool vmm__lane_is_retained(const struct lane *lane)
     return vmm__pool_is_retained(lane->pool);
 }
 
-/* Count a take of other lanes' idle memory, and a growth that spares takes. */
+/* Count a take of other lanes' idle memory, and a growth instead of takes. */
 void vmm__lane_takes_count(struct lane *lane);
 static inline void vmm__lane_takes_end(struct lane *lane)
 {

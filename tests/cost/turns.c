@@ -1,8 +1,8 @@
 /*
  * What a pair of calls costs while streams take turns: one thread allocates 2 MiB and frees them on one of 4 streams
- * after the other, on the sim driver. Once the streams have taken the memory from each other often enough, each keeps a
- * block of its own: a pair costs at most 20 times as much as on one stream, and the cache has reserved 4 blocks at most.
- * While each pair takes another stream's memory, it costs 60 to 100 times as much. The best of some rounds counts.
+ * after the other, on the sim driver. Once they have taken the memory from each other often enough, each stream keeps a
+ * block of its own: a pair costs at most 20 times as much as on one stream, and the cache has reserved 4 blocks at
+ * most. If each pair takes another stream's memory, it costs 60 to 100 times as much. The best of some rounds counts.
  *
  * Ends with 1 if a bar is not met.
  */

@@ -16,7 +16,7 @@ FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
          "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
          "--force-device-scale-factor=1", "--font-render-hinting=none", "--remote-debugging-pipe")
 PATIENCE = 60  # seconds
-STARTS = 3  # on a busy machine Chromium now and then ends as it starts
+STARTS = 3  # on a busy machine Chromium may end as it starts
 
 
 def program():

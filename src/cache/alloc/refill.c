@@ -32,8 +32,8 @@ static vmm_status idle_transfer(struct vmm_cache *cache, const struct request *r
     return status;
 }
 
-/* New memory within the footprint target; beyond it, if it spares a lane what it takes from others again and again. If
- * there is none, it goes on taking. */
+/* New memory within the footprint target; beyond it, if the lane else takes from others again and again. If there is
+ * none, it goes on taking. */
 static vmm_status new_grow(struct vmm_cache *cache, const struct request *request)
 {
     vmm_status status = vmm__grow(cache, request, GROW_WITHIN);
