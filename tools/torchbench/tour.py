@@ -6,7 +6,8 @@ usage: tour.py [OUT.json]        needs VMMCACHE_LIBRARY
        tour.py --splice OUT.json DOCUMENT
 
 Prints every program's output, and writes programs and outputs to OUT.json. With --splice, they replace the regions
-`tour NAME` of a document. Exits with 1 if a program fails.
+`tour NAME` of a document; of long programs, which the document links to, only the output does. Exits with 1 if a
+program fails.
 """
 import ast
 import json
@@ -25,6 +26,7 @@ from places import placeless
 # In the order of the document.
 PROGRAMS = ("tour/allocated", "tour/summary", "tour/no_caching", "tour/leak",
             "tour/nvidia_smi", "oom", "tour/snapshot")
+LINKED = ("nvidia_smi", "snapshot")
 MOST_SECONDS = 120
 
 
@@ -67,13 +69,14 @@ def run(path):
 
 
 def lines_of(name, part):
-    """A program without its docstring, and its output."""
+    """A program without its docstring, unless it is only linked to, and its output."""
     code = part["code"].split('"""', 2)[2].strip("\n")
     variables = "".join("%s=%s " % pair for pair in part["environment"].items())
-    yield "```python"
-    yield from code.splitlines()
-    yield "```"
-    yield ""
+    if name not in LINKED:
+        yield "```python"
+        yield from code.splitlines()
+        yield "```"
+        yield ""
     yield "```"
     yield "$ %spython %s.py" % (variables, name)
     yield from part["output"].rstrip("\n").splitlines()

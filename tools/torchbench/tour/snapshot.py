@@ -34,7 +34,7 @@ for plot in ("trace_plot", "segment_plot"):
                           capture_output=True, text=True, check=False)
     print("python -m torch.cuda._memory_viz %s snapshot.pickle -o %s.html: status %d, %d KiB%s" %
           (plot, plot, done.returncode, os.path.getsize(html) >> 10 if done.returncode == 0 else 0,
-           done.stderr[-500:]))
+           "" if done.returncode == 0 else done.stderr[-500:]))
 stats = subprocess.run([sys.executable, "-m", "torch.cuda._memory_viz", "stats", path],
                        capture_output=True, text=True, check=False)
 print("\n".join((stats.stdout or stats.stderr[-500:]).splitlines()[:12]))
