@@ -41,11 +41,11 @@
  * Callbacks. A cache calls the program's functions (log, clock, filter, visitor, listener) with
  * locks held. Such a function must not call the same cache: a call does nothing and returns
  * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function, the misuse function, those
- * of a source (vmm_segment_source) and those of a sleep (vmm_sleep_options) are called without locks
- * and may call every function except vmm_destroy(), those of a source not vmm_pool_destroy() either. A request that
- * one of them makes does not call the pressure function. If vmm_destroy() detects a misuse, it calls the
- * misuse function during teardown; calls that the function makes on the same cache fail. A callback
- * must return to the library. If it throws an exception, calls longjmp() or ends its thread, locks
+ * of a source (vmm_segment_source), those of a sleep (vmm_sleep_options) and the visitors of
+ * vmm_parts_walk() and vmm_neighbours_walk() are called without locks and may call every function
+ * except vmm_destroy(), those of a source not vmm_pool_destroy() either. A request that one of them
+ * makes does not call the pressure function. If vmm_destroy() detects a misuse, it calls the misuse
+ * function during teardown; calls that the function makes on the same cache fail. A callback must return to the library. If it throws an exception, calls longjmp() or ends its thread, locks
  * stay locked and the cache may be left inconsistent: the next call on the cache can hang or crash.
  * A C++ callback must catch all exceptions.
  *
@@ -366,8 +366,8 @@ typedef struct vmm_config {
     /* On: this cache and those of other processes of the user, on the same device, that have it on
      * give each other idle memory: see "Neighbours"; environment: VMM_NEIGHBOURS=0|1. */
     vmm_switch neighbours;
-    uint32_t neighbours_wait_ms; /* how long a request waits for others before it goes on; default
-                                        200; environment: VMM_NEIGHBOURS_WAIT_MS=N */
+    uint32_t neighbours_wait_ms;     /* how long a request waits for others before it goes on, up to
+                                        60 000; default 200; environment: VMM_NEIGHBOURS_WAIT_MS=N */
     uint64_t neighbours_floor_bytes; /* reserved memory that others never get; environment:
                                         VMM_NEIGHBOURS_FLOOR=SIZE */
     uint32_t neighbours_priority;    /* lower ones give first; environment:
