@@ -38,16 +38,17 @@
  * Captures. Call vmm_capture_announce() before a capture begins while other threads may call the
  * cache: an event that the cache records would otherwise spoil the capture.
  *
- * Callbacks. A cache calls the program's functions (log, clock, filter, visitor, listener) with
- * locks held. Such a function must not call the same cache: a call does nothing and returns
- * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function, the misuse function, those
- * of a source (vmm_segment_source), those of a sleep (vmm_sleep_options) and the visitors of
+ * Callbacks. A cache calls the program's functions (log, clock, filter, visitor, listener) with locks
+ * held. Such a function must not call the same cache: a call does nothing and returns
+ * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function, the misuse function,
+ * those of a source (vmm_segment_source), those of a sleep (vmm_sleep_options) and the visitors of
  * vmm_parts_walk() and vmm_neighbours_walk() are called without locks and may call every function
  * except vmm_destroy(), those of a source not vmm_pool_destroy() either. A request that one of them
  * makes does not call the pressure function. If vmm_destroy() detects a misuse, it calls the misuse
- * function during teardown; calls that the function makes on the same cache fail. A callback must return to the library. If it throws an exception, calls longjmp() or ends its thread, locks
- * stay locked and the cache may be left inconsistent: the next call on the cache can hang or crash.
- * A C++ callback must catch all exceptions.
+ * function during teardown; calls that the function makes on the same cache fail. A callback must
+ * return to the library. If it throws an exception, calls longjmp() or ends its thread, locks stay
+ * locked and the cache may be left inconsistent: the next call on the cache can hang or crash. A C++
+ * callback must catch all exceptions.
  *
  * fork(). A cache belongs to the process that created it. In a child process, every call on the
  * cache returns ERR_FORKED and does nothing, except vmm_free(cache, NULL), which returns VMM_OK, and
