@@ -36,5 +36,5 @@ for preset in "${presets[@]}"; do
     echo "== $preset: building (build/$preset)"
     tools/build.sh "$preset"
     echo "== $preset: testing"
-    ctest --preset "$preset" -j "$(($(nproc) + 1))" # some tests only wait
+    ctest --preset "$preset" -j "$((2 * $(nproc)))" # many tests only wait
 done
