@@ -431,12 +431,6 @@ static pid_t holder_begun(void)
     return child;
 }
 
-static void child_kill(pid_t child)
-{
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
-}
-
 NEIGHBOURS_TEST(another_process_gives)
 {
     pid_t child = holder_begun();
