@@ -1,5 +1,5 @@
-/* Caches on a GPU that give each other memory, on the fake libcuda: test_life_neighbours.c has the rest, and
- * test_life_gpu_neighbours.c what a GPU does. */
+/* Caches on a GPU that give each other memory, on the fake libcuda: test_life_claims.c and test_life_offers.c have
+ * the rest, and test_life_gpu_neighbours.c has what a GPU does. */
 #define _GNU_SOURCE
 #include "life/cuda_support.h"
 
