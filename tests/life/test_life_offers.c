@@ -5,6 +5,8 @@
 #define _GNU_SOURCE
 #include "life/neighbour_support.h"
 
+#include "cache/reclaim/claim.h"
+
 /* ---- The program of the holder ------------------------------------------------------------------ */
 
 struct program {
@@ -107,11 +109,12 @@ static vmm_pool *pool_with(vmm_cache *cache, const char *name, size_t bytes, voi
     return pool;
 }
 
-static void offer_with(vmm_pool *pool, vmm_sleep_fn unmapping)
+static void offer_with(vmm_pool *pool, vmm_sleep_fn unmapping, void *context)
 {
     vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
     options.on_claim = 1;
     options.unmapping = unmapping;
+    options.context = context;
     assert_ok(vmm_pool_sleep(&pool, 1, &options, NULL));
 }
 
@@ -138,7 +141,7 @@ NEIGHBOURS_TEST(an_offered_pool_sleeps_for_a_claim_and_wakes_by_one)
     vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
     char expected[128];
     told[0] = '\0';
-    offer_with(pool, NULL);
+    offer_with(pool, NULL, NULL);
     uint64_t begin_ns = vmm__time_ns();
     void *got = block(claimant, 48 * MIB);
     assert_in_range(ms_since(begin_ns), SLEEP_MS * 3 / 4, SLEEP_MS + SLACK_MS);
@@ -202,7 +205,7 @@ NEIGHBOURS_TEST(no_pool_sleeps_while_others_can_give)
     program_begin(&program, VMM_ON, 0); /* 32 MiB */
     vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
     vmm_pool *pool = pool_with(program.cache, "weights", 20 * MIB, &kept);
-    offer_with(pool, NULL);
+    offer_with(pool, NULL, NULL);
     (void)block(claimant, 40 * MIB);
     assert_int_equal(program.calls, 1);
     assert_int_equal(phase_of(pool), VMM_POOL_OFFERED);
@@ -222,7 +225,7 @@ static void no_pool_sleeps(uint32_t priority, uint64_t floor_bytes, bool is_offe
     void *kept;
     vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
     if (is_offered)
-        offer_with(pool, NULL);
+        offer_with(pool, NULL, NULL);
     in_vain(claimant, 40 * MIB);
     assert_int_equal(phase_of(pool), is_offered ? VMM_POOL_OFFERED : VMM_POOL_AWAKE);
     assert_int_equal(stats(holder).neighbour_sleeps, 0);
@@ -246,14 +249,15 @@ NEIGHBOURS_TEST(no_pool_sleeps_that_is_not_offered)
     no_pool_sleeps(0, 0, false);
 }
 
-/* Longer than what is left of a claim of SLEEP_MS. */
-static void unmapping_delay(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+/* The sleep goes on only once a flag is set. */
+static void unmapping_hold(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
 {
-    (void)context;
+    const _Atomic bool *goes_on = context;
     (void)pool;
     (void)address;
     (void)bytes;
-    (void)usleep(SLEEP_MS * 1000);
+    while (!atomic_load(goes_on))
+        (void)usleep(500);
 }
 
 NEIGHBOURS_TEST(a_claim_that_is_over_puts_no_more_to_sleep)
@@ -263,9 +267,12 @@ NEIGHBOURS_TEST(a_claim_that_is_over_puts_no_more_to_sleep)
     void *kept[2];
     vmm_pool *large = pool_with(holder, "large", 32 * MIB, &kept[0]);
     vmm_pool *small = pool_with(holder, "small", 24 * MIB, &kept[1]);
-    offer_with(large, unmapping_delay);
-    offer_with(small, NULL);
+    _Atomic bool is_over = false;
+    offer_with(large, unmapping_hold, &is_over);
+    offer_with(small, NULL, NULL);
     in_vain(claimant, 60 * MIB); /* it needs both */
+    assert_int_equal(phase_of(large), VMM_POOL_SLEEPING);
+    atomic_store(&is_over, true);
     while (phase_of(large) != VMM_POOL_ASLEEP)
         (void)usleep(10000);
     (void)usleep(100000);
@@ -277,14 +284,14 @@ NEIGHBOURS_TEST(a_claim_that_is_over_puts_no_more_to_sleep)
     assert_ok(vmm_destroy(holder));
 }
 
-/* A cache can end at any moment of it. */
+/* A cache can end at any moment of it: here the sleep goes on once the destroy stops its thread. */
 NEIGHBOURS_TEST(a_cache_ends_while_its_pool_goes_to_sleep)
 {
-    vmm_cache *holder = CACHE();
+    struct vmm_cache *holder = CACHE();
     vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
     void *kept;
     vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
-    offer_with(pool, unmapping_delay);
+    offer_with(pool, unmapping_hold, &holder->neighbours->stops);
     in_vain(claimant, 60 * MIB);
     assert_int_equal(phase_of(pool), VMM_POOL_SLEEPING);
     assert_ok(vmm_destroy(holder));
@@ -306,7 +313,7 @@ static void engine(void *context)
     vmm_cache *cache = CACHE();
     vmm_pool *pool = pool_with(cache, "engine", 40 * MIB, &kept);
     for (unsigned round = 1; round <= ROUNDS; round++) {
-        offer_with(pool, NULL);
+        offer_with(pool, NULL, NULL);
         atomic_fetch_add(&shared->ready, 1);
         while (atomic_load(&shared->go) < round)
             (void)usleep(500);
@@ -348,7 +355,7 @@ static void is_stuck(void *context)
     void *kept;
     (void)context;
     vmm_pool *pool = pool_with(CACHE(), "stuck", 40 * MIB, &kept);
-    offer_with(pool, sleeps_for_ever);
+    offer_with(pool, sleeps_for_ever, NULL);
     atomic_fetch_add(&shared->ready, 1);
     for (;;)
         (void)pause();
