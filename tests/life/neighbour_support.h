@@ -99,12 +99,6 @@ static inline uint64_t reserved(vmm_cache *cache)
     return stats(cache).reserved_bytes.current;
 }
 
-/* Until a cache has shown what it has. */
-static inline void shown_wait(void)
-{
-    (void)usleep(600000);
-}
-
 static inline uint64_t ms_since(uint64_t begin_ns)
 {
     return (vmm__time_ns() - begin_ns) / 1000000;

@@ -6,6 +6,7 @@
 #include "life/neighbour_support.h"
 
 #include "base/hostmem.h"
+#include "cache/reclaim/answer.h"
 #include "neighbour/record.h"
 #include "support/folder_support.h"
 
@@ -157,7 +158,8 @@ static bool is_in_order(uint32_t priority_of_large)
     vmm_cache *claimant = CACHE();
     idle_make(small, 10, 0);
     idle_make(large, 20, 0);
-    shown_wait();
+    vmm__neighbours_show(small);
+    vmm__neighbours_show(large);
     (void)block(claimant, 10 * MIB);
     vmm_cache *giver = priority_of_large > 0 ? small : large;
     vmm_cache *other = priority_of_large > 0 ? large : small;
@@ -410,15 +412,26 @@ static int neighbour_see(void *context, const vmm_neighbour *neighbour)
     return seen->count == seen->most;
 }
 
+/* Walks until the second cache has shown so much idle memory, which it does twice a second. */
+static struct seen shown_wait(vmm_cache *cache, uint64_t idle_bytes)
+{
+    uint64_t begin_ns = vmm__time_ns();
+    struct seen seen;
+    do {
+        (void)usleep(10000);
+        seen = (struct seen){ .most = 4 };
+        assert_ok(vmm_neighbours_walk(cache, neighbour_see, &seen));
+    } while (seen.all[1].idle_bytes != idle_bytes && ms_since(begin_ns) < LONG_MS);
+    return seen;
+}
+
 NEIGHBOURS_TEST(a_walk_shows_all_caches)
 {
-    struct seen seen = { .most = 4 };
     vmm_cache *first = CACHE(.neighbours_priority = 3, .neighbours_name = "first",
                              .neighbours_floor_bytes = 5 * MIB, .limit_bytes = 32 * MIB);
     vmm_cache *second = CACHE();
     idle_make(first, 8, 2);
-    shown_wait();
-    assert_ok(vmm_neighbours_walk(second, neighbour_see, &seen));
+    struct seen seen = shown_wait(second, 12 * MIB);
     assert_int_equal(seen.count, 2);
     assert_int_equal(seen.all[0].is_self, 1);
     assert_string_equal(seen.all[0].name, "test_life_claims");
@@ -444,7 +457,7 @@ NEIGHBOURS_TEST(what_others_could_give_is_available)
     vmm_cache *cache = CACHE();
     uint64_t bytes;
     idle_make(holder, 24, 8);
-    shown_wait();
+    vmm__neighbours_show(holder);
     assert_ok(vmm_available_get(cache, &bytes));
     assert_int_equal(bytes, 16 * MIB + 28 * MIB); /* the floor leaves so much of 32 MiB */
     (void)block(cache, bytes);

@@ -7,6 +7,9 @@
 
 #include "cache/reclaim/claim.h"
 
+/* Of claims: time enough for a sleep in the last quarter of it, and for a program in the second half. */
+enum { SLEEP_MS = 2000 };
+
 /* ---- The program of the holder ------------------------------------------------------------------ */
 
 struct program {
@@ -37,14 +40,15 @@ static void program_begin(struct program *program, vmm_switch pressure, uint32_t
         program->kept[i] = block(program->cache, 2 * MIB);
 }
 
-/* Nothing waits for headroom that no cache can give, and no program is asked for it. */
+/* Nothing waits for headroom that no cache can give, and no program is asked for it, also not half a second later, when
+ * the threads of the caches look again. */
 NEIGHBOURS_TEST(headroom_that_no_cache_has_costs_nothing)
 {
     struct program program = { .calls = 0 };
     program_begin(&program, VMM_ON, 0);
     vmm_cache *claimant = CACHE();
     (void)block(claimant, 32 * MIB);
-    shown_wait();
+    (void)usleep(600000);
     assert_int_equal(device_free_bytes(claimant), 0);
     assert_int_equal(stats(claimant).neighbour_claims, 0);
     assert_int_equal(program.calls, 0);
@@ -56,7 +60,7 @@ NEIGHBOURS_TEST(the_program_gives_if_it_allows_that)
 {
     struct program program = { .calls = 0 };
     program_begin(&program, VMM_ON, 0);
-    vmm_cache *claimant = CACHE();
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
     (void)block(claimant, 48 * MIB);
     assert_int_equal(program.calls, 1);
     assert_ok(vmm_destroy(claimant));
@@ -86,8 +90,8 @@ NEIGHBOURS_TEST(the_program_is_not_asked_for_a_lower_priority)
 
 /* ---- Pools that are offered --------------------------------------------------------------------- */
 
-/* Time enough for a sleep in the last quarter of it; and how often an engine sleeps. */
-enum { SLEEP_MS = 2000, ROUNDS = 2 };
+/* How often an engine sleeps. */
+enum { ROUNDS = 2 };
 
 static char told[4096];
 
