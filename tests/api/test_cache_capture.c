@@ -4,6 +4,7 @@
 #include "driver/sim/sim.h"
 #include "support/graph_support.h"
 #include "support/pool_calls.h"
+#include "support/visit_support.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -17,13 +18,6 @@ static void lag_set(uint64_t operations, struct cache_test *test)
         vmm__sim_lag_set(test->driver, operations);
 }
 
-static int nothing_visited(void *context, const vmm_item *item)
-{
-    (void)context;
-    (void)item;
-    return 0;
-}
-
 static void all_reported(struct cache_test *test)
 {
     vmm_item item = VMM_ITEM_INIT;
@@ -32,7 +26,7 @@ static void all_reported(struct cache_test *test)
     assert_non_null(sink);
     assert_ok(vmm_summary_write(test->cache, sink));
     assert_int_equal(fclose(sink), 0);
-    assert_ok(vmm_walk(test->cache, nothing_visited, NULL));
+    assert_ok(vmm_walk(test->cache, visit_continue, NULL));
     assert_status(vmm_find(test->cache, &item, &item), VMM_ERR_UNKNOWN_POINTER);
     assert_ok(vmm_device_memory(test->cache, &bytes, &bytes));
     assert_ok(vmm_stats_reset_peak(test->cache));

@@ -79,6 +79,14 @@ static void share_use(struct cache_test *test, vmm_share *share, void *block, si
     importer_end(other);
 }
 
+/* After a share was sent, received and used. */
+static void share_end(struct cache_test *test, vmm_share *share, vmm_share *received, void *block)
+{
+    assert_ok(vmm_share_close(received, 0));
+    assert_ok(vmm_share_close(share, 1));
+    block_free(test, block);
+}
+
 /* ---- Shares -------------------------------------------------------------------------------- */
 
 CACHE_TEST(a_share_goes_through_tcp)
@@ -90,10 +98,8 @@ CACHE_TEST(a_share_goes_through_tcp)
         vmm_share *share = export_of(test->cache, block);
         vmm_share *received = tcp_pass(share);
         share_use(test, received, block, sizes[i]);
-        assert_ok(vmm_share_close(received, 0));
         assert_status(vmm_share_close(share, 0), VMM_ERR_INVALID_ARGUMENT); /* it was sent */
-        assert_ok(vmm_share_close(share, 1));
-        block_free(test, block);
+        share_end(test, share, received, block);
     }
     cache_verify_empty(test);
 }
@@ -110,9 +116,7 @@ CACHE_TEST(through_a_unix_socket_its_descriptors_go)
     assert_status(vmm_share_send(received, sockets[0]), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "no fabric handles"));
     sockets_close(sockets);
-    assert_ok(vmm_share_close(received, 0));
-    assert_ok(vmm_share_close(share, 1));
-    block_free(test, block);
+    share_end(test, share, received, block);
     cache_verify_empty(test);
 }
 
@@ -148,9 +152,7 @@ CACHE_TEST(further_shares_export_nothing_again)
     assert_ok(vmm_share_close(first, 0));
     vmm_share *received = tcp_pass(second);
     share_use(test, received, block, 3 * MIB);
-    assert_ok(vmm_share_close(received, 0));
-    assert_ok(vmm_share_close(second, 1));
-    block_free(test, block);
+    share_end(test, second, received, block);
     cache_verify_empty(test);
 }
 
@@ -163,9 +165,7 @@ CACHE_TEST(memory_of_a_wake_has_fabric_handles)
     vmm_share *share = export_of(test->cache, block);
     vmm_share *received = tcp_pass(share);
     share_use(test, received, block, 3 * MIB);
-    assert_ok(vmm_share_close(received, 0));
-    assert_ok(vmm_share_close(share, 1));
-    block_free(test, block);
+    share_end(test, share, received, block);
     cache_verify_empty(test);
 }
 
@@ -257,10 +257,8 @@ CACHE_TEST(a_forged_handle_is_refused)
     void *imported = NULL;
     assert_status(vmm_share_import(other, received, NULL, &imported), VMM_ERR_DRIVER);
     record->chunks[0].bytes -= GRANULE;
-    assert_ok(vmm_share_close(received, 0));
-    assert_ok(vmm_share_close(share, 1));
-    block_free(test, block);
     importer_end(other);
+    share_end(test, share, received, block);
     cache_verify_empty(test);
 }
 

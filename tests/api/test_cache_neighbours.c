@@ -1,4 +1,4 @@
-/* What a cache tells of its neighbours, if it has none: tests/life/test_life_neighbours.c has some. */
+/* What a cache tells of its neighbours, if it has none: tests/life/test_life_claims.c has some. */
 #include "support/cache_support.h"
 
 static int neighbour_count(void *context, const vmm_neighbour *neighbour)

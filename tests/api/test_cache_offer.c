@@ -407,7 +407,8 @@ CACHE_TEST(an_offer_may_have_a_ticket)
 
 struct claimant {
     struct cache_test *test;
-    vmm_pool *pool;
+    struct tenant tenant;
+    pthread_t threads[2];
     vmm_status inner[3]; /* of calls that its function makes */
     atomic_bool has_begun;
     atomic_bool may_end;
@@ -456,63 +457,57 @@ static void *release_main(void *context)
 }
 
 /* A claim that is putting the pool to sleep, and waits in a function; another thread lets it go on after a while. */
-static void claim_begin(struct claimant *claimant, pthread_t threads[2])
+static void claim_begin(struct claimant *claimant)
 {
-    assert_ok(offer_with(claimant->pool, unmapping_hold, mapped_count, claimant));
+    assert_ok(offer_with(claimant->tenant.pool, unmapping_hold, mapped_count, claimant));
     work_verify(claimant->test);
-    assert_int_equal(pthread_create(&threads[0], NULL, claim_main, claimant), 0);
+    assert_int_equal(pthread_create(&claimant->threads[0], NULL, claim_main, claimant), 0);
     while (!atomic_load(&claimant->has_begun))
         (void)usleep(1000);
-    assert_int_equal(phase_of(claimant->pool), VMM_POOL_SLEEPING);
-    assert_int_equal(pthread_create(&threads[1], NULL, release_main, claimant), 0);
+    assert_int_equal(phase_of(claimant->tenant.pool), VMM_POOL_SLEEPING);
+    assert_int_equal(pthread_create(&claimant->threads[1], NULL, release_main, claimant), 0);
 }
 
-static void claim_end(const struct claimant *claimant, pthread_t threads[2])
+static void claim_end(const struct claimant *claimant)
 {
     assert_true(atomic_load(&claimant->has_ended)); /* so the call has waited */
     for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(pthread_join(claimant->threads[i], NULL), 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(claimant->inner[i], VMM_ERR_INVALID_ARGUMENT);
 }
 
 CACHE_TEST(a_wake_waits_for_a_sleep_that_a_claim_has_begun)
 {
-    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
-    struct claimant claimant = { .test = test, .pool = tenant.pool };
-    pthread_t threads[2];
-    claim_begin(&claimant, threads);
+    struct claimant claimant = { .test = test, .tenant = tenant_make(test, VMM_ON_SLEEP_KEEP) };
+    claim_begin(&claimant);
     void *other = block_alloc(test, 3 * MIB, 1); /* other pools go on */
-    pool_wake(tenant.pool);
-    claim_end(&claimant, threads);
+    pool_wake(claimant.tenant.pool);
+    claim_end(&claimant);
     assert_int_equal(claimant.mapped, 0); /* a wake has its own functions */
     block_free(test, other);
-    tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
+    tenant_check(test, &claimant.tenant);
+    tenant_end(test, &claimant.tenant);
 }
 
 CACHE_TEST(a_sleep_waits_for_one_that_a_claim_has_begun)
 {
-    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
-    struct claimant claimant = { .test = test, .pool = tenant.pool };
-    pthread_t threads[2];
-    claim_begin(&claimant, threads);
-    pool_sleep(tenant.pool);
-    claim_end(&claimant, threads);
-    pool_wake(tenant.pool);
-    tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
+    struct claimant claimant = { .test = test, .tenant = tenant_make(test, VMM_ON_SLEEP_KEEP) };
+    claim_begin(&claimant);
+    pool_sleep(claimant.tenant.pool);
+    claim_end(&claimant);
+    pool_wake(claimant.tenant.pool);
+    tenant_check(test, &claimant.tenant);
+    tenant_end(test, &claimant.tenant);
 }
 
 CACHE_TEST(a_destroy_waits_for_a_sleep_that_a_claim_has_begun)
 {
-    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
-    struct claimant claimant = { .test = test, .pool = tenant.pool };
-    pthread_t threads[2];
-    claim_begin(&claimant, threads);
-    assert_ok(vmm_pool_free_all(tenant.pool));
-    assert_ok(vmm_pool_destroy(tenant.pool, 0));
-    claim_end(&claimant, threads);
+    struct claimant claimant = { .test = test, .tenant = tenant_make(test, VMM_ON_SLEEP_KEEP) };
+    claim_begin(&claimant);
+    assert_ok(vmm_pool_free_all(claimant.tenant.pool));
+    assert_ok(vmm_pool_destroy(claimant.tenant.pool, 0));
+    claim_end(&claimant);
     cache_verify_empty(test);
 }
 

@@ -22,12 +22,25 @@ static void sourced_end(struct cache_test *test, vmm_pool *pool, struct source *
     cache_verify_empty(test);
 }
 
+/* A test of a pool with a source whose segments have so many bytes; 0: as many as a block needs. */
+#define SOURCED_TEST(title, segment_bytes)                                                         \
+    static void title##_sourced(struct cache_test *test, struct source *source, vmm_pool *pool);   \
+    CACHE_TEST(title)                                                                              \
+    {                                                                                              \
+        struct source *source = source_open(test);                                                 \
+        vmm_pool *pool =                                                                           \
+            pool_make(test, .name = "sourced", .source = source_of(source, segment_bytes));        \
+        title##_sourced(test, source, pool);                                                       \
+        sourced_end(test, pool, source);                                                           \
+    }                                                                                              \
+    static void title##_sourced(struct cache_test *test __attribute__((unused)),                   \
+                                struct source *source __attribute__((unused)),                     \
+                                vmm_pool *pool __attribute__((unused)))
+
 /* ---- Blocks -------------------------------------------------------------------------------- */
 
-CACHE_TEST(blocks_lie_in_segments_of_the_source)
+SOURCED_TEST(blocks_lie_in_segments_of_the_source, SEGMENT)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = pool_make(test, .source = source_of(source, SEGMENT));
     char *large = pool_alloc(test, pool, 5 * MIB, 1);
     assert_int_equal(source->last_bytes, SEGMENT);
     char *small = pool_alloc(test, pool, 100, 1);
@@ -49,23 +62,17 @@ CACHE_TEST(blocks_lie_in_segments_of_the_source)
     block_free(test, small);
     block_free(test, more);
     work_verify(test);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(a_segment_is_as_large_as_a_block_that_needs_more)
+SOURCED_TEST(a_segment_is_as_large_as_a_block_that_needs_more, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     void *block = pool_alloc(test, pool, 33 * MIB + 1, 1);
     assert_int_equal(source->last_bytes, 34 * MIB);
     block_free(test, block);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(freed_blocks_are_cached_in_stream_order)
+SOURCED_TEST(freed_blocks_are_cached_in_stream_order, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     void *first = pool_alloc(test, pool, 8 * MIB, 1);
     bool is_certain = flight_begin(test, first, 8 * MIB, 1);
     block_free(test, first);
@@ -81,14 +88,11 @@ CACHE_TEST(freed_blocks_are_cached_in_stream_order)
     void *third = pool_alloc(test, pool, 8 * MIB, 3); /* an idle segment of another stream */
     assert_int_equal(source->allocs, allocs);
     block_free(test, third);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(addresses_of_the_source_need_no_alignment_above_512)
+SOURCED_TEST(addresses_of_the_source_need_no_alignment_above_512, 0)
 {
-    struct source *source = source_open(test);
     source->shift = 512;
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     char *block = pool_alloc(test, pool, 3 * MIB, 1);
     char *small = pool_alloc(test, pool, 1000, 1);
     assert_int_equal((uintptr_t)block % 512, 0);
@@ -100,13 +104,10 @@ CACHE_TEST(addresses_of_the_source_need_no_alignment_above_512)
     sourced_verify(test);
     block_free(test, block);
     block_free(test, small);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(pushes_and_routes_lead_to_a_source)
+SOURCED_TEST(pushes_and_routes_lead_to_a_source, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     assert_ok(vmm_pool_push(pool));
     void *pushed = block_alloc(test, 3 * MIB, 1);
     assert_ok(vmm_pool_pop(pool));
@@ -117,13 +118,10 @@ CACHE_TEST(pushes_and_routes_lead_to_a_source)
     assert_ptr_equal(block_find(test, routed).pool, pool);
     block_free(test, pushed);
     block_free(test, routed);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(a_block_that_another_stream_uses_waits)
+SOURCED_TEST(a_block_that_another_stream_uses_waits, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     void *block = pool_alloc(test, pool, 4 * MIB, 1);
     bool is_certain = flight_begin(test, block, 4 * MIB, 2);
     assert_ok(vmm_record_stream(test->cache, block, test->streams[2]));
@@ -136,14 +134,11 @@ CACHE_TEST(a_block_that_another_stream_uses_waits)
     work_verify(test);
     assert_int_equal(pool_trim(pool, 0), 4 * MIB);
     assert_int_equal(source->frees, 1);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(names_pins_and_wrong_pointers_know_the_outer_address)
+SOURCED_TEST(names_pins_and_wrong_pointers_know_the_outer_address, 0)
 {
     char line[64];
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     char *block = pool_alloc(test, pool, 3 * MIB, 1);
     assert_ok(vmm_name(test->cache, block, "logits"));
     assert_string_equal(block_find(test, block).name, "logits");
@@ -158,14 +153,11 @@ CACHE_TEST(names_pins_and_wrong_pointers_know_the_outer_address)
     assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
     (void)snprintf(line, sizeof line, "0x%llx", (unsigned long long)(uintptr_t)block);
     assert_non_null(strstr(vmm_last_error(), line));
-    sourced_end(test, pool, source);
 }
 
 /* A segment's inner addresses may have been those of other blocks. */
-CACHE_TEST(a_stale_pointer_frees_no_block_of_a_source)
+SOURCED_TEST(a_stale_pointer_frees_no_block_of_a_source, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     char *stale[64];
     char *live[64];
     vmm_item item = VMM_ITEM_INIT;
@@ -191,13 +183,10 @@ CACHE_TEST(a_stale_pointer_frees_no_block_of_a_source)
     }
     for (int i = 0; i < 64; i++)
         block_free(test, live[i]);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(a_block_is_resized_in_its_segment_or_copied)
+SOURCED_TEST(a_block_is_resized_in_its_segment_or_copied, SEGMENT)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = pool_make(test, .source = source_of(source, SEGMENT));
     void *block = pool_alloc(test, pool, 5 * MIB, 1);
     block_fill(test, block, 5 * MIB, 3, 1);
     void *grown = NULL;
@@ -211,13 +200,10 @@ CACHE_TEST(a_block_is_resized_in_its_segment_or_copied)
     work_verify(test);
     sourced_verify(test);
     block_free(test, moved);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(a_placed_block_returns_to_its_address)
+SOURCED_TEST(a_placed_block_returns_to_its_address, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     char *block = pool_alloc(test, pool, 3 * MIB, 1);
     char *small = pool_alloc(test, pool, 700, 1);
     assert_ok(vmm_pool_retain(pool));
@@ -230,15 +216,12 @@ CACHE_TEST(a_placed_block_returns_to_its_address)
     assert_ok(vmm_pool_drop(pool));
     block_free(test, block);
     block_free(test, small);
-    sourced_end(test, pool, source);
 }
 
 /* ---- Segments back ------------------------------------------------------------------------- */
 
-CACHE_TEST(a_trim_gives_whole_idle_segments_back)
+SOURCED_TEST(a_trim_gives_whole_idle_segments_back, SEGMENT)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = pool_make(test, .source = source_of(source, SEGMENT));
     void *kept = pool_alloc(test, pool, 2 * MIB, 1);
     void *beside = pool_alloc(test, pool, 10 * MIB, 1);
     void *alone = pool_alloc(test, pool, 30 * MIB, 1);
@@ -253,42 +236,32 @@ CACHE_TEST(a_trim_gives_whole_idle_segments_back)
     block_free(test, kept);
     assert_int_equal(pool_trim(pool, 0), SEGMENT);
     assert_int_equal(source->frees, 2);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(idle_segments_go_back_before_a_request_of_another_pool_fails)
+SOURCED_TEST(idle_segments_go_back_before_a_request_of_another_pool_fails, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     block_free(test, pool_alloc(test, pool, 64 * MIB, 1));
     void *block = block_alloc(test, CACHE_LIMIT - 16 * MIB, 2);
     assert_ptr_equal(block_find(test, block).pool, vmm_cache_pool(test->cache));
     assert_int_equal(source->frees, 1);
     block_free(test, block);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(a_pool_with_live_blocks_stays)
+SOURCED_TEST(a_pool_with_live_blocks_stays, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     void *block = pool_alloc(test, pool, 64 * MIB, 1);
     assert_refused(vmm_pool_destroy(pool, 0), "has live blocks");
     assert_refused(vmm_pool_destroy(pool, 1), "that of its source");
     block_free(test, block);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(the_end_of_a_pool_waits_for_its_work)
+SOURCED_TEST(the_end_of_a_pool_waits_for_its_work, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     for (int i = 0; i < 8; i++) {
         void *block = pool_alloc(test, pool, 8 * MIB, (unsigned)i % 4);
         block_fill(test, block, 8 * MIB, 3, (unsigned)i % 4);
         block_free(test, block);
     }
-    sourced_end(test, pool, source);
 }
 
 CACHE_TEST(the_end_of_the_cache_gives_live_segments_back)
@@ -338,10 +311,8 @@ CACHE_TEST(without_caching_each_free_gives_a_segment_back)
 
 /* ---- Refusals ------------------------------------------------------------------------------ */
 
-CACHE_TEST(a_source_without_memory_is_out_of_memory)
+SOURCED_TEST(a_source_without_memory_is_out_of_memory, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     source->refusals = 1000;
     void *block = test;
     assert_status(vmm_alloc_from(pool, 3 * MIB, test->streams[1], &block), VMM_ERR_DEVICE_OOM);
@@ -350,19 +321,15 @@ CACHE_TEST(a_source_without_memory_is_out_of_memory)
     assert_ptr_equal(block, test);
     source->refusals = 0;
     block_free(test, pool_alloc(test, pool, 3 * MIB, 1));
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(a_source_is_asked_again_after_memory_was_released)
+SOURCED_TEST(a_source_is_asked_again_after_memory_was_released, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     block_free(test, block_alloc(test, 64 * MIB, 1));
     work_verify(test);
     source->refusals = 1;
     block_free(test, pool_alloc(test, pool, 30 * MIB, 1));
     assert_true(cache_stats(test).reserved_bytes.current <= 64 * MIB);
-    sourced_end(test, pool, source);
 }
 
 CACHE_TEST(limits_count_segments)
@@ -381,10 +348,8 @@ CACHE_TEST(limits_count_segments)
     sourced_end(test, pool, source);
 }
 
-CACHE_TEST(memory_that_cannot_be_used_goes_back_at_once)
+SOURCED_TEST(memory_that_cannot_be_used_goes_back_at_once, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     void *block = NULL;
     source->shift = 8;
     assert_refused(vmm_alloc_from(pool, 3 * MIB, test->streams[1], &block), "no multiple of 512");
@@ -402,13 +367,10 @@ CACHE_TEST(memory_that_cannot_be_used_goes_back_at_once)
     assert_null(block);
     assert_int_equal(source->allocs, source->frees + 1);
     block_free(test, first);
-    sourced_end(test, pool, source);
 }
 
-CACHE_TEST(what_needs_mappings_is_refused)
+SOURCED_TEST(what_needs_mappings_is_refused, 0)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     void *block = pool_alloc(test, pool, 3 * MIB, 1);
     void *out = NULL;
     vmm_share *share = NULL;
@@ -423,7 +385,6 @@ CACHE_TEST(what_needs_mappings_is_refused)
     assert_ok(vmm_alloc_aligned(pool, 3 * MIB, 512, test->streams[1], &out));
     block_free(test, out);
     block_free(test, block);
-    sourced_end(test, pool, source);
 }
 
 CACHE_TEST(wrong_options_are_refused)
@@ -502,16 +463,13 @@ CACHE_TEST(a_graph_pool_keeps_its_segments_until_its_end)
     sourced_end(test, pool, source);
 }
 
-CACHE_TEST(the_functions_of_a_source_may_call_the_cache)
+SOURCED_TEST(the_functions_of_a_source_may_call_the_cache, 0)
 {
-    struct source *source = source_open(test);
     source->calls = test->cache;
-    vmm_pool *pool = sourced_make(test, source, .limit_bytes = 0);
     block_free(test, pool_alloc(test, pool, 3 * MIB, 1));
     work_verify(test);
     assert_int_equal(cache_trim(test, 0), 4 * MIB);
     block_free(test, pool_alloc(test, pool, 3 * MIB, 1));
-    sourced_end(test, pool, source);
 }
 
 /* ---- Reports ------------------------------------------------------------------------------- */
@@ -523,10 +481,8 @@ static int item_note(void *context, const vmm_item *item)
     return 0;
 }
 
-CACHE_TEST(a_walk_shows_segments_at_their_addresses)
+SOURCED_TEST(a_walk_shows_segments_at_their_addresses, SEGMENT)
 {
-    struct source *source = source_open(test);
-    vmm_pool *pool = pool_make(test, .source = source_of(source, SEGMENT));
     void *blocks[6];
     uint64_t sums[2] = { 0, 0 };
     for (unsigned i = 0; i < 6; i++)
@@ -539,16 +495,13 @@ CACHE_TEST(a_walk_shows_segments_at_their_addresses)
     block_free(test, own);
     for (unsigned i = 0; i < 6; i++)
         block_free(test, blocks[i]);
-    sourced_end(test, pool, source);
 }
 
 /* ---- Random calls -------------------------------------------------------------------------- */
 
-CACHE_TEST(random_calls_keep_contents_and_sums)
+SOURCED_TEST(random_calls_keep_contents_and_sums, 8 * MIB)
 {
     enum { BLOCKS = 24, ROUNDS = 600 };
-    struct source *source = source_open(test);
-    vmm_pool *pool = pool_make(test, .source = source_of(source, 8 * MIB));
     void *blocks[BLOCKS] = { NULL };
     size_t sizes[BLOCKS];
     uint64_t seed = 11;
@@ -576,7 +529,6 @@ CACHE_TEST(random_calls_keep_contents_and_sums)
     }
     for (int i = 0; i < BLOCKS; i++)
         block_free(test, blocks[i]);
-    sourced_end(test, pool, source);
 }
 
 /* ---- Threads ------------------------------------------------------------------------------- */

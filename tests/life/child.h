@@ -8,6 +8,7 @@
 
 #include "support/test_support.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -71,6 +72,15 @@ static inline bool child_ended(pid_t child, int wanted)
 static inline void child_runs(void (*function)(void *context), void *context)
 {
     assert_true(child_ended(child_begun(function, context), 0));
+}
+
+/* Ends a child that does not end by itself. */
+static inline void child_kill(pid_t child)
+{
+    int status = 0;
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
 }
 
 /* A test that runs in a child. */

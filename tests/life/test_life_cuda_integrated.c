@@ -1,6 +1,6 @@
 /* The cuda driver on a device that has the system's memory, on the fake libcuda: test_system_memory.c has the rest. */
 #define _GNU_SOURCE
-#include "life/cuda_support.h"
+#include "life/cuda_neighbours.h"
 #include "support/folder_support.h"
 
 #include "driver/driver.h"
@@ -131,41 +131,24 @@ static void given_count(void *context, const char *line)
         available_set(system_bytes + 64 * MIB);
 }
 
-static vmm_cache *neighbour_create(vmm_log_fn log)
+static void system_run_out(void)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    vmm_cache *cache = NULL;
-    config.driver = VMM_DRIVER_CUDA;
-    config.arena_bytes = GIB;
-    config.neighbours = VMM_ON;
-    config.neighbours_wait_ms = 5000;
-    config.log = log;
-    CHILD_REQUIRES(vmm_create(&config, &cache) == VMM_OK);
-    return cache;
+    available_set(system_bytes + MIB);
 }
 
 /* CUDA would have given the memory: without the share of the system no cache claims anything until the machine
  * hangs. */
 FAKE_TEST(a_request_claims_before_the_system_runs_out)
 {
-    static char folder[] = "/dev/shm/test_life_cuda_integrated.XXXXXX";
-    vmm_stats stats = VMM_STATS_INIT;
-    void *block = NULL;
     uint64_t total_bytes;
-    CHILD_REQUIRES(mkdtemp(folder) != NULL && setenv("VMM_NEIGHBOURS_DIR", folder, 1) == 0);
+    const char *folder = neighbours_folder_make();
     meminfo_make();
     fake->is_integrated = true;
-    vmm_cache *holder = neighbour_create(given_count);
-    vmm_cache *claimant = neighbour_create(NULL);
+    vmm_cache *holder = neighbour_create(0, given_count);
+    vmm_cache *claimant = neighbour_create(0, NULL);
     CHILD_REQUIRES(vmm_device_memory(holder, &system_bytes, &total_bytes) == VMM_OK);
     system_bytes = total_bytes / SYSTEM_SHARE;
-    CHILD_REQUIRES(vmm_alloc(holder, 64 * MIB, NULL, &block) == VMM_OK);
-    CHILD_REQUIRES(vmm_free(holder, block) == VMM_OK);
-    available_set(system_bytes + MIB);
-    CHILD_REQUIRES(vmm_alloc(claimant, 16 * MIB, NULL, &block) == VMM_OK);
-    CHILD_REQUIRES(vmm_stats_get(claimant, &stats) == VMM_OK && stats.neighbour_claims == 1);
-    CHILD_REQUIRES(vmm_stats_get(holder, &stats) == VMM_OK && stats.neighbour_given_bytes > 0);
-    CHILD_REQUIRES(vmm_destroy(claimant) == VMM_OK && vmm_destroy(holder) == VMM_OK);
+    idle_memory_moves(holder, claimant, system_run_out);
     CHILD_REQUIRES(unlink(meminfo) == 0 && rmdir(folder) == 0);
     fake_check_misuses();
 }

@@ -9,6 +9,7 @@
 #include "life/child.h"
 #include "support/cache_support.h"
 #include "support/thread_support.h"
+#include "support/visit_support.h"
 
 #include <string.h>
 
@@ -41,13 +42,6 @@ struct scene {
 };
 
 /* ---- Calls of a child ------------------------------------------------------------------------- */
-
-static int visit_continue(void *context, const vmm_item *item)
-{
-    (void)context;
-    (void)item;
-    return 0;
-}
 
 static void change_ignore(void *context, const vmm_change *change)
 {

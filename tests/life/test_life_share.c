@@ -8,7 +8,6 @@
 #include "life/child.h"
 #include "support/folder_support.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -138,14 +137,6 @@ static void other_ended(const struct scene *scene)
     assert_true(child_ended(scene->other, 0));
 }
 
-static void other_kill(const struct scene *scene)
-{
-    int status = 0;
-    assert_int_equal(kill(scene->other, SIGKILL), 0);
-    assert_int_equal(waitpid(scene->other, &status, 0), scene->other);
-    assert_true(WIFSIGNALED(status));
-}
-
 /* Nothing may be left: no memory, no descriptor. */
 static void scene_end(const struct scene *scene)
 {
@@ -211,7 +202,7 @@ TEST(a_killed_importer_changes_nothing)
     struct scene scene = scene_begin("importer");
     void *block = block_make(pool_make(scene.cache), EXPORT_BYTE);
     vmm_share *share = block_answered(&scene, block);
-    other_kill(&scene);
+    child_kill(scene.other);
     answer_check(block);
     assert_ok(vmm_free(scene.cache, block));
     assert_ok(vmm_share_close(share, 1));
@@ -222,7 +213,7 @@ TEST(an_importer_that_never_receives_changes_nothing)
 {
     struct scene scene = scene_begin("exporter"); /* it waits for a byte, and gets a share */
     void *block = block_make(pool_make(scene.cache), EXPORT_BYTE);
-    other_kill(&scene);
+    child_kill(scene.other);
     vmm_share *share;
     assert_ok(vmm_share_export(scene.cache, block, &share));
     assert_status(vmm_share_send(share, scene.socket), VMM_ERR_DRIVER);
@@ -250,7 +241,7 @@ TEST(an_exporter_may_be_killed_after_the_import)
 {
     struct scene scene = scene_begin("exporter");
     unsigned char *block = block_receive(scene.cache, scene.socket);
-    other_kill(&scene);
+    child_kill(scene.other);
     assert_true(has_only(block, BLOCK_BYTES, EXPORT_BYTE));
     memset(block, OTHER_BYTE, BLOCK_BYTES);
     assert_true(has_only(block, BLOCK_BYTES, OTHER_BYTE));

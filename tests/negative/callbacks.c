@@ -3,6 +3,7 @@
 #include "cache/cache.h"
 #include "negative.h"
 #include "support/pool_calls.h"
+#include "support/visit_support.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,27 +22,6 @@ static struct {
     vmm_cache *other;            /* the cache to call; NULL: the stage's own */
     _Atomic unsigned calls;      /* the first NEST_CALLS try every function */
 } nest;
-
-static int neighbour_continue(void *context, const vmm_neighbour *neighbour)
-{
-    (void)context;
-    (void)neighbour;
-    return 0;
-}
-
-static int visit_continue(void *context, const vmm_item *item)
-{
-    (void)context;
-    (void)item;
-    return 0;
-}
-
-static int part_continue(void *context, const vmm_part *part)
-{
-    (void)context;
-    (void)part;
-    return 0;
-}
 
 #define must_refuse(call)                                                                          \
     do {                                                                                           \

@@ -1,30 +1,10 @@
 /* NULL for each pointer that a call needs, and handles of destroyed caches. */
 #define _GNU_SOURCE
 #include "negative.h"
+#include "support/visit_support.h"
 
 #include <pthread.h>
 #include <stdio.h>
-
-static int neighbour_continue(void *context, const vmm_neighbour *neighbour)
-{
-    (void)context;
-    (void)neighbour;
-    return 0;
-}
-
-static int visit_continue(void *context, const vmm_item *item)
-{
-    (void)context;
-    (void)item;
-    return 0;
-}
-
-static int part_continue(void *context, const vmm_part *part)
-{
-    (void)context;
-    (void)part;
-    return 0;
-}
 
 enum call {
     ALLOC,

@@ -1,17 +1,11 @@
 /* Handles that are no pool, for every call that names one; wrong options. */
 #include "negative.h"
+#include "support/visit_support.h"
 
 #include "base/error.h"
 #include "base/handle.h"
 
 #define NO_POOL "is not a pool, or was destroyed"
-
-static int visit_continue(void *context, const vmm_item *item)
-{
-    (void)context;
-    (void)item;
-    return 0;
-}
 
 /* ---- Calls --------------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 #include "stage.h"
 
 #include "support/cache_support.h"
+#include "support/visit_support.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -152,23 +153,9 @@ static vmm_status walk(vmm_cache *cache)
     return vmm_walk(cache, visit_stop, NULL);
 }
 
-static int neighbour_continue(void *context, const vmm_neighbour *neighbour)
-{
-    (void)context;
-    (void)neighbour;
-    return 0;
-}
-
 static vmm_status neighbours(vmm_cache *cache)
 {
     return vmm_neighbours_walk(cache, neighbour_continue, NULL);
-}
-
-static int part_continue(void *context, const vmm_part *part)
-{
-    (void)context;
-    (void)part;
-    return 0;
 }
 
 static vmm_status parts_of_foreign(vmm_cache *cache)

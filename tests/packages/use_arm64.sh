@@ -9,19 +9,7 @@ fail() {
     exit 1
 }
 
-for tool in dpkg-deb dpkg-shlibdeps; do
-    command -v "$tool" >/dev/null || {
-        echo "skipped: $tool is missing (Debian, Ubuntu: apt-get install dpkg-dev)"
-        exit 77
-    }
-done
-
-rm -rf "$work"
-mkdir -p "$work"
-"$cpack" -G DEB -C "$config" --config "$build/CPackConfig.cmake" -B "$work/packages" >"$work/cpack.log" 2>&1 || {
-    cat "$work/cpack.log"
-    fail "cpack failed"
-}
+"$(dirname "$0")/make_deb.sh" "$cpack" "$build" "$config" "$work"
 library=$(find "$work/packages" -maxdepth 1 -name "libvmmcache0.2_*_arm64.deb")
 [ -n "$library" ] || fail "no package says arm64: $(ls "$work/packages")"
 [ "$(dpkg-deb -f "$library" Architecture)" = arm64 ] || fail "$library is for $(dpkg-deb -f "$library" Architecture)"

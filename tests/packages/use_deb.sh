@@ -11,19 +11,8 @@ fail() {
     exit 1
 }
 
-for tool in dpkg-deb dpkg-shlibdeps; do
-    command -v "$tool" >/dev/null || {
-        echo "skipped: $tool is missing (Debian, Ubuntu: apt-get install dpkg-dev)"
-        exit 77
-    }
-done
-
-rm -rf "$work"
-mkdir -p "$work/root"
-"$cpack" -G DEB -C "$config" --config "$build/CPackConfig.cmake" -B "$work/packages" >"$work/cpack.log" 2>&1 || {
-    cat "$work/cpack.log"
-    fail "cpack failed"
-}
+"$(dirname "$0")/make_deb.sh" "$cpack" "$build" "$config" "$work"
+mkdir "$work/root"
 for name in libvmmcache0.2 libvmmcache-dev vmmcache-tools; do
     file=$(find "$work/packages" -maxdepth 1 -name "${name}_*.deb")
     [ -n "$file" ] || fail "there is no package $name"

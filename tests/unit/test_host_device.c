@@ -6,7 +6,6 @@
 #include "life/child.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,8 +178,7 @@ DEVICE_TEST(a_killed_process_gives_back)
         (void)usleep(1000);
     struct driver *driver = device_open();
     assert_int_equal(free_granules(driver), GRANULES / 2);
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(child);
     assert_int_equal(free_granules(driver), GRANULES);
     vmm__driver_close(driver);
 }

@@ -9,7 +9,6 @@
 #include "monitor/segment.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -346,8 +345,7 @@ MONITOR_TEST(a_killed_process_leaves_a_segment_that_names_it)
     (void)close(ready[1]);
     struct monitor_head head = head_read(child);
     assert_int_equal(head.start_ticks, vmm__process_start((uint64_t)child));
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(child);
     assert_int_equal(vmm__process_start((uint64_t)child), 0);
     path_of(path, sizeof path, child, 0);
     assert_int_equal(unlink(path), 0);

@@ -10,7 +10,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -156,10 +155,9 @@ static pid_t joined_child(void)
     return child;
 }
 
-static void child_kill(pid_t child)
+static void joined_kill(pid_t child)
 {
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
+    child_kill(child);
     assert_int_equal(close(pipe_ends[0]) | close(pipe_ends[1]), 0);
 }
 
@@ -172,7 +170,7 @@ RECORD_TEST(the_slot_of_a_killed_process_is_free)
     assert_int_equal(record.slot, 1);
     assert_true(vmm__neighbour_read(&record, 0, &seen));
     assert_int_equal(seen.pid, child);
-    child_kill(child);
+    joined_kill(child);
     assert_false(vmm__neighbour_read(&record, 0, &seen));
     struct neighbour_record next;
     join(&next);
@@ -184,7 +182,7 @@ RECORD_TEST(the_slot_of_a_killed_process_is_free)
 RECORD_TEST(a_file_that_killed_processes_left_serves_again)
 {
     struct neighbour_record record;
-    child_kill(joined_child());
+    joined_kill(joined_child());
     assert_true(exists());
     join(&record);
     assert_int_equal(record.slot, 0);
@@ -222,7 +220,7 @@ RECORD_TEST(a_child_of_fork_keeps_no_slot)
     assert_int_equal(hear(), 'f');
     join(&record);
     assert_true(vmm__neighbour_read(&record, 0, &seen));
-    child_kill(child);
+    joined_kill(child);
     assert_false(vmm__neighbour_read(&record, 0, &seen));
     vmm__neighbour_leave(&record);
     assert_false(exists());

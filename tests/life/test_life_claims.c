@@ -1,123 +1,18 @@
 /*
  * Caches on one device give each other idle memory: caches of one process, and processes that are stopped, killed, or
- * fork. The device is a file, so no GPU is needed.
+ * fork. The device is a file, so no GPU is needed. test_life_offers.c has what programs give besides.
  */
 #define _GNU_SOURCE
-#include "life/child.h"
+#include "life/neighbour_support.h"
 
 #include "base/hostmem.h"
-#include "base/time.h"
-#include "cache/cache.h"
-#include "driver/driver.h"
+#include "cache/reclaim/answer.h"
 #include "neighbour/record.h"
 #include "support/folder_support.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-
-#define DEVICE (64 * MIB)
-/* Of claims that end in time; and of those that nothing serves. */
-enum { LONG_MS = 5000, WAIT_MS = 300 };
-/* What a busy machine may add to a wait. */
-#define SLACK_MS 2000
-
-static char folder[] = "/dev/shm/test_neighbours.XXXXXX";
-static char device[128];
-
-/* What processes of a test tell each other. */
-static struct shared {
-    _Atomic unsigned ready;
-    _Atomic unsigned go;
-    _Atomic unsigned served;
-    _Atomic uint64_t pid;
-} * shared;
-
-static int neighbours_setup(void **state)
-{
-    (void)state;
-    (void)strcpy(folder + sizeof folder - 7, "XXXXXX");
-    if (mkdtemp(folder) == NULL)
-        return -1;
-    (void)snprintf(device, sizeof device, "%s.device", folder);
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return setenv("VMM_HOST_DEVICE", device, 1) | setenv("VMM_NEIGHBOURS_DIR", folder, 1);
-}
-
-/* Nothing is left in the folder after the last cache. */
-static int neighbours_teardown(void **state)
-{
-    (void)state;
-    return rmdir(folder) | unlink(device) | munmap(shared, sizeof *shared);
-}
-
-#define NEIGHBOURS_TEST(name) TEST_BETWEEN(name, neighbours_setup, neighbours_teardown)
-
-#define CACHE_CONFIG(...) CONFIG(.driver = VMM_DRIVER_HOST, .device_bytes = DEVICE, __VA_ARGS__)
-
-/* A cache with neighbours; made with a config of further fields. */
-static vmm_cache *cache_make(const vmm_config *config)
-{
-    vmm_cache *cache;
-    vmm_config settings = *config;
-    if (settings.neighbours_wait_ms == 0)
-        settings.neighbours_wait_ms = LONG_MS;
-    assert_ok(vmm_create(&settings, &cache));
-    return cache;
-}
-#define CACHE(...) cache_make(&CACHE_CONFIG(.neighbours = VMM_ON, __VA_ARGS__))
-
-static void *block(vmm_cache *cache, size_t bytes)
-{
-    void *made;
-    assert_ok(vmm_alloc(cache, bytes, NULL, &made));
-    memset(made, 0x5A, bytes);
-    return made;
-}
-
-/* Blocks of a granule, so that chunks are small. All but `live` of them are free. */
-static void idle_make(vmm_cache *cache, unsigned granules, unsigned live)
-{
-    void *blocks[DEVICE / (2 * MIB)];
-    for (unsigned i = 0; i < granules; i++)
-        blocks[i] = block(cache, 2 * MIB);
-    for (unsigned i = live; i < granules; i++)
-        assert_ok(vmm_free(cache, blocks[i]));
-}
-
-static vmm_stats stats(vmm_cache *cache)
-{
-    vmm_stats read = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(cache, &read));
-    return read;
-}
-
-static uint64_t reserved(vmm_cache *cache)
-{
-    return stats(cache).reserved_bytes.current;
-}
-
-/* Until a cache has shown what it has. */
-static void shown_wait(void)
-{
-    (void)usleep(600000);
-}
-
-static uint64_t ms_since(uint64_t begin_ns)
-{
-    return (vmm__time_ns() - begin_ns) / 1000000;
-}
-
-static void in_vain(vmm_cache *cache, size_t bytes)
-{
-    void *none;
-    assert_status(vmm_alloc(cache, bytes, NULL, &none), VMM_ERR_DEVICE_OOM);
-}
 
 /* ---- Who gives what ---------------------------------------------------------------------------- */
 
@@ -153,7 +48,7 @@ NEIGHBOURS_TEST(without_neighbours_it_is_out_of_memory)
     in_vain(claimant, 40 * MIB);
     assert_ok(vmm_destroy(claimant));
     assert_int_equal(count_entries("/proc/self/task"), threads);
-    assert_int_equal(count_entries(folder), 2);
+    assert_int_equal(count_entries(neighbours_folder), 2);
     in_vain(holder, 60 * MIB);
     assert_int_equal(stats(holder).neighbour_claims, 0);
     assert_ok(vmm_destroy(holder));
@@ -168,14 +63,6 @@ NEIGHBOURS_TEST(no_more_is_given_than_is_missing)
     assert_in_range(stats(holder).neighbour_given_bytes, 4 * MIB, 6 * MIB);
     assert_ok(vmm_destroy(claimant));
     assert_ok(vmm_destroy(holder));
-}
-
-static uint64_t device_free_bytes(struct vmm_cache *cache)
-{
-    uint64_t free_bytes;
-    uint64_t total_bytes;
-    assert_ok(vmm__driver_memory_info(cache->driver, &free_bytes, &total_bytes));
-    return free_bytes;
 }
 
 /* CUDA and its libraries allocate without the cache. They find memory while caches have idle memory. */
@@ -271,7 +158,8 @@ static bool is_in_order(uint32_t priority_of_large)
     vmm_cache *claimant = CACHE();
     idle_make(small, 10, 0);
     idle_make(large, 20, 0);
-    shown_wait();
+    vmm__neighbours_show(small);
+    vmm__neighbours_show(large);
     (void)block(claimant, 10 * MIB);
     vmm_cache *giver = priority_of_large > 0 ? small : large;
     vmm_cache *other = priority_of_large > 0 ? large : small;
@@ -330,90 +218,7 @@ NEIGHBOURS_TEST(memory_that_goes_to_and_fro_is_counted)
     assert_ok(vmm_destroy(caches[1]));
 }
 
-/* ---- The program of the holder ------------------------------------------------------------------ */
-
-struct program {
-    vmm_cache *cache;
-    void *kept[16];
-    _Atomic unsigned calls;
-};
-
-static int kept_free(void *context, vmm_pool *pool, size_t bytes)
-{
-    struct program *program = context;
-    (void)pool;
-    (void)bytes;
-    atomic_fetch_add(&program->calls, 1);
-    for (int i = 0; i < 16; i++) {
-        if (vmm_free(program->cache, program->kept[i]) != VMM_OK)
-            return 0;
-        program->kept[i] = NULL;
-    }
-    return 1;
-}
-
-static void program_begin(struct program *program, vmm_switch pressure, uint32_t priority)
-{
-    program->cache = CACHE(.pressure = kept_free, .pressure_context = program,
-                           .neighbours_pressure = pressure, .neighbours_priority = priority);
-    for (int i = 0; i < 16; i++)
-        program->kept[i] = block(program->cache, 2 * MIB);
-}
-
-/* Nothing waits for headroom that no cache can give, and no program is asked for it. */
-NEIGHBOURS_TEST(headroom_that_no_cache_has_costs_nothing)
-{
-    struct program program = { .calls = 0 };
-    program_begin(&program, VMM_ON, 0);
-    vmm_cache *claimant = CACHE();
-    (void)block(claimant, 32 * MIB);
-    shown_wait();
-    assert_int_equal(device_free_bytes(claimant), 0);
-    assert_int_equal(stats(claimant).neighbour_claims, 0);
-    assert_int_equal(program.calls, 0);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(program.cache));
-}
-
-NEIGHBOURS_TEST(the_program_gives_if_it_allows_that)
-{
-    struct program program = { .calls = 0 };
-    program_begin(&program, VMM_ON, 0);
-    vmm_cache *claimant = CACHE();
-    (void)block(claimant, 48 * MIB);
-    assert_int_equal(program.calls, 1);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(program.cache));
-}
-
-static void the_program_is_not_asked(vmm_switch pressure, uint32_t priority)
-{
-    struct program program = { .calls = 0 };
-    program_begin(&program, pressure, priority);
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
-    in_vain(claimant, 48 * MIB);
-    assert_int_equal(program.calls, 0);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(program.cache));
-}
-
-NEIGHBOURS_TEST(the_program_is_not_asked_unless_it_allows_that)
-{
-    the_program_is_not_asked(VMM_OFF, 0);
-}
-
-NEIGHBOURS_TEST(the_program_is_not_asked_for_a_lower_priority)
-{
-    the_program_is_not_asked(VMM_ON, 1);
-}
-
 /* ---- Processes ---------------------------------------------------------------------------------- */
-
-static void flag_wait(const _Atomic unsigned *flag, unsigned wanted)
-{
-    while (atomic_load(flag) < wanted)
-        (void)usleep(500);
-}
 
 static void holds_idle(void *context)
 {
@@ -429,12 +234,6 @@ static pid_t holder_begun(void)
     pid_t child = child_begun(holds_idle, NULL);
     flag_wait(&shared->ready, 1);
     return child;
-}
-
-static void child_kill(pid_t child)
-{
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
 NEIGHBOURS_TEST(another_process_gives)
@@ -598,291 +397,6 @@ NEIGHBOURS_TEST(a_child_of_fork_is_a_neighbour_of_its_parent)
     assert_ok(vmm_destroy(cache));
 }
 
-/* ---- Pools that are offered --------------------------------------------------------------------- */
-
-/* Time enough for a sleep in the last quarter of it; and how often an engine sleeps. */
-enum { SLEEP_MS = 2000, ROUNDS = 2 };
-
-static char told[4096];
-
-static void log_tell(void *context, const char *line)
-{
-    (void)context;
-    (void)strncat(told, line, sizeof told - strlen(told) - 1);
-}
-
-/* A pool with one block, which has all of it, and a pattern. */
-static vmm_pool *pool_with(vmm_cache *cache, const char *name, size_t bytes, void **made)
-{
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool;
-    options.name = name;
-    assert_ok(vmm_pool_create(cache, &options, &pool));
-    assert_ok(vmm_alloc_from(pool, bytes, NULL, made));
-    memset(*made, 0x77, bytes);
-    return pool;
-}
-
-static void offer_with(vmm_pool *pool, vmm_sleep_fn unmapping)
-{
-    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
-    options.on_claim = 1;
-    options.unmapping = unmapping;
-    assert_ok(vmm_pool_sleep(&pool, 1, &options, NULL));
-}
-
-static vmm_pool_phase phase_of(vmm_pool *pool)
-{
-    vmm_pool_phase phase;
-    assert_ok(vmm_pool_state(pool, &phase));
-    return phase;
-}
-
-static void pattern_check(const unsigned char *block, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += 4096)
-        assert_int_equal(block[i], 0x77);
-    assert_int_equal(block[bytes - 1], 0x77);
-}
-
-/* The holder sleeps for the claimant; then its wake claims, and gets the memory back. */
-NEIGHBOURS_TEST(an_offered_pool_sleeps_for_a_claim_and_wakes_by_one)
-{
-    vmm_cache *holder = CACHE(.log = log_tell);
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS, .neighbours_name = "claimant");
-    void *kept;
-    vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
-    char expected[128];
-    told[0] = '\0';
-    offer_with(pool, NULL);
-    uint64_t begin_ns = vmm__time_ns();
-    void *got = block(claimant, 48 * MIB);
-    assert_in_range(ms_since(begin_ns), SLEEP_MS * 3 / 4, SLEEP_MS + SLACK_MS);
-    assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
-    assert_int_equal(reserved(holder), 0);
-    assert_int_equal(stats(holder).neighbour_sleeps, 1);
-    assert_int_equal(stats(holder).neighbour_given_bytes, 40 * MIB);
-    (void)snprintf(expected, sizeof expected, "(claimant) claims");
-    (void)usleep(10000); /* the line follows the memory */
-    assert_non_null(strstr(told, "neighbours: pool weights sleeps: gave 40.0 MiB, which process "));
-    assert_non_null(strstr(told, expected));
-    assert_ok(vmm_free(claimant, got));
-    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
-    assert_true(stats(holder).neighbour_claims > 0);
-    assert_true(stats(claimant).neighbour_given_bytes > 0);
-    pattern_check(kept, 40 * MIB);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
-}
-
-/* A wake that no process serves fails when its claim ends, and can be tried again. */
-NEIGHBOURS_TEST(a_wake_in_vain_ends_in_time)
-{
-    vmm_cache *holder = CACHE(.neighbours_wait_ms = WAIT_MS);
-    vmm_cache *other = CACHE();
-    void *kept;
-    vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
-    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
-    void *got = block(other, 40 * MIB);
-    uint64_t begin_ns = vmm__time_ns();
-    assert_status(vmm_pool_wake(&pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
-    assert_in_range(ms_since(begin_ns), WAIT_MS, WAIT_MS + SLACK_MS);
-    assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
-    assert_int_equal(stats(holder).neighbour_misses, 1);
-    assert_int_equal(reserved(holder), 0);
-    assert_ok(vmm_free(other, got));
-    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
-    pattern_check(kept, 40 * MIB);
-    assert_ok(vmm_destroy(other));
-    assert_ok(vmm_destroy(holder));
-}
-
-/* What a limit refuses is not claimed. */
-NEIGHBOURS_TEST(a_wake_beyond_a_limit_does_not_claim)
-{
-    vmm_cache *holder = CACHE();
-    void *kept;
-    vmm_pool *pool = pool_with(holder, "weights", 20 * MIB, &kept);
-    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
-    assert_ok(vmm_limit_set(holder, 10 * MIB));
-    assert_status(vmm_pool_wake(&pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
-    assert_int_equal(stats(holder).neighbour_claims, 0);
-    assert_ok(vmm_destroy(holder));
-}
-
-/* Idle memory and the pressure function are cheaper. */
-NEIGHBOURS_TEST(no_pool_sleeps_while_others_can_give)
-{
-    struct program program = { .calls = 0 };
-    void *kept;
-    program_begin(&program, VMM_ON, 0); /* 32 MiB */
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
-    vmm_pool *pool = pool_with(program.cache, "weights", 20 * MIB, &kept);
-    offer_with(pool, NULL);
-    (void)block(claimant, 40 * MIB);
-    assert_int_equal(program.calls, 1);
-    assert_int_equal(phase_of(pool), VMM_POOL_OFFERED);
-    (void)block(claimant, 20 * MIB); /* there is no other way */
-    assert_int_equal(program.calls, 2);
-    assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
-    assert_int_equal(stats(program.cache).neighbour_sleeps, 1);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(program.cache));
-}
-
-static void no_pool_sleeps(uint32_t priority, uint64_t floor_bytes, bool is_offered)
-{
-    vmm_cache *holder =
-        CACHE(.neighbours_priority = priority, .neighbours_floor_bytes = floor_bytes);
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
-    void *kept;
-    vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
-    if (is_offered)
-        offer_with(pool, NULL);
-    in_vain(claimant, 40 * MIB);
-    assert_int_equal(phase_of(pool), is_offered ? VMM_POOL_OFFERED : VMM_POOL_AWAKE);
-    assert_int_equal(stats(holder).neighbour_sleeps, 0);
-    assert_int_equal(reserved(holder), 40 * MIB);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
-}
-
-NEIGHBOURS_TEST(no_pool_sleeps_for_a_lower_priority)
-{
-    no_pool_sleeps(1, 0, true);
-}
-
-NEIGHBOURS_TEST(no_pool_sleeps_below_the_floor)
-{
-    no_pool_sleeps(0, 2 * MIB, true);
-}
-
-NEIGHBOURS_TEST(no_pool_sleeps_that_is_not_offered)
-{
-    no_pool_sleeps(0, 0, false);
-}
-
-/* Longer than what is left of a claim of SLEEP_MS. */
-static void unmapping_delay(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
-{
-    (void)context;
-    (void)pool;
-    (void)address;
-    (void)bytes;
-    (void)usleep(SLEEP_MS * 1000);
-}
-
-NEIGHBOURS_TEST(a_claim_that_is_over_puts_no_more_to_sleep)
-{
-    vmm_cache *holder = CACHE();
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
-    void *kept[2];
-    vmm_pool *large = pool_with(holder, "large", 32 * MIB, &kept[0]);
-    vmm_pool *small = pool_with(holder, "small", 24 * MIB, &kept[1]);
-    offer_with(large, unmapping_delay);
-    offer_with(small, NULL);
-    in_vain(claimant, 60 * MIB); /* it needs both */
-    while (phase_of(large) != VMM_POOL_ASLEEP)
-        (void)usleep(10000);
-    (void)usleep(100000);
-    assert_int_equal(phase_of(small), VMM_POOL_OFFERED);
-    assert_int_equal(stats(holder).neighbour_sleeps, 1);
-    assert_ok(vmm_pool_wake(&large, 1, NULL, NULL));
-    pattern_check(kept[0], 32 * MIB);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
-}
-
-/* A cache can end at any moment of it. */
-NEIGHBOURS_TEST(a_cache_ends_while_its_pool_goes_to_sleep)
-{
-    vmm_cache *holder = CACHE();
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
-    void *kept;
-    vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
-    offer_with(pool, unmapping_delay);
-    in_vain(claimant, 60 * MIB);
-    assert_int_equal(phase_of(pool), VMM_POOL_SLEEPING);
-    assert_ok(vmm_destroy(holder));
-    (void)block(claimant, 60 * MIB);
-    assert_ok(vmm_destroy(claimant));
-}
-
-static void wakes_in_child(void *context)
-{
-    vmm_pool *pool = context;
-    CHILD_REQUIRES(vmm_pool_wake(&pool, 1, NULL, NULL) == VMM_ERR_FORKED);
-}
-
-/* An engine of another process: offers what it has, and needs it again after the claim. */
-static void engine(void *context)
-{
-    void *kept;
-    (void)context;
-    vmm_cache *cache = CACHE();
-    vmm_pool *pool = pool_with(cache, "engine", 40 * MIB, &kept);
-    for (unsigned round = 1; round <= ROUNDS; round++) {
-        offer_with(pool, NULL);
-        atomic_fetch_add(&shared->ready, 1);
-        while (atomic_load(&shared->go) < round)
-            (void)usleep(500);
-        CHILD_REQUIRES(vmm_pool_wake(&pool, 1, NULL, NULL) == VMM_OK);
-        pattern_check(kept, 40 * MIB);
-    }
-    CHILD_REQUIRES(stats(cache).neighbour_sleeps == ROUNDS);
-    child_runs(wakes_in_child, pool);
-    CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
-}
-
-NEIGHBOURS_TEST(another_process_sleeps_and_wakes)
-{
-    pid_t child = child_begun(engine, NULL);
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
-    for (unsigned round = 1; round <= ROUNDS; round++) {
-        flag_wait(&shared->ready, round);
-        void *got = block(claimant, 60 * MIB);
-        assert_ok(vmm_free(claimant, got));
-        atomic_store(&shared->go, round);
-    }
-    assert_true(child_ended(child, 0));
-    assert_ok(vmm_destroy(claimant));
-}
-
-static void sleeps_for_ever(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
-{
-    (void)context;
-    (void)pool;
-    (void)address;
-    (void)bytes;
-    atomic_fetch_add(&shared->served, 1);
-    for (;;)
-        (void)pause();
-}
-
-static void is_stuck(void *context)
-{
-    void *kept;
-    (void)context;
-    vmm_pool *pool = pool_with(CACHE(), "stuck", 40 * MIB, &kept);
-    offer_with(pool, sleeps_for_ever);
-    atomic_fetch_add(&shared->ready, 1);
-    for (;;)
-        (void)pause();
-}
-
-/* Its memory is the device's again; a process that never ends its sleep costs others the deadline. */
-NEIGHBOURS_TEST(a_holder_that_is_killed_in_its_sleep_is_forgotten)
-{
-    pid_t child = child_begun(is_stuck, NULL);
-    flag_wait(&shared->ready, 1);
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
-    in_vain(claimant, 60 * MIB);
-    assert_int_equal(atomic_load(&shared->served), 1);
-    child_kill(child);
-    (void)block(claimant, 60 * MIB);
-    assert_ok(vmm_destroy(claimant));
-}
-
 /* ---- What a cache tells of others ----------------------------------------------------------------- */
 
 struct seen {
@@ -898,18 +412,29 @@ static int neighbour_see(void *context, const vmm_neighbour *neighbour)
     return seen->count == seen->most;
 }
 
+/* Walks until the second cache has shown so much idle memory, which it does twice a second. */
+static struct seen shown_wait(vmm_cache *cache, uint64_t idle_bytes)
+{
+    uint64_t begin_ns = vmm__time_ns();
+    struct seen seen;
+    do {
+        (void)usleep(10000);
+        seen = (struct seen){ .most = 4 };
+        assert_ok(vmm_neighbours_walk(cache, neighbour_see, &seen));
+    } while (seen.all[1].idle_bytes != idle_bytes && ms_since(begin_ns) < LONG_MS);
+    return seen;
+}
+
 NEIGHBOURS_TEST(a_walk_shows_all_caches)
 {
-    struct seen seen = { .most = 4 };
     vmm_cache *first = CACHE(.neighbours_priority = 3, .neighbours_name = "first",
                              .neighbours_floor_bytes = 5 * MIB, .limit_bytes = 32 * MIB);
     vmm_cache *second = CACHE();
     idle_make(first, 8, 2);
-    shown_wait();
-    assert_ok(vmm_neighbours_walk(second, neighbour_see, &seen));
+    struct seen seen = shown_wait(second, 12 * MIB);
     assert_int_equal(seen.count, 2);
     assert_int_equal(seen.all[0].is_self, 1);
-    assert_string_equal(seen.all[0].name, "test_life_neighbours");
+    assert_string_equal(seen.all[0].name, "test_life_claims");
     assert_int_equal(seen.all[1].is_self, 0);
     assert_int_equal(seen.all[1].pid, getpid());
     assert_string_equal(seen.all[1].name, "first");
@@ -932,7 +457,7 @@ NEIGHBOURS_TEST(what_others_could_give_is_available)
     vmm_cache *cache = CACHE();
     uint64_t bytes;
     idle_make(holder, 24, 8);
-    shown_wait();
+    vmm__neighbours_show(holder);
     assert_ok(vmm_available_get(cache, &bytes));
     assert_int_equal(bytes, 16 * MIB + 28 * MIB); /* the floor leaves so much of 32 MiB */
     (void)block(cache, bytes);
@@ -983,7 +508,7 @@ NEIGHBOURS_TEST(hostile_slots_do_no_harm)
     struct neighbour_record records[3];
     unsigned char *live = block(holder, 10 * MIB);
     for (int i = 0; i < 3; i++)
-        assert_ok(vmm__neighbour_join(&records[i], folder, holder->driver->uuid,
+        assert_ok(vmm__neighbour_join(&records[i], neighbours_folder, holder->driver->uuid,
                                       sizeof holder->driver->uuid));
     for (unsigned round = 0; round < 20000; round++) {
         uint64_t bytes = 0;
@@ -1049,7 +574,7 @@ NEIGHBOURS_TEST(every_allocation_may_fail)
         assert_true(status == VMM_OK || status == VMM_ERR_HOST_OOM);
         assert_ok(vmm_destroy(cache));
         assert_int_equal(vmm__host_outstanding(), before);
-        assert_int_equal(count_entries(folder), 2);
+        assert_int_equal(count_entries(neighbours_folder), 2);
     }
     assert_int_equal(status, VMM_OK);
     assert_true(failures > 5);
@@ -1064,5 +589,5 @@ NEIGHBOURS_TEST(a_cache_without_a_record_works)
     works_alone("no other process", &config);
     config.driver = VMM_DRIVER_SIM;
     works_alone("no other process", &config);
-    assert_int_equal(close(creat(device, 0600)), 0);
+    assert_int_equal(close(creat(neighbours_device, 0600)), 0);
 }

@@ -1,0 +1,379 @@
+/*
+ * What programs give to others' claims when idle memory is not enough: what their pressure functions free, and pools
+ * that they have offered. The device is a file, so no GPU is needed.
+ */
+#define _GNU_SOURCE
+#include "life/neighbour_support.h"
+
+#include "cache/reclaim/claim.h"
+
+/* Of claims: time enough for a sleep in the last quarter of it, and for a program in the second half. */
+enum { SLEEP_MS = 2000 };
+
+/* ---- The program of the holder ------------------------------------------------------------------ */
+
+struct program {
+    vmm_cache *cache;
+    void *kept[16];
+    _Atomic unsigned calls;
+};
+
+static int kept_free(void *context, vmm_pool *pool, size_t bytes)
+{
+    struct program *program = context;
+    (void)pool;
+    (void)bytes;
+    atomic_fetch_add(&program->calls, 1);
+    for (int i = 0; i < 16; i++) {
+        if (vmm_free(program->cache, program->kept[i]) != VMM_OK)
+            return 0;
+        program->kept[i] = NULL;
+    }
+    return 1;
+}
+
+static void program_begin(struct program *program, vmm_switch pressure, uint32_t priority)
+{
+    program->cache = CACHE(.pressure = kept_free, .pressure_context = program,
+                           .neighbours_pressure = pressure, .neighbours_priority = priority);
+    for (int i = 0; i < 16; i++)
+        program->kept[i] = block(program->cache, 2 * MIB);
+}
+
+/* Nothing waits for headroom that no cache can give, and no program is asked for it, also not half a second later, when
+ * the threads of the caches look again. */
+NEIGHBOURS_TEST(headroom_that_no_cache_has_costs_nothing)
+{
+    struct program program = { .calls = 0 };
+    program_begin(&program, VMM_ON, 0);
+    vmm_cache *claimant = CACHE();
+    (void)block(claimant, 32 * MIB);
+    (void)usleep(600000);
+    assert_int_equal(device_free_bytes(claimant), 0);
+    assert_int_equal(stats(claimant).neighbour_claims, 0);
+    assert_int_equal(program.calls, 0);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(program.cache));
+}
+
+NEIGHBOURS_TEST(the_program_gives_if_it_allows_that)
+{
+    struct program program = { .calls = 0 };
+    program_begin(&program, VMM_ON, 0);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
+    (void)block(claimant, 48 * MIB);
+    assert_int_equal(program.calls, 1);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(program.cache));
+}
+
+static void the_program_is_not_asked(vmm_switch pressure, uint32_t priority)
+{
+    struct program program = { .calls = 0 };
+    program_begin(&program, pressure, priority);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
+    in_vain(claimant, 48 * MIB);
+    assert_int_equal(program.calls, 0);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(program.cache));
+}
+
+NEIGHBOURS_TEST(the_program_is_not_asked_unless_it_allows_that)
+{
+    the_program_is_not_asked(VMM_OFF, 0);
+}
+
+NEIGHBOURS_TEST(the_program_is_not_asked_for_a_lower_priority)
+{
+    the_program_is_not_asked(VMM_ON, 1);
+}
+
+/* ---- Pools that are offered --------------------------------------------------------------------- */
+
+/* How often an engine sleeps. */
+enum { ROUNDS = 2 };
+
+static char told[4096];
+
+static void log_tell(void *context, const char *line)
+{
+    (void)context;
+    (void)strncat(told, line, sizeof told - strlen(told) - 1);
+}
+
+/* A pool with one block, which has all of it, and a pattern. */
+static vmm_pool *pool_with(vmm_cache *cache, const char *name, size_t bytes, void **made)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool;
+    options.name = name;
+    assert_ok(vmm_pool_create(cache, &options, &pool));
+    assert_ok(vmm_alloc_from(pool, bytes, NULL, made));
+    memset(*made, 0x77, bytes);
+    return pool;
+}
+
+static void offer_with(vmm_pool *pool, vmm_sleep_fn unmapping, void *context)
+{
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    options.on_claim = 1;
+    options.unmapping = unmapping;
+    options.context = context;
+    assert_ok(vmm_pool_sleep(&pool, 1, &options, NULL));
+}
+
+static vmm_pool_phase phase_of(vmm_pool *pool)
+{
+    vmm_pool_phase phase;
+    assert_ok(vmm_pool_state(pool, &phase));
+    return phase;
+}
+
+static void pattern_check(const unsigned char *block, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 4096)
+        assert_int_equal(block[i], 0x77);
+    assert_int_equal(block[bytes - 1], 0x77);
+}
+
+/* The holder sleeps for the claimant; then its wake claims, and gets the memory back. */
+NEIGHBOURS_TEST(an_offered_pool_sleeps_for_a_claim_and_wakes_by_one)
+{
+    vmm_cache *holder = CACHE(.log = log_tell);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS, .neighbours_name = "claimant");
+    void *kept;
+    vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
+    char expected[128];
+    told[0] = '\0';
+    offer_with(pool, NULL, NULL);
+    uint64_t begin_ns = vmm__time_ns();
+    void *got = block(claimant, 48 * MIB);
+    assert_in_range(ms_since(begin_ns), SLEEP_MS * 3 / 4, SLEEP_MS + SLACK_MS);
+    assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
+    assert_int_equal(reserved(holder), 0);
+    assert_int_equal(stats(holder).neighbour_sleeps, 1);
+    assert_int_equal(stats(holder).neighbour_given_bytes, 40 * MIB);
+    (void)snprintf(expected, sizeof expected, "(claimant) claims");
+    (void)usleep(10000); /* the line follows the memory */
+    assert_non_null(strstr(told, "neighbours: pool weights sleeps: gave 40.0 MiB, which process "));
+    assert_non_null(strstr(told, expected));
+    assert_ok(vmm_free(claimant, got));
+    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
+    assert_true(stats(holder).neighbour_claims > 0);
+    assert_true(stats(claimant).neighbour_given_bytes > 0);
+    pattern_check(kept, 40 * MIB);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+/* A wake that no process serves fails when its claim ends, and can be tried again. */
+NEIGHBOURS_TEST(a_wake_in_vain_ends_in_time)
+{
+    vmm_cache *holder = CACHE(.neighbours_wait_ms = WAIT_MS);
+    vmm_cache *other = CACHE();
+    void *kept;
+    vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
+    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    void *got = block(other, 40 * MIB);
+    uint64_t begin_ns = vmm__time_ns();
+    assert_status(vmm_pool_wake(&pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
+    assert_in_range(ms_since(begin_ns), WAIT_MS, WAIT_MS + SLACK_MS);
+    assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
+    assert_int_equal(stats(holder).neighbour_misses, 1);
+    assert_int_equal(reserved(holder), 0);
+    assert_ok(vmm_free(other, got));
+    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
+    pattern_check(kept, 40 * MIB);
+    assert_ok(vmm_destroy(other));
+    assert_ok(vmm_destroy(holder));
+}
+
+/* What a limit refuses is not claimed. */
+NEIGHBOURS_TEST(a_wake_beyond_a_limit_does_not_claim)
+{
+    vmm_cache *holder = CACHE();
+    void *kept;
+    vmm_pool *pool = pool_with(holder, "weights", 20 * MIB, &kept);
+    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    assert_ok(vmm_limit_set(holder, 10 * MIB));
+    assert_status(vmm_pool_wake(&pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
+    assert_int_equal(stats(holder).neighbour_claims, 0);
+    assert_ok(vmm_destroy(holder));
+}
+
+/* Idle memory and the pressure function are cheaper. */
+NEIGHBOURS_TEST(no_pool_sleeps_while_others_can_give)
+{
+    struct program program = { .calls = 0 };
+    void *kept;
+    program_begin(&program, VMM_ON, 0); /* 32 MiB */
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
+    vmm_pool *pool = pool_with(program.cache, "weights", 20 * MIB, &kept);
+    offer_with(pool, NULL, NULL);
+    (void)block(claimant, 40 * MIB);
+    assert_int_equal(program.calls, 1);
+    assert_int_equal(phase_of(pool), VMM_POOL_OFFERED);
+    (void)block(claimant, 20 * MIB); /* there is no other way */
+    assert_int_equal(program.calls, 2);
+    assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
+    assert_int_equal(stats(program.cache).neighbour_sleeps, 1);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(program.cache));
+}
+
+static void no_pool_sleeps(uint32_t priority, uint64_t floor_bytes, bool is_offered)
+{
+    vmm_cache *holder =
+        CACHE(.neighbours_priority = priority, .neighbours_floor_bytes = floor_bytes);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
+    void *kept;
+    vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
+    if (is_offered)
+        offer_with(pool, NULL, NULL);
+    in_vain(claimant, 40 * MIB);
+    assert_int_equal(phase_of(pool), is_offered ? VMM_POOL_OFFERED : VMM_POOL_AWAKE);
+    assert_int_equal(stats(holder).neighbour_sleeps, 0);
+    assert_int_equal(reserved(holder), 40 * MIB);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+NEIGHBOURS_TEST(no_pool_sleeps_for_a_lower_priority)
+{
+    no_pool_sleeps(1, 0, true);
+}
+
+NEIGHBOURS_TEST(no_pool_sleeps_below_the_floor)
+{
+    no_pool_sleeps(0, 2 * MIB, true);
+}
+
+NEIGHBOURS_TEST(no_pool_sleeps_that_is_not_offered)
+{
+    no_pool_sleeps(0, 0, false);
+}
+
+/* The sleep goes on only once a flag is set. */
+static void unmapping_hold(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    const _Atomic bool *goes_on = context;
+    (void)pool;
+    (void)address;
+    (void)bytes;
+    while (!atomic_load(goes_on))
+        (void)usleep(500);
+}
+
+NEIGHBOURS_TEST(a_claim_that_is_over_puts_no_more_to_sleep)
+{
+    vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
+    void *kept[2];
+    vmm_pool *large = pool_with(holder, "large", 32 * MIB, &kept[0]);
+    vmm_pool *small = pool_with(holder, "small", 24 * MIB, &kept[1]);
+    _Atomic bool is_over = false;
+    offer_with(large, unmapping_hold, &is_over);
+    offer_with(small, NULL, NULL);
+    in_vain(claimant, 60 * MIB); /* it needs both */
+    assert_int_equal(phase_of(large), VMM_POOL_SLEEPING);
+    atomic_store(&is_over, true);
+    while (phase_of(large) != VMM_POOL_ASLEEP)
+        (void)usleep(10000);
+    (void)usleep(100000);
+    assert_int_equal(phase_of(small), VMM_POOL_OFFERED);
+    assert_int_equal(stats(holder).neighbour_sleeps, 1);
+    assert_ok(vmm_pool_wake(&large, 1, NULL, NULL));
+    pattern_check(kept[0], 32 * MIB);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+/* A cache can end at any moment of it: here the sleep goes on once the destroy stops its thread. */
+NEIGHBOURS_TEST(a_cache_ends_while_its_pool_goes_to_sleep)
+{
+    struct vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
+    void *kept;
+    vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
+    offer_with(pool, unmapping_hold, &holder->neighbours->stops);
+    in_vain(claimant, 60 * MIB);
+    assert_int_equal(phase_of(pool), VMM_POOL_SLEEPING);
+    assert_ok(vmm_destroy(holder));
+    (void)block(claimant, 60 * MIB);
+    assert_ok(vmm_destroy(claimant));
+}
+
+static void wakes_in_child(void *context)
+{
+    vmm_pool *pool = context;
+    CHILD_REQUIRES(vmm_pool_wake(&pool, 1, NULL, NULL) == VMM_ERR_FORKED);
+}
+
+/* An engine of another process: offers what it has, and needs it again after the claim. */
+static void engine(void *context)
+{
+    void *kept;
+    (void)context;
+    vmm_cache *cache = CACHE();
+    vmm_pool *pool = pool_with(cache, "engine", 40 * MIB, &kept);
+    for (unsigned round = 1; round <= ROUNDS; round++) {
+        offer_with(pool, NULL, NULL);
+        atomic_fetch_add(&shared->ready, 1);
+        while (atomic_load(&shared->go) < round)
+            (void)usleep(500);
+        CHILD_REQUIRES(vmm_pool_wake(&pool, 1, NULL, NULL) == VMM_OK);
+        pattern_check(kept, 40 * MIB);
+    }
+    CHILD_REQUIRES(stats(cache).neighbour_sleeps == ROUNDS);
+    child_runs(wakes_in_child, pool);
+    CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
+}
+
+NEIGHBOURS_TEST(another_process_sleeps_and_wakes)
+{
+    pid_t child = child_begun(engine, NULL);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
+    for (unsigned round = 1; round <= ROUNDS; round++) {
+        flag_wait(&shared->ready, round);
+        void *got = block(claimant, 60 * MIB);
+        assert_ok(vmm_free(claimant, got));
+        atomic_store(&shared->go, round);
+    }
+    assert_true(child_ended(child, 0));
+    assert_ok(vmm_destroy(claimant));
+}
+
+static void sleeps_for_ever(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    (void)context;
+    (void)pool;
+    (void)address;
+    (void)bytes;
+    atomic_fetch_add(&shared->served, 1);
+    for (;;)
+        (void)pause();
+}
+
+static void is_stuck(void *context)
+{
+    void *kept;
+    (void)context;
+    vmm_pool *pool = pool_with(CACHE(), "stuck", 40 * MIB, &kept);
+    offer_with(pool, sleeps_for_ever, NULL);
+    atomic_fetch_add(&shared->ready, 1);
+    for (;;)
+        (void)pause();
+}
+
+/* Its memory is the device's again; a process that never ends its sleep costs others the deadline. */
+NEIGHBOURS_TEST(a_holder_that_is_killed_in_its_sleep_is_forgotten)
+{
+    pid_t child = child_begun(is_stuck, NULL);
+    flag_wait(&shared->ready, 1);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
+    in_vain(claimant, 60 * MIB);
+    assert_int_equal(atomic_load(&shared->served), 1);
+    child_kill(child);
+    (void)block(claimant, 60 * MIB);
+    assert_ok(vmm_destroy(claimant));
+}
