@@ -17,7 +17,7 @@ import sys
 import textwrap
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
-from markdown import table  # noqa: E402
+from markdown import measured, table  # noqa: E402
 
 TRACES = ("detection", "encoder_streams", "gnn", "llm_generate", "llm_train_varlen")
 STREAMS = "encoder_streams"
@@ -299,12 +299,13 @@ def markdown_write(bars):
     """A table of the rows, and one of the commands, with TRACE for the trace's name."""
     print("# Bars of views\n")
     print("Written by `tools/bars/bars.py BIN --markdown`. Do not edit the tables by hand.\n")
-    text = ("Machine: %s; %s. The sim driver models an H200 with 139 GiB: footprints and driver times are the model's, "
-            "and times of the host are the machine's." % (machine(), bars.output("fragtest", "--version").strip()))
+    text = "Measured: %s. Machine: %s; %s. " % (measured(), machine(), bars.output("fragtest", "--version").strip())
+    text += ("The sim driver models an H200 with 139 GiB: footprints and driver times are the model's, and times of the "
+             "host are the machine's.")
     print(textwrap.fill(text, 118) + "\n")
     rows, commands, last = [], {}, None
-    for figure, trace, bar, measured, met, command in bars.rows:
-        rows.append(["" if figure == last else figure, trace, bar, measured, met])
+    for figure, trace, bar, value, met, command in bars.rows:
+        rows.append(["" if figure == last else figure, trace, bar, value, met])
         last = figure
         name = trace.split(",")[0]
         commands.setdefault(command.replace("--trace " + name, "--trace TRACE") if name else command, []).append(figure)

@@ -9,9 +9,12 @@ import os
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
+from markdown import measured  # noqa: E402
+
 HEAD = """# Other programs than the five traces
 
-Written by `tools/metatrace/report.py`. Do not edit the tables by hand.
+Written by `tools/metatrace/report.py`. Do not edit the tables by hand. Measured: MEASURED.
 
 The settings of the library were chosen with [five traces](bars.md) of programs that ran on a GPU. The programs here
 were recorded on PyTorch's meta device, whose tensors have sizes and lifetimes but no memory; each draws its sizes anew
@@ -87,7 +90,7 @@ def rows(fragtest, trace):
 def main(fragtest, *traces):
     tables = zip(*(rows(fragtest, trace) for trace in traces))
     what, closeness, times = ("".join(table) for table in tables)
-    sys.stdout.write(HEAD + what + CLOSENESS + closeness + DRIVER + times + END)
+    sys.stdout.write(HEAD.replace("MEASURED", measured()) + what + CLOSENESS + closeness + DRIVER + times + END)
 
 
 if __name__ == "__main__":

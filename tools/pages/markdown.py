@@ -1,7 +1,22 @@
-"""Shared by the tools that write documents: tables, and the generated regions of a document.
+"""Shared by the tools that write documents: tables, the generated regions of a document, what was measured.
 
 Imported by: scripts in tools/.
 """
+import datetime
+import os
+import subprocess
+
+
+def measured():
+    """The commit of this checkout, and the day."""
+    git = ["git", "-C", os.path.dirname(os.path.abspath(__file__))]
+    try:
+        commit = subprocess.check_output([*git, "rev-parse", "--short=8", "HEAD"], text=True).strip()
+        changed = subprocess.check_output([*git, "status", "--porcelain", ":/src", ":/tools/fragtest"], text=True)
+    except (OSError, subprocess.CalledProcessError):
+        commit, changed = "unknown", ""
+    today = datetime.date.today()
+    return "commit %s%s, %d %s" % (commit, " with changes" if changed else "", today.day, today.strftime("%B %Y"))
 
 
 def table(head, rows, texts=1):

@@ -13,7 +13,7 @@ import os
 import sys
 
 from footprint_svg import GIB, KnobPicture, TimePicture, pictures_write
-from markdown import replace_region, table
+from markdown import measured, replace_region, table
 
 BASELINES = ("block-splitting", "expandable")
 LAGS = ("0", "100", "1000", "10000")
@@ -195,10 +195,10 @@ def main(folder, document):
     pictures_write(os.path.splitext(document)[0], pictures(data))
     with open(document, encoding="utf-8") as file:
         text = file.read()
-    for name, lines in (("footprints", footprints(data)), ("streams", streams(data)),
-                        ("times", times(data)), ("knob", knob(data)),
-                        ("least", comparison(data, "least", least_cell)),
-                        ("trims", comparison(data, "trims", trims_cell))):
+    regions = {"commit": ["Measured: %s." % measured()], "footprints": footprints(data), "streams": streams(data),
+               "times": times(data), "knob": knob(data), "least": comparison(data, "least", least_cell),
+               "trims": comparison(data, "trims", trims_cell)}
+    for name, lines in regions.items():
         text = replace_region(text, name, "tools/pages/plot_footprint.py", lines)
     with open(document, "w", encoding="utf-8") as file:
         file.write(text)
