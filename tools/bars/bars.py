@@ -300,8 +300,8 @@ def markdown_write(bars):
     print("# Bars of views\n")
     print("Written by `tools/bars/bars.py BIN --markdown`. Do not edit the tables by hand.\n")
     text = "Measured: %s. Machine: %s; %s. " % (measured(), machine(), bars.output("fragtest", "--version").strip())
-    text += ("The sim driver models an H200 with 139 GiB: footprints and driver times are the model's, and times of the "
-             "host are the machine's.")
+    text += ("The sim driver models an H200 with 139 GiB: footprints and driver times are the model's, and times of "
+             "the host are the machine's.")
     print(textwrap.fill(text, 118) + "\n")
     rows, commands, last = [], {}, None
     for figure, trace, bar, value, met, command in bars.rows:
