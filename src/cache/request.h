@@ -12,9 +12,9 @@
 #include "cache/cache.h"
 #include "cache/reclaim/claim.h"
 
-/* Where new free memory may come from. */
+/* Where new free memory may come from. Reclaim goes from GROW_TARGET on to the last; a request never has the others. */
 enum grow_from {
-    GROW_OWN,    /* new memory only, also beyond the footprint target */
+    GROW_NEW,    /* new memory only, also beyond the footprint target */
     GROW_WITHIN, /* new memory within the footprint target only */
     GROW_TARGET, /* new memory within the target, else a view, else new memory beyond the target */
     GROW_VIEW,   /* a view with as little new memory as possible, else new memory */
@@ -47,7 +47,7 @@ struct request {
     bool passes_busy_lanes;  /* passes over lanes that other threads use */
     bool searches_all_lanes; /* memory has run out: searches the lanes of all streams */
 
-    enum grow_from from; /* GROW_TARGET at first; reclaim steps raise it */
+    enum grow_from from; /* GROW_TARGET at first; steps of reclaim raise it, or begin anew */
     unsigned step;       /* of reclaim that it has reached */
     unsigned waits;      /* host waits so far */
     bool has_waited;     /* for all work of the device */

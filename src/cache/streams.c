@@ -131,7 +131,7 @@ static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream)
         vmm__lanes_counters_flush(&cache->lanes, NULL); /* before waits end */
     while ((lane = lane_next(cache, stream, lane)) != NULL)
         lane_close(cache, lane);
-    vmm__clock_streams_settle();
+    vmm__clock_streams_sync();
     vmm__cache_lanes_vacate(cache);
     return VMM_OK;
 }

@@ -455,7 +455,7 @@ static void object_give(struct lane *lane, struct slab *slab, uint32_t object)
     vmm__slab_give(&lane->slabs, slab, object);
 }
 
-void vmm__lane_search_locked(struct lane *lane)
+void vmm__lane_clock_arm_locked(struct lane *lane)
 {
     lane->due_bytes = vmm__stat_now(&lane->pool->account.reserved_bytes) / CLOCK_SHARES;
     lane->until_due_bytes = vmm__min(lane->until_due_bytes, lane->due_bytes);
@@ -466,7 +466,7 @@ static __attribute__((noinline)) void freed_note(struct lane *lane)
 {
     vmm__clock_due(lane->clock);
     atomic_store_explicit(&lane->is_fast, false, memory_order_relaxed);
-    vmm__pool_has_freed(lane->pool, lane);
+    vmm__pool_note_free(lane->pool, lane);
     lane->until_due_bytes = lane->due_bytes;
 }
 

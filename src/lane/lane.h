@@ -106,7 +106,7 @@ struct lane {
     _Atomic bool is_gone;                  /* see struct known_stream */
     _Atomic(struct magazines *) magazines; /* NULL: it never was contended; set once */
     struct biased_lock lock;               /* guards all below */
-    uint64_t until_due_bytes; /* to free until its clock is due: see vmm__lane_search_locked() */
+    uint64_t until_due_bytes; /* to free until its clock is due: see vmm__lane_clock_arm_locked() */
     uint64_t due_bytes;       /* between that and the next time */
     uint64_t gather_bytes;    /* requests of fewer bytes do not gather first: see pool.h */
     _Atomic uint32_t refills; /* refills under way: their requests need not gather again */
@@ -149,7 +149,7 @@ static inline bool vmm__lane_is_retained(const struct lane *lane)
 
 /* Count a take of other lanes' idle memory, and a growth instead of takes. */
 void vmm__lane_takes_count(struct lane *lane);
-static inline void vmm__lane_takes_end(struct lane *lane)
+static inline void vmm__lane_takes_lower(struct lane *lane)
 {
     lane->takes.hasty = TAKES_KEEP;
 }
@@ -258,8 +258,9 @@ bool vmm__lane_need(struct lane *lane, uint64_t bytes, struct heap **heap, uint6
  * if it cannot be rounded up. */
 uint64_t vmm__lane_block_bytes(uint64_t bytes);
 
-/* Allocate from mapped memory. VMM__NO_FIT if nothing fits; ERR_HOST_OOM. The second is for a lane with magazines:
- * those that keep enough blocks are drained first, and the new block is listed in the live table. */
+/* Allocate from mapped memory. VMM__NO_FIT if nothing fits, or if the request should gather first; ERR_HOST_OOM. The
+ * second is for a lane with magazines: those that keep enough blocks are drained first, and the new block is listed in
+ * the live table. */
 vmm_status vmm__lane_take_plain_locked(struct lane *lane, uint64_t bytes, void **out);
 vmm_status vmm__lane_take_listed_locked(struct lane *lane, uint64_t bytes, void **out);
 static inline vmm_status vmm__lane_take_locked(struct lane *lane, uint64_t bytes, void **out)
@@ -314,7 +315,7 @@ bool vmm__lane_find_live_locked(struct lane *lane, const struct heap *heap, uint
 /* Another stream is about to search the lane for idle memory whose work has finished. From now on its clock is due
  * whenever a 64th of the pool's memory was freed: the next allocation on the lane takes the slow path, and ticks. So a
  * later search finds an event that is not much later than the free. */
-void vmm__lane_search_locked(struct lane *lane);
+void vmm__lane_clock_arm_locked(struct lane *lane);
 
 /* Frees the block of a claimed entry, which a magazine has kept. */
 void vmm__lane_give_kept_locked(struct lane *lane, struct live_entry *entry);

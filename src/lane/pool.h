@@ -117,7 +117,7 @@ static inline bool vmm__pool_should_gather(const struct pool *pool, const struct
 }
 
 /* A lane has freed much memory. */
-static inline void vmm__pool_has_freed(struct pool *pool, const struct lane *lane)
+static inline void vmm__pool_note_free(struct pool *pool, const struct lane *lane)
 {
     struct gathering *gathering = &pool->gathering;
     const struct lane *last = atomic_load_explicit(&gathering->last, memory_order_relaxed);

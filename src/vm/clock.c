@@ -61,7 +61,7 @@ static vmm_status context_give_up(struct clock *general)
 }
 
 /* Whether the driver says that one of some streams is being captured. One that it does not know is not. */
-static vmm_status capture_query(struct driver *driver, const vmm_stream *streams, unsigned count)
+static vmm_status any_capturing(struct driver *driver, const vmm_stream *streams, unsigned count)
 {
     bool is_capturing = false;
     struct error_line line;
@@ -76,7 +76,7 @@ static vmm_status capture_query(struct driver *driver, const vmm_stream *streams
 
 /* Asks about the default stream and those that `next` names: many at once, because a call costs ten times as much as
  * CUDA's answer about a stream. */
-static vmm_status captures_ask(struct clock *general, next_stream *next)
+static vmm_status listed_capturing(struct clock *general, next_stream *next)
 {
     enum { AT_ONCE = 128 };
     vmm_stream streams[AT_ONCE] = { NULL };
@@ -91,18 +91,18 @@ static vmm_status captures_ask(struct clock *general, next_stream *next)
             streams[count++] = known.stream;
         if (has_more && count < AT_ONCE)
             continue;
-        status = capture_query(general->driver, streams, count);
+        status = any_capturing(general->driver, streams, count);
         count = 0;
     }
     return status;
 }
 
 /* With events of streams, programs need not announce the captures of streams that the cache knows. */
-static vmm_status captures_look(struct clock *general)
+static vmm_status known_capturing(struct clock *general)
 {
-    vmm_status status = captures_ask(general, general->watch.next_live);
+    vmm_status status = listed_capturing(general, general->watch.next_live);
     bool asks_all = status == VMM_OK && !vmm__clock_is_context(general);
-    return asks_all ? captures_ask(general, general->watch.next) : status;
+    return asks_all ? listed_capturing(general, general->watch.next) : status;
 }
 
 vmm_status vmm__clock_capture_query(struct clock *general)
@@ -110,7 +110,7 @@ vmm_status vmm__clock_capture_query(struct clock *general)
     struct error_line line;
     vmm__error_save(&line);
     vmm__captures_lock();
-    vmm_status status = vmm__captures_any_locked() ? VMM__PENDING : captures_look(general);
+    vmm_status status = vmm__captures_any_locked() ? VMM__PENDING : known_capturing(general);
     vmm__captures_unlock();
     if (status == VMM_OK || status == VMM__PENDING)
         vmm__error_restore(&line);
@@ -121,7 +121,7 @@ static vmm_status context_record(struct clock *general, const struct event *even
 {
     if (vmm__captures_any_locked())
         return VMM__PENDING;
-    vmm_status status = captures_look(general);
+    vmm_status status = known_capturing(general);
     if (status == VMM_OK)
         status = vmm__driver_clock_record(general->driver, event->handle);
     return status == VMM__PENDING ? context_give_up(general) : status;
@@ -195,11 +195,12 @@ static vmm_status general_record(struct clock *general, const struct event *even
 }
 
 /* A lane's clock whose stream has ended, or that the driver does not know, covers all work. */
-static vmm_status own_record(struct clock *clock, const struct event *event, bool *covers_all)
+static vmm_status epoch_record(struct clock *clock, const struct event *event, bool *covers_all)
 {
     struct error_line line;
     vmm_stream stream = atomic_load_explicit(&clock->stream, memory_order_relaxed);
-    vmm_status status = VMM_ERR_INVALID_ARGUMENT;
+    vmm_status status =
+        VMM_ERR_INVALID_ARGUMENT; /* as for a stream that the driver does not know */
     vmm__error_save(&line);
     if (!atomic_load_explicit(&clock->covers_all, memory_order_relaxed))
         status = stream_record(clock->general, stream, event);
@@ -273,7 +274,7 @@ static vmm_status event_add(struct clock *clock, bool *covers_all)
         return status;
     vmm__captures_lock();
     uint64_t epoch = vmm__clock_advance(clock);
-    status = own_record(clock, event, covers_all);
+    status = epoch_record(clock, event, covers_all);
     vmm__captures_unlock();
     if (status != VMM_OK) {
         vmm__event_drop(clock->events, event);
@@ -592,8 +593,9 @@ vmm_status vmm__clock_mark(struct clock *clock, vmm_stream stream, const _Atomic
     return status;
 }
 
-/* Who saw such a stream open has asked the driver about it under the lock. */
-void vmm__clock_streams_settle(void)
+/* Waits until all threads that read such a stream as open have ended their call of the driver about it: they make it
+ * under the lock. */
+void vmm__clock_streams_sync(void)
 {
     vmm__captures_lock();
     vmm__captures_unlock();

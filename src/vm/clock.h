@@ -200,7 +200,7 @@ vmm_status vmm__clock_mark(struct clock *clock, vmm_stream stream, const _Atomic
                            uint64_t seen, struct event **out);
 
 /* Streams that the caller has marked as ended are not passed to the driver from here on. */
-void vmm__clock_streams_settle(void);
+void vmm__clock_streams_sync(void);
 
 /* Makes later work of `stream` wait for an event. VMM__PENDING: the stream is being captured. */
 vmm_status vmm__clock_event_follow(struct clock *clock, const struct event *event,

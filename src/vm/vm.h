@@ -406,10 +406,11 @@ static inline vmm_status vmm__mapping_unmap(const struct vm *vm, const struct ch
                              vmm__chunk_bytes(vm, chunk));
 }
 
-/* Add a chunk to what its account and the memory have reserved, and take it off. */
-/* An account has the chunk: it is among its chunks; it is booked on it. */
+/* Link a chunk into the list of its account's chunks, and unlink it. */
 void vmm__account_enter(struct vm *vm, struct chunk *chunk, struct account *account);
 void vmm__account_leave(struct vm *vm, const struct chunk *chunk);
+
+/* Add a chunk's bytes to what its account and the memory have reserved, and take them off. */
 void vmm__account_book(struct vm *vm, const struct chunk *chunk);
 void vmm__account_unbook(struct vm *vm, const struct chunk *chunk);
 

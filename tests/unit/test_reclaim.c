@@ -3,25 +3,11 @@
 
 #include "cache/reclaim/reclaim.h"
 
-/* Steps as reclaim.h numbers them, from 0. */
 enum {
-    PASSED,
-    VIEW,
-    FOLLOW,
-    IDLE_FINISHED,
-    MISFIT,
-    BORROW,
-    QUARANTINE,
-    WAIT_LIMBO,
-    WAIT_IDLE,
-    IDLE_AGAIN,
-    WAIT_USES,
-    WAIT_POOLS,
-    WAIT_CLOCK,
-    PRESSURE,
-    COMPACT,
-    LEND,
-    RECLAIM_END = 99
+#define RECLAIM_STEP_NUMBER(number, function, restarts) number,
+    RECLAIM_STEP_MAP(RECLAIM_STEP_NUMBER)
+#undef RECLAIM_STEP_NUMBER
+        RECLAIM_END = 99
 };
 
 /* As a refill makes it: the lane counts as stocked. */

@@ -15,67 +15,112 @@
 
 #include <stdio.h>
 
-static bool idle_gather(struct vmm_cache *cache, const struct request *request)
+/* ---- The steps of a miss --------------------------------------------------------------------- */
+
+/* A step returns VMM_OK if the lane may now have what the request needs, VMM__NO_FIT if it has nothing to give. An
+ * error ends the attempt. */
+typedef vmm_status (*refill_step)(struct vmm_cache *cache, const struct request *request);
+
+/* The lane's search must find what a step has given. */
+static vmm_status given(const struct request *request, vmm_status status)
 {
-    uint64_t granules = vmm__target_chunk_granules(cache, request->heap, 0);
-    if (!vmm__gather(cache, request, granules << cache->vm.arena.granule_shift))
-        return false;
-    vmm__lane_takes_count(request->lane);
-    return true;
+    request->heap->index.search_all |= status == VMM_OK;
+    return status;
 }
 
-static vmm_status idle_transfer(struct vmm_cache *cache, const struct request *request)
+/* All idle memory of streams whose work has finished. A lane that keeps what it has takes no more than it needs. */
+static vmm_status step_gather(struct vmm_cache *cache, const struct request *request)
+{
+    uint64_t granules = vmm__target_chunk_granules(cache, request->heap, 0);
+    if (vmm__lane_keeps(request->lane) ||
+        !vmm__gather(cache, request, granules << cache->vm.arena.granule_shift))
+        return VMM__NO_FIT;
+    vmm__lane_takes_count(request->lane);
+    return VMM_OK;
+}
+
+/* The lane's own memory, with blocks that no longer wait; while streams take turns, with what others have idle. */
+static vmm_status step_own(struct vmm_cache *cache, const struct request *request)
+{
+    (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
+    if (vmm__lane_should_gather(request->lane, request->bytes))
+        (void)step_gather(cache, request);
+    return VMM_OK;
+}
+
+/* Near a limit: a part of the chunk that the block would enter. */
+static vmm_status step_split(struct vmm_cache *cache, const struct request *request)
+{
+    return vmm__split(cache, request->heap, request->block_bytes) ? VMM_OK : VMM__NO_FIT;
+}
+
+/* New memory within the footprint target. */
+static vmm_status step_within(struct vmm_cache *cache, const struct request *request)
+{
+    if (request->from != GROW_TARGET)
+        return VMM__NO_FIT;
+    return given(request, vmm__grow(cache, request, GROW_WITHIN));
+}
+
+/* New memory beyond the target, for a lane that else takes from others again and again. Without it, the lane takes. */
+static vmm_status step_new(struct vmm_cache *cache, const struct request *request)
+{
+    struct error_line line;
+    if (request->from != GROW_TARGET || !vmm__lane_rather_grows(request->lane))
+        return VMM__NO_FIT;
+    vmm__error_save(&line);
+    vmm__lane_takes_lower(request->lane);
+    vmm_status status = given(request, vmm__grow(cache, request, GROW_NEW));
+    return vmm__error_end(&line, vmm__is_oom(status) ? VMM__NO_FIT : status);
+}
+
+/* Neighbouring idle memory of other streams, where it lies, as much as the request needs. */
+static vmm_status step_transfer(struct vmm_cache *cache, const struct request *request)
 {
     vmm_status status = vmm__transfer(cache, request, vmm__idle_usual(cache, request->lane));
     if (status == VMM_OK)
         vmm__lane_takes_count(request->lane);
+    return given(request, status);
+}
+
+/* A view, or new memory beyond the target. */
+static vmm_status step_beyond(struct vmm_cache *cache, const struct request *request)
+{
+    return given(request, vmm__grow(cache, request, request->from));
+}
+
+/* The lane's segments, all of them: they are few. */
+static vmm_status step_segments(struct vmm_cache *cache, const struct request *request)
+{
+    (void)cache;
+    (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
+    return given(request, VMM_OK);
+}
+
+static vmm_status step_source(struct vmm_cache *cache, const struct request *request)
+{
+    struct block *block;
+    return given(request, vmm__source_grow(cache, request->heap, request->block_bytes, &block));
+}
+
+/* In order; after each step that gives, the lane is searched. */
+static const refill_step cached_steps[] = { step_own,    step_split,    step_within, step_new,
+                                            step_gather, step_transfer, step_beyond, NULL };
+static const refill_step sourced_steps[] = { step_segments, step_transfer, step_source, NULL };
+
+static vmm_status refill_stepwise(struct vmm_cache *cache, const struct request *request,
+                                  const refill_step *step, void **out)
+{
+    vmm_status status = VMM__NO_FIT;
+    for (; *step != NULL && status == VMM__NO_FIT; step++) {
+        status = (*step)(cache, request);
+        if (status == VMM_OK)
+            status = vmm__lane_take_locked(request->lane, request->bytes, out);
+    }
     return status;
 }
 
-/* New memory within the footprint target; beyond it, if the lane else takes from others again and again. If there is
- * none, it goes on taking. */
-static vmm_status new_grow(struct vmm_cache *cache, const struct request *request)
-{
-    vmm_status status = vmm__grow(cache, request, GROW_WITHIN);
-    if (status != VMM__NO_FIT || !vmm__lane_rather_grows(request->lane))
-        return status;
-    struct error_line line;
-    vmm__error_save(&line);
-    vmm__lane_takes_end(request->lane);
-    status = vmm__grow(cache, request, GROW_OWN);
-    return vmm__error_end(&line, vmm__is_oom(status) ? VMM__NO_FIT : status);
-}
-
-/* The lane may have what it needs after the poll, a gathering (while streams take turns: reuse/gather.h), or the split
- * of a chunk. Then: new memory, all idle memory of streams whose work has finished, idle memory of others where it
- * lies, a view, and new memory beyond the target. */
-static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
-{
-    struct lane *lane = request->lane;
-    (void)vmm__lane_poll_locked(lane, UINT32_MAX);
-    if (vmm__lane_should_gather(lane, request->bytes))
-        (void)idle_gather(cache, request);
-    vmm_status status = vmm__lane_take_locked(lane, request->bytes, out);
-    if (status == VMM__NO_FIT && vmm__split(cache, request->heap, request->block_bytes))
-        status = vmm__lane_take_locked(lane, request->bytes, out);
-    if (status != VMM__NO_FIT)
-        return status;
-    if (request->from == GROW_TARGET)
-        status = new_grow(cache, request);
-    if (status == VMM__NO_FIT && !vmm__lane_keeps(lane) && idle_gather(cache, request)) {
-        status = vmm__lane_take_locked(lane, request->bytes, out);
-        if (status != VMM__NO_FIT)
-            return status;
-    }
-    if (status == VMM__NO_FIT)
-        status = idle_transfer(cache, request);
-    if (status == VMM__NO_FIT)
-        status = vmm__grow(cache, request, request->from);
-    if (status != VMM_OK)
-        return status;
-    request->heap->index.search_all = true; /* the search must find the new block, or the new run */
-    return vmm__lane_take_locked(lane, request->bytes, out);
-}
+/* ---- Blocks that no step serves -------------------------------------------------------------- */
 
 /* In a pool whose blocks have chunks of their own, a free block is what a request of its size left behind, and serves
  * only another one. NULL: none fits exactly. */
@@ -123,23 +168,7 @@ static vmm_status refill_aligned(struct vmm_cache *cache, const struct request *
                                          request->block_bytes, alignment, out);
 }
 
-/* In a pool with a source: free memory, idle segments of other streams, and a new segment. */
-static vmm_status refill_sourced(struct vmm_cache *cache, const struct request *request, void **out)
-{
-    struct block *block;
-    (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
-    request->heap->index.search_all = true;
-    vmm_status status = vmm__lane_take_locked(request->lane, request->bytes, out);
-    if (status != VMM__NO_FIT)
-        return status;
-    status = vmm__transfer(cache, request, vmm__idle_usual(cache, request->lane));
-    if (status == VMM__NO_FIT)
-        status = vmm__source_grow(cache, request->heap, request->block_bytes, &block);
-    if (status != VMM_OK)
-        return status;
-    request->heap->index.search_all = true; /* other threads may have used the heap meanwhile */
-    return vmm__lane_take_locked(request->lane, request->bytes, out);
-}
+/* ---- Attempts -------------------------------------------------------------------------------- */
 
 /* While a step of the reclaim held no lock, the pool may have gone to sleep. */
 static vmm_status refill_once(struct vmm_cache *cache, const struct request *request, void **out)
@@ -155,8 +184,8 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
         return refill_aligned(cache, request, out);
     if (request->is_alone)
         return refill_alone(cache, request, out);
-    return request->lane->has_source ? refill_sourced(cache, request, out)
-                                     : refill_cached(cache, request, out);
+    return refill_stepwise(cache, request, request->lane->has_source ? sourced_steps : cached_steps,
+                           out);
 }
 
 /* An attempt that fails drains limbo. If that released more than the attempt created, there is room now, which no step

@@ -1,8 +1,7 @@
 /*
- * Refill: serves a request that the stream's own free memory could not. Tries, in this order: the lane again, once
- * blocks that waited are free; new memory within the footprint target; idle memory of other streams; a view, or new
- * memory beyond the target (grow/grow.h); and if memory has run out, the steps of reclaim (reclaim/reclaim.h), each
- * followed by all of this again.
+ * Refill: serves a request that the stream's own free memory could not. Its table of steps says what it tries, from the
+ * cheapest on. If memory has run out, the steps of reclaim follow (reclaim/reclaim.h), each followed by all of this
+ * again.
  *
  * Owns: nothing. May be called by: alloc, api. Locks: takes the grow lock and the lane's lock.
  */

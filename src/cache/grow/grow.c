@@ -123,7 +123,7 @@ vmm_status vmm__grow(struct vmm_cache *cache, const struct request *request, enu
         return status;
     uint64_t allowed =
         from == GROW_TARGET || from == GROW_WITHIN ? vmm__target_granules(cache, request) : 0;
-    if (from == GROW_OWN)
+    if (from == GROW_NEW)
         allowed = placement.count;
     bool is_within = placement.count <= allowed;
     if (!is_within && from == GROW_WITHIN)

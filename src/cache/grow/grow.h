@@ -1,6 +1,7 @@
 /*
  * Gives a heap more memory for a request: within the footprint target new memory, where the request needs the fewest
- * new granules; beyond it a view of free memory, or, if that needs as much new memory, new memory. Unmaps no chunk.
+ * new granules; beyond it a view of free memory, or, if that needs as much new memory, new memory. Releases what
+ * limbo may release; unmaps no chunk of a heap.
  * Owns: nothing. May be called by: alloc, refill, reclaim. Locks: the caller holds the grow lock and the heap's lane
  * lock.
  */

@@ -15,9 +15,10 @@
 /* A chunk that a view begins, ends or goes on with. */
 struct candidate {
     struct chunk *chunk;
-    struct heap *heap; /* that owns it; another one's chunks are idle and finished */
-    uint64_t bytes;    /* free: all, or those at the end that would touch the row */
-    bool gives_place;  /* it has as many places as are allowed: see evict.h */
+    struct heap
+        *heap;      /* that owns it; another one's are idle, and finished unless the stream waits */
+    uint64_t bytes; /* free: all, or those at the end that would touch the row */
+    bool gives_place; /* it has as many places as are allowed: see evict.h */
 };
 
 /* What a plan is made of. The chunks are in the order in which they are added, from the row outward. */

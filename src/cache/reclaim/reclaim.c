@@ -312,7 +312,8 @@ static bool other_has_room(struct vmm_cache *cache, const struct request *reques
     return has_room;
 }
 
-/* Until now such memory was out of reach, if lanes have no clocks of their own. */
+/* A part of another stream's chunk can be borrowed once all work has finished; before, other streams could not have it,
+ * unless lanes have clocks of their own. */
 static vmm_status step_wait_clock(struct vmm_cache *cache, struct request *request)
 {
     struct clock *clock = &cache->clock;
@@ -412,17 +413,13 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
     return VMM_OK;
 }
 
-/* In order. */
 static const struct {
     reclaim_step run;
-    bool frees_blocks; /* so that earlier steps may succeed again: the sequence starts anew */
+    bool restarts;
 } reclaim_steps[] = {
-    { step_passed, false },        { step_view, false },       { step_follow, false },
-    { step_idle_finished, false }, { step_misfit, false },     { step_borrow, false },
-    { step_quarantine, true },     { step_wait_limbo, false }, { step_wait_idle, true },
-    { step_idle_finished, false }, { step_wait_uses, true },   { step_wait_pools, true },
-    { step_wait_clock, true },     { step_neighbours, true },  { step_pressure, true },
-    { step_compact, false },       { step_lend, false }
+#define RECLAIM_STEP_ENTRY(number, function, restarts) { function, restarts },
+    RECLAIM_STEP_MAP(RECLAIM_STEP_ENTRY)
+#undef RECLAIM_STEP_ENTRY
 };
 
 enum { RECLAIM_STEPS = sizeof reclaim_steps / sizeof reclaim_steps[0] };
@@ -441,7 +438,7 @@ vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request)
             return VMM_OK;
         }
         vmm_status status = reclaim_steps[request->step].run(cache, request);
-        if (status == VMM_OK && reclaim_steps[request->step].frees_blocks)
+        if (status == VMM_OK && reclaim_steps[request->step].restarts)
             request->step = 0;
         if (!is_outcome(status))
             return status;

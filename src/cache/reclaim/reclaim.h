@@ -11,9 +11,9 @@
  *  step_misfit           Serve a small block from a hole of the lane that is for other sizes (lane.h).
  *  step_borrow           Serve a block from another stream's hole (reuse/borrow.h).
  *  step_quarantine       In debug mode, empty the quarantine, with no lock held; restart.
- *  step_wait_limbo       Wait on the host for the oldest chunk in limbo.
- *  step_wait_idle        Wait on the host for the idle memory that was freed first; restart. step_idle_finished comes
- *                        again: work may have finished since.
+ *  step_wait_limbo       Wait on the host until a chunk of limbo is released, the oldest if it can be.
+ *  step_wait_idle        Wait on the host for the idle memory that was freed first, of one lane if lanes have clocks
+ *                        of their own; restart. step_idle_finished comes again: work may have finished since.
  *  step_wait_uses        Wait on the host for freed blocks that other streams still use; restart.
  *  step_wait_pools       Wait on the host for pools that are leaving; restart.
  *  step_wait_clock       Wait on the host for all work, if a part of another stream's chunk could serve the request
@@ -33,6 +33,27 @@
 #define VMM_CACHE_RECLAIM_RECLAIM_H
 
 #include "cache/request.h"
+
+/* The steps in order, as X(NUMBER, function, restarts): after some that succeeded, earlier ones may succeed again, so
+ * the sequence starts anew. Otherwise it goes on with the same step. */
+#define RECLAIM_STEP_MAP(X)                                                                        \
+    X(PASSED, step_passed, false)                                                                  \
+    X(VIEW, step_view, false)                                                                      \
+    X(FOLLOW, step_follow, false)                                                                  \
+    X(IDLE_FINISHED, step_idle_finished, false)                                                    \
+    X(MISFIT, step_misfit, false)                                                                  \
+    X(BORROW, step_borrow, false)                                                                  \
+    X(QUARANTINE, step_quarantine, true)                                                           \
+    X(WAIT_LIMBO, step_wait_limbo, false)                                                          \
+    X(WAIT_IDLE, step_wait_idle, true)                                                             \
+    X(IDLE_AGAIN, step_idle_finished, false)                                                       \
+    X(WAIT_USES, step_wait_uses, true)                                                             \
+    X(WAIT_POOLS, step_wait_pools, true)                                                           \
+    X(WAIT_CLOCK, step_wait_clock, true)                                                           \
+    X(NEIGHBOURS, step_neighbours, true)                                                           \
+    X(PRESSURE, step_pressure, true)                                                               \
+    X(COMPACT, step_compact, false)                                                                \
+    X(LEND, step_lend, false)
 
 /* Runs steps, from request->step on, until one may have freed memory (VMM_OK: try the refill again), one fails (its
  * error), or all are done (VMM__NOTHING). Returns no other internal outcome. */

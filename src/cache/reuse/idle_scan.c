@@ -141,7 +141,7 @@ bool vmm__idle_visit_heap(struct vmm_cache *cache, struct idle_scan *scan, idle_
                           void *context)
 {
     struct lane *lane = scan->from->lane;
-    vmm__lane_search_locked(lane);
+    vmm__lane_clock_arm_locked(lane);
     vmm__clock_tick_due(lane->clock, NULL);
     return heap_visit(cache, scan, visit, context);
 }

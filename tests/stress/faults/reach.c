@@ -40,8 +40,8 @@
     X(expired)                                                                                     \
     X(decay)                                                                                       \
     X(split)                                                                                       \
-    X(re_back)                                                                                     \
-    X(re_back_view)                                                                                \
+    X(relocations)                                                                                 \
+    X(relocations_view)                                                                            \
     X(compaction)                                                                                  \
     X(pressure)                                                                                    \
     X(captures)                                                                                    \
@@ -73,8 +73,8 @@ static struct {
 static bool has_relocated; /* since reach_relocated() was asked */
 
 #define REACHED(counter, success, type, function, parameters, ...)                                 \
-    type __real_##function parameters;                                                             \
-    type __wrap_##function parameters;                                                             \
+    __typeof__(function) __real_##function;                                                        \
+    __typeof__(function) __wrap_##function;                                                        \
     type __wrap_##function parameters                                                              \
     {                                                                                              \
         type result = __real_##function(__VA_ARGS__);                                              \
@@ -96,7 +96,8 @@ REACHED(growth, is_done, vmm_status, vmm__grow,
         (struct vmm_cache * cache, const struct request *request, enum grow_from from), cache,
         request, from)
 REACHED(gather, is_some, bool, vmm__gather,
-        (struct vmm_cache * cache, const struct request *request), cache, request)
+        (struct vmm_cache * cache, const struct request *request, uint64_t chunk_bytes), cache,
+        request, chunk_bytes)
 REACHED(cross, is_done, vmm_status, vmm__transfer,
         (struct vmm_cache * cache, const struct request *request, enum idle_when when), cache,
         request, when)
@@ -113,12 +114,12 @@ REACHED(split, is_some, bool, vmm__split,
 REACHED(pressure, is_some, bool, vmm__pressure_ask,
         (struct vmm_cache * cache, struct lane *held, uint64_t bytes), cache, held, bytes)
 
-vmm_status __real_vmm__relocate(struct vmm_cache *cache, const struct partly *partly);
-vmm_status __wrap_vmm__relocate(struct vmm_cache *cache, const struct partly *partly);
+__typeof__(vmm__relocate) __real_vmm__relocate;
+__typeof__(vmm__relocate) __wrap_vmm__relocate;
 vmm_status __wrap_vmm__relocate(struct vmm_cache *cache, const struct partly *partly)
 {
     vmm_status status = __real_vmm__relocate(cache, partly);
-    reach.re_back += sweep_counts() && status == VMM_OK;
+    reach.relocations += sweep_counts() && status == VMM_OK;
     has_relocated = true;
     return status;
 }
@@ -130,10 +131,8 @@ bool reach_relocated(void)
     return was_relocated;
 }
 
-struct plan __real_vmm__plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                             uint64_t allowed_bytes, enum idle_when when);
-struct plan __wrap_vmm__plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                             uint64_t allowed_bytes, enum idle_when when);
+__typeof__(vmm__plan) __real_vmm__plan;
+__typeof__(vmm__plan) __wrap_vmm__plan;
 struct plan __wrap_vmm__plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                              uint64_t allowed_bytes, enum idle_when when)
 {
@@ -141,10 +140,8 @@ struct plan __wrap_vmm__plan(struct vmm_cache *cache, struct heap *heap, uint64_
     return __real_vmm__plan(cache, heap, bytes, allowed_bytes, when);
 }
 
-vmm_status __real_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                              const struct plan *plan);
-vmm_status __wrap_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                              const struct plan *plan);
+__typeof__(vmm__stitch) __real_vmm__stitch;
+__typeof__(vmm__stitch) __wrap_vmm__stitch;
 vmm_status __wrap_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                               const struct plan *plan)
 {
@@ -156,20 +153,18 @@ vmm_status __wrap_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64
     return status;
 }
 
-vmm_status __real_vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
-                               uint32_t homes, uint32_t places);
-vmm_status __wrap_vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
-                               uint32_t homes, uint32_t places);
+__typeof__(vmm__vm_swap) __real_vmm__vm_swap;
+__typeof__(vmm__vm_swap) __wrap_vmm__vm_swap;
 vmm_status __wrap_vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
                                uint32_t homes, uint32_t places)
 {
     vmm_status status = __real_vmm__vm_swap(vm, chunk, parts, homes, places);
-    reach.re_back_view += sweep_counts() && status == VMM_OK && places > 0;
+    reach.relocations_view += sweep_counts() && status == VMM_OK && places > 0;
     return status;
 }
 
-vmm_status __real_vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out);
-vmm_status __wrap_vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out);
+__typeof__(vmm__views_take) __real_vmm__views_take;
+__typeof__(vmm__views_take) __wrap_vmm__views_take;
 vmm_status __wrap_vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out)
 {
     vmm_status status = __real_vmm__views_take(heap, bytes, out);
@@ -178,8 +173,8 @@ vmm_status __wrap_vmm__views_take(struct heap *heap, uint64_t bytes, struct bloc
     return status;
 }
 
-vmm_status __real_vmm__debug_flush(const struct api_call *call);
-vmm_status __wrap_vmm__debug_flush(const struct api_call *call);
+__typeof__(vmm__debug_flush) __real_vmm__debug_flush;
+__typeof__(vmm__debug_flush) __wrap_vmm__debug_flush;
 /* By an allocation; trims do it, too. */
 vmm_status __wrap_vmm__debug_flush(const struct api_call *call)
 {
