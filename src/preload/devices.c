@@ -26,8 +26,9 @@ static CUcontext context_of(const struct preload_device *device)
 
 struct preload_device *vmm__preload_device_at(int ordinal)
 {
-    struct preload_device *device = &devices[ordinal];
-    return context_of(device) != NULL ? device : NULL;
+    if (ordinal < 0 || ordinal >= PRELOAD_DEVICES || context_of(&devices[ordinal]) == NULL)
+        return NULL;
+    return &devices[ordinal];
 }
 
 void vmm__preload_caches_hold(void)
@@ -217,8 +218,7 @@ bool vmm__preload_block_at(CUdeviceptr address, struct preload_block *out)
 bool vmm__preload_give_back(int ordinal)
 {
     size_t released = 0;
-    struct preload_device *device =
-        ordinal >= 0 && ordinal < PRELOAD_DEVICES ? vmm__preload_device_at(ordinal) : NULL;
+    struct preload_device *device = vmm__preload_device_at(ordinal);
     if (device == NULL)
         return false;
     vmm__preload_deferred_free();

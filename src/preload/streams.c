@@ -18,7 +18,7 @@ struct capture {
 
 /* A block that the program has freed. */
 struct deferred {
-    struct map_node node; /* its key is the block's address; until the free has ended */
+    struct map_node node; /* its key is the block's address; until the block is about to be freed */
     struct preload_device *device;
     bool is_taken; /* a thread is about to free it */
     struct deferred *next_taken;
@@ -37,7 +37,7 @@ static struct deferred *deferred_of(struct map_node *node)
 }
 
 /* Takes those of a device; NULL: of all, unless captures are under way. They stay deferred, so that a second free of
- * one finds no live block, until deferred_end(). */
+ * one finds no block, until deferred_end(). */
 static struct deferred *deferred_take(const struct preload_device *device)
 {
     struct deferred *first = NULL;
@@ -56,16 +56,16 @@ static struct deferred *deferred_take(const struct preload_device *device)
     return first;
 }
 
-/* The block has become free, or stays deferred. */
-static void deferred_end(struct deferred *block, bool is_free)
+/* The block ends to be deferred, or stays it. */
+static void deferred_end(struct deferred *block, bool ends)
 {
     (void)pthread_mutex_lock(&lock);
     block->is_taken = false;
-    if (is_free)
+    if (ends)
         vmm__map_remove(&deferred, &block->node);
     atomic_store_explicit(&has_deferred, deferred.count > 0, memory_order_release);
     (void)pthread_mutex_unlock(&lock);
-    if (is_free)
+    if (ends)
         vmm__host_free(block, sizeof *block);
 }
 
@@ -102,14 +102,17 @@ bool vmm__preload_is_deferred(CUdeviceptr address)
     return is_deferred;
 }
 
+/* Once the block is free, its address may be that of another thread's new block, which is not deferred. */
 static void deferred_free(struct deferred *block)
 {
+    vmm_cache *cache = block->device->cache;
+    void *address = (void *)(uintptr_t)block->node.key;
     struct preload_scope scope = vmm__preload_scope(block->device);
     CUresult result = vmm__preload_real()->cuCtxSynchronize();
     vmm__preload_restore(&scope);
-    if (result == CUDA_SUCCESS)
-        (void)vmm_free(block->device->cache, (void *)(uintptr_t)block->node.key);
     deferred_end(block, result == CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS)
+        (void)vmm_free(cache, address);
 }
 
 void vmm__preload_deferred_free(void)
@@ -145,8 +148,7 @@ static void cache_tell(const struct capture *capture,
                        vmm_status (*call)(vmm_cache *cache, vmm_stream stream))
 {
     vmm__preload_caches_hold();
-    const struct preload_device *device =
-        capture->ordinal >= 0 ? vmm__preload_device_at(capture->ordinal) : NULL;
+    const struct preload_device *device = vmm__preload_device_at(capture->ordinal);
     if (device != NULL)
         (void)call(device->cache, capture->stream);
     vmm__preload_caches_release();
@@ -274,8 +276,8 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
     if (real == NULL)
         return CUDA_ERROR_NOT_INITIALIZED;
     if (stream != NULL && vmm__preload_enter()) {
+        capture_remove(stream); /* or a cache refuses the end of a stream that is announced */
         stream_end(stream);
-        capture_remove(stream);
         vmm__preload_leave();
     }
     return real->cuStreamDestroy_v2(stream);
