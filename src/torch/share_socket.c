@@ -78,6 +78,15 @@ static vmm_status peer_failed(const char *call)
     return call_failed(call);
 }
 
+static bool peer_connect(int made, const struct sockaddr_un *address, socklen_t length)
+{
+    int result;
+    do
+        result = connect(made, (const struct sockaddr *)address, length);
+    while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
 vmm_status vmm__share_connect(const char name[SOCKET_NAME_BYTES], int *out)
 {
     struct sockaddr_un address;
@@ -88,7 +97,7 @@ vmm_status vmm__share_connect(const char name[SOCKET_NAME_BYTES], int *out)
         return call_failed("socket");
     if (!vmm__share_wait_bound(made))
         status = call_failed("setsockopt");
-    else if (connect(made, (const struct sockaddr *)&address, length) != 0)
+    else if (!peer_connect(made, &address, length))
         status = peer_failed("connect");
     else if (!vmm__share_peer_is_own(made))
         status = vmm__error(VMM_ERR_INVALID_ARGUMENT,

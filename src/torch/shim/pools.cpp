@@ -16,6 +16,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -104,29 +105,35 @@ static void begun_retract(const begun_route &each)
 
 static void begun_purge(const route *of)
 {
-    std::lock_guard<std::mutex> guard(begun_lock);
-    for (const begun_route &each : begun)
-        if (each.of == of)
-            begun_retract(each);
-    begun.erase(std::remove_if(begun.begin(), begun.end(),
-                               [of](const begun_route &each) { return each.of == of; }),
-                begun.end());
+    std::vector<begun_route> dropped;
+    {
+        std::lock_guard<std::mutex> guard(begun_lock);
+        auto first = std::stable_partition(begun.begin(), begun.end(),
+                                           [of](const begun_route &each) { return each.of != of; });
+        dropped.assign(std::make_move_iterator(first), std::make_move_iterator(begun.end()));
+        begun.erase(first, begun.end());
+    }
+    for (const begun_route &each : dropped)
+        begun_retract(each);
 }
 
 /* Drops the last begin of the calling thread, else the last one. Returns whether one is left. */
 static bool begun_drop(const route *of)
 {
-    std::lock_guard<std::mutex> guard(begun_lock);
     auto is_of = [of](const begun_route &each) { return each.of == of; };
     auto is_own = [is_of](const begun_route &each) {
         return is_of(each) && each.thread == std::this_thread::get_id();
     };
+    std::unique_lock<std::mutex> guard(begun_lock);
     auto last = std::find_if(begun.rbegin(), begun.rend(), is_own);
     if (last == begun.rend())
         last = std::find_if(begun.rbegin(), begun.rend(), is_of);
-    begun_retract(*last);
+    begun_route dropped = std::move(*last);
     begun.erase(std::next(last).base());
-    return std::any_of(begun.begin(), begun.end(), is_of);
+    bool is_left = std::any_of(begun.begin(), begun.end(), is_of);
+    guard.unlock();
+    begun_retract(dropped);
+    return is_left;
 }
 
 /* For a route that the library no longer calls. */
