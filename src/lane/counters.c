@@ -81,6 +81,7 @@ void vmm__counters_flush(struct counters *counters, struct totals *totals)
         root = totals->parent;
         totals_flush(counters, root);
     }
+    counters->allocations_flushed += counters->allocations.taken;
     counter_restart(&counters->requested_bytes);
     counter_restart(&counters->allocated_bytes);
     counter_restart(&counters->allocations);

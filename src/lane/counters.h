@@ -55,6 +55,7 @@ struct counters {
     /* Active, not allocated: freed, but other streams still use it; or hidden. */
     uint64_t waiting_bytes;
     uint64_t hidden_taken; /* of active bytes, since the last flush */
+    uint64_t allocations_flushed;
     uint64_t active_peak_bytes;
     uint64_t active_flushed_bytes;
 };
@@ -73,6 +74,12 @@ bool vmm__counters_have_blocks(const struct counters *counters);
 
 /* Adds what changed since the last flush to the totals, and to those of the cache. */
 void vmm__counters_flush(struct counters *counters, struct totals *totals);
+
+/* How many allocations the lane has made. */
+static inline uint64_t vmm__counters_allocations(const struct counters *counters)
+{
+    return counters->allocations_flushed + counters->allocations.taken;
+}
 
 static inline uint64_t vmm__counters_active_bytes(const struct counters *counters)
 {

@@ -125,7 +125,7 @@ void vmm__lane_lock_for_scan(struct lane *lane, uint64_t scan)
 {
     vmm__biased_lock_second(&lane->lock);
     struct last_scan *last_scan = &lane->last_scan;
-    uint64_t taken = lane->counters.allocations.taken;
+    uint64_t taken = vmm__counters_allocations(&lane->counters);
     if (last_scan->scan != scan)
         *last_scan = (struct last_scan){ .scan = scan,
                                          .taken = taken,
