@@ -387,7 +387,7 @@ void vmm__clock_tick(struct clock *clock)
 static bool may_tick_ahead(struct clock *clock, const vmm_stream *stream)
 {
     VMM_QUIET();
-    bool is_captured = stream != NULL && capture_query(clock->driver, stream, 1) != VMM_OK;
+    bool is_captured = stream != NULL && any_capturing(clock->driver, stream, 1) != VMM_OK;
     if (is_captured)
         return false;
     vmm__mutex_lock(&clock->lock);

@@ -606,7 +606,7 @@ vmm_status vmm__pool_destroy(struct pool *pool, bool adopts)
     struct vmm_cache *cache = pool->cache;
     struct backup *backup = NULL;
     vmm__fair_lock(&cache->grow_lock);
-    vmm__sleep_claimed_wait_locked(pool);
+    (void)vmm__sleep_claimed_wait_locked(pool);
     vmm_status status = destroy_locked(pool, adopts, &backup);
     vmm__fair_unlock(&cache->grow_lock);
     vmm__pool_backup_end(cache, backup); /* without the lock, because that takes long */

@@ -46,19 +46,28 @@ static void phases_set_locked(const struct sleep_request *request, vmm_pool_phas
 
 /* ---- The sleep that a claim has begun ------------------------------------------------------ */
 
-void vmm__sleep_claimed_wait_locked(const struct pool *pool)
+bool vmm__sleep_claimed_wait_locked(const struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
     struct claimed *claimed = &cache->pools.claimed;
     VMM_ASSERT_HELD(&cache->grow_lock);
     if (claimed->pool != pool || claimed->thread == vmm__thread_self())
-        return;
+        return false;
     vmm__fair_unlock(&cache->grow_lock);
     vmm__mutex_lock(&claimed->lock);
     while (claimed->pool == pool)
         (void)vmm__mutex_wait(&claimed->lock, &claimed->ended, NULL);
     vmm__mutex_unlock(&claimed->lock);
     vmm__fair_lock(&cache->grow_lock);
+    return true;
+}
+
+/* While it waits for the sleep of one pool, another one may be claimed. */
+static void claimed_wait_locked(const struct sleep_request *request)
+{
+    uint64_t i = 0;
+    while (i < request->count)
+        i = vmm__sleep_claimed_wait_locked(request->pools[i]) ? 0 : i + 1;
 }
 
 static void claimed_set_locked(struct vmm_cache *cache, struct pool *pool)
@@ -194,8 +203,7 @@ vmm_status vmm__sleep_begin(struct sleep_request *request)
 {
     struct vmm_cache *cache = request->cache;
     vmm__fair_lock(&cache->grow_lock);
-    for (uint64_t i = 0; i < request->count; i++)
-        vmm__sleep_claimed_wait_locked(request->pools[i]);
+    claimed_wait_locked(request);
     vmm_status status = begin_locked(request);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK && is_offer(request))

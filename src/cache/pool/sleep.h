@@ -44,8 +44,8 @@ void vmm__sleep_begin_claimed_locked(const struct sleep_request *request);
 void vmm__sleep_end_claimed_locked(struct vmm_cache *cache);
 
 /* Waits until a pool no longer goes to sleep for a claim; not if the calling thread carries that out, and so is in a
- * function of the program. The caller holds the grow lock, which is dropped meanwhile. */
-void vmm__sleep_claimed_wait_locked(const struct pool *pool);
+ * function of the program. The caller holds the grow lock. Returns whether it waited: the lock was dropped meanwhile. */
+bool vmm__sleep_claimed_wait_locked(const struct pool *pool);
 
 /* Ends a request that began and is not carried out. */
 void vmm__sleep_cancel(const struct sleep_request *request);
