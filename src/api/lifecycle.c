@@ -382,8 +382,8 @@ vmm_status vmm_destroy(vmm_cache *cache)
     if (status != VMM_OK)
         return status;
     vmm__monitor_end(cache);
+    vmm__tickets_end(cache); /* a wake may claim memory of neighbours */
     vmm__neighbours_end(cache);
-    vmm__tickets_end(cache);
     vmm__pools_close(cache);
     vmm__ticker_stop(&cache->ticker); /* its polls check what follows */
     vmm__exports_leave(cache);

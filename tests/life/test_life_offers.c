@@ -188,6 +188,23 @@ NEIGHBOURS_TEST(a_wake_in_vain_ends_in_time)
     assert_ok(vmm_destroy(holder));
 }
 
+/* The end of the cache waits for the ticket, whose thread claims. */
+NEIGHBOURS_TEST(a_cache_ends_while_its_wake_claims)
+{
+    vmm_cache *holder = CACHE(.neighbours_wait_ms = WAIT_MS);
+    vmm_cache *other = CACHE();
+    vmm_ticket *ticket;
+    void *kept;
+    vmm_pool *pool = pool_with(holder, "weights", 40 * MIB, &kept);
+    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    (void)block(other, 40 * MIB);
+    assert_ok(vmm_pool_wake(&pool, 1, NULL, &ticket));
+    while (stats(holder).neighbour_claims == 0)
+        (void)usleep(500);
+    assert_ok(vmm_destroy(holder));
+    assert_ok(vmm_destroy(other));
+}
+
 /* What a limit refuses is not claimed. */
 NEIGHBOURS_TEST(a_wake_beyond_a_limit_does_not_claim)
 {
