@@ -97,11 +97,14 @@ static vmm_status head_check(const struct neighbour_record *record, int file)
 
 static vmm_status slot_take(struct neighbour_record *record, int file)
 {
+    static const struct neighbour_slot nothing;
     unsigned slot = 0;
     while (slot < NEIGHBOUR_SLOTS && !vmm__file_try_lock(file, slot_range(slot)))
         slot++;
     if (slot == NEIGHBOUR_SLOTS)
         return record_refuse(record, "all slots are taken");
+    if (pwrite(file, &nothing, sizeof nothing, slot_offset(slot)) != (ssize_t)sizeof nothing)
+        return record_refuse(record, strerror(errno)); /* a killed process may have left a claim */
     record->bells =
         mmap(NULL, sizeof(struct neighbour_head), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (record->bells == MAP_FAILED)
@@ -156,6 +159,27 @@ static vmm_status path_make(struct neighbour_record *record, const char *folder,
     return VMM_OK;
 }
 
+/* ---- Bells ----------------------------------------------------------------------------------- */
+
+static off_t bell_offset(enum neighbour_bell bell)
+{
+    return (off_t)(offsetof(struct neighbour_head, bells) + bell * sizeof(uint32_t));
+}
+
+/* The kernel reads it; here nothing does, because the file may have been cut. */
+static void *bell_address(const struct neighbour_record *record, enum neighbour_bell bell)
+{
+    return (char *)record->bells + bell_offset(bell);
+}
+
+/* The time, so that two that ring at once leave no state that one of them has found. */
+static void bell_ring(const struct neighbour_record *record, int file, enum neighbour_bell bell)
+{
+    uint32_t state = (uint32_t)vmm__time_ns();
+    if (pwrite(file, &state, sizeof state, bell_offset(bell)) == (ssize_t)sizeof state)
+        (void)syscall(SYS_futex, bell_address(record, bell), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 /* ---- Leave ----------------------------------------------------------------------------------- */
 
 static bool is_last(int file)
@@ -193,8 +217,11 @@ static void exit_leave(void)
 {
     if (pthread_mutex_trylock(&lock) != 0)
         return;
-    for (struct neighbour_record *record = records; record != NULL; record = record->next)
-        file_leave(record, atomic_exchange(&record->file, -1));
+    for (struct neighbour_record *record = records; record != NULL; record = record->next) {
+        int file = atomic_exchange(&record->file, -1);
+        bell_ring(record, file, BELL_ASKED); /* the cache's thread ends */
+        file_leave(record, file);
+    }
     records = NULL;
     is_exit_watched = false;
     (void)pthread_mutex_unlock(&lock);
@@ -284,18 +311,7 @@ bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
     return is_whole && vmm__file_is_locked(record->file, slot_range(index), &locked);
 }
 
-/* ---- Bells ----------------------------------------------------------------------------------- */
-
-static off_t bell_offset(enum neighbour_bell bell)
-{
-    return (off_t)(offsetof(struct neighbour_head, bells) + bell * sizeof(uint32_t));
-}
-
-/* The kernel reads it; here nothing does, because the file may have been cut. */
-static void *bell_address(const struct neighbour_record *record, enum neighbour_bell bell)
-{
-    return (char *)record->bells + bell_offset(bell);
-}
+/* ---- Wait for others ------------------------------------------------------------------------- */
 
 uint32_t vmm__neighbour_bell(const struct neighbour_record *record, enum neighbour_bell bell)
 {
@@ -304,12 +320,14 @@ uint32_t vmm__neighbour_bell(const struct neighbour_record *record, enum neighbo
     return state;
 }
 
-/* The time, so that two that ring at once leave no state that one of them has found. */
 void vmm__neighbour_ring(const struct neighbour_record *record, enum neighbour_bell bell)
 {
-    uint32_t state = (uint32_t)vmm__time_ns();
-    if (pwrite(record->file, &state, sizeof state, bell_offset(bell)) == (ssize_t)sizeof state)
-        (void)syscall(SYS_futex, bell_address(record, bell), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    bell_ring(record, record->file, bell);
+}
+
+bool vmm__neighbour_is_joined(const struct neighbour_record *record)
+{
+    return record->file >= 0;
 }
 
 /* A kernel that refuses, because the file was cut, must not let the caller run in circles. */

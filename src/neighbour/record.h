@@ -49,6 +49,9 @@ void vmm__neighbour_write(const struct neighbour_record *record, struct neighbou
 bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
                          struct neighbour_slot *slot);
 
+/* Not any more after exit() has begun, or in a child of fork(). */
+bool vmm__neighbour_is_joined(const struct neighbour_record *record);
+
 /* The state of a bell, to wait for the next; changes it, and wakes who waits. */
 uint32_t vmm__neighbour_bell(const struct neighbour_record *record, enum neighbour_bell bell);
 void vmm__neighbour_ring(const struct neighbour_record *record, enum neighbour_bell bell);

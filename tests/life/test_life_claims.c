@@ -205,6 +205,37 @@ NEIGHBOURS_TEST(what_finishes_in_time_is_given)
     assert_ok(vmm_destroy(holder));
 }
 
+/* The holder makes no call any more, so its thread must see that what waited has finished. */
+NEIGHBOURS_TEST(what_another_stream_has_used_is_given)
+{
+    struct vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE();
+    vmm_stream user = (vmm_stream)(uintptr_t)0x1000;
+    void *used = block(holder, 56 * MIB);
+    assert_ok(vmm__driver_delay(holder->driver, WAIT_MS * UINT64_C(300000), user));
+    assert_ok(vmm_record_stream(holder, used, user));
+    assert_ok(vmm_free(holder, used));
+    (void)block(claimant, 40 * MIB);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+NEIGHBOURS_TEST(what_was_decommitted_is_given)
+{
+    struct vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE();
+    vmm_pool *pool;
+    void *grown;
+    assert_ok(vmm_pool_create(holder, NULL, &pool));
+    assert_ok(vmm_reserve(pool, 56 * MIB, 2 * MIB, NULL, &grown));
+    assert_ok(vmm_commit(holder, grown, 0, 56 * MIB));
+    assert_ok(vmm__driver_delay(holder->driver, WAIT_MS * UINT64_C(300000), NULL));
+    assert_ok(vmm_decommit(holder, grown, 0, 56 * MIB));
+    (void)block(claimant, 40 * MIB);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
 NEIGHBOURS_TEST(memory_that_goes_to_and_fro_is_counted)
 {
     vmm_cache *caches[2] = { CACHE(), CACHE() };
@@ -320,6 +351,46 @@ static void takes_its_turn(void *context)
 }
 
 /* Three that each need nearly all: any two claim at once, all the time. */
+static uint64_t process_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static bool is_left; /* the process ends with caches */
+
+static void rest_expect(void)
+{
+    uint64_t begin_ns = process_ns();
+    if (!is_left)
+        return;
+    (void)usleep(2 * MONITOR_PERIOD_MS * 1000);
+    CHILD_REQUIRES(process_ns() - begin_ns < MONITOR_PERIOD_MS * UINT64_C(500000));
+}
+
+/* Registered first, so it runs after the library's handler. */
+__attribute__((constructor)) static void rest_register(void)
+{
+    (void)atexit(rest_expect);
+}
+
+static void caches_leave(void *context)
+{
+    (void)context;
+    vmm_cache *cache = CACHE(.neighbours_wait_ms = WAIT_MS);
+    (void)block(cache, DEVICE - 8 * MIB);
+    in_vain(cache, 16 * MIB); /* its claim rings for all */
+    is_left = true;
+    exit(0);
+}
+
+/* As in PyTorch, which never destroys its cache: the threads do not run in circles while the process ends. */
+NEIGHBOURS_TEST(threads_rest_while_the_process_ends)
+{
+    child_runs(caches_leave, NULL);
+}
+
 NEIGHBOURS_TEST(claimants_of_the_same_memory_take_turns)
 {
     pid_t children[3];

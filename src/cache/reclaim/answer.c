@@ -34,15 +34,15 @@ struct claims {
 /* ---- What others show ------------------------------------------------------------------------ */
 
 static bool gives_before(const struct neighbour_slot *slot, unsigned index,
-                         const struct neighbours *own)
+                         const struct neighbour_slot *own, unsigned own_index)
 {
     uint64_t spare_bytes = vmm__claim_spare_bytes(slot);
-    uint64_t own_bytes = vmm__claim_spare_bytes(&own->slot);
+    uint64_t own_bytes = vmm__claim_spare_bytes(own);
     if (spare_bytes == 0)
         return false;
-    if (slot->priority != own->slot.priority)
-        return slot->priority < own->slot.priority;
-    return spare_bytes != own_bytes ? spare_bytes > own_bytes : index < own->record.slot;
+    if (slot->priority != own->priority)
+        return slot->priority < own->priority;
+    return spare_bytes != own_bytes ? spare_bytes > own_bytes : index < own_index;
 }
 
 static void claim_add(const struct vmm_cache *cache, const struct neighbour_slot *slot,
@@ -62,10 +62,13 @@ static void claim_add(const struct vmm_cache *cache, const struct neighbour_slot
 
 static struct claims claims_read(const struct vmm_cache *cache)
 {
-    const struct neighbours *own = cache->neighbours;
+    struct neighbours *own = cache->neighbours;
     struct claims claims = { .want_bytes = 0 };
     struct neighbour_slot slot;
     uint64_t now_ns = vmm__time_ns();
+    vmm__mutex_lock(&own->lock);
+    const struct neighbour_slot shown = own->slot;
+    vmm__mutex_unlock(&own->lock);
     for (unsigned i = 0; i < NEIGHBOUR_SLOTS; i++) {
         if (!vmm__neighbour_read(&own->record, i, &slot))
             continue;
@@ -73,13 +76,20 @@ static struct claims claims_read(const struct vmm_cache *cache)
                           slot.end_ns <= now_ns + CLAIM_MOST_NS;
         if (claims_now)
             claim_add(cache, &slot, &claims);
-        else if (gives_before(&slot, i, own))
+        else if (gives_before(&slot, i, &shown, own->record.slot))
             claims.rank++;
     }
     return claims;
 }
 
 /* ---- Give ------------------------------------------------------------------------------------ */
+
+/* The cache or the process ends: the thread makes no more calls of the driver. */
+static bool has_ended(const struct neighbours *own)
+{
+    return atomic_load_explicit(&own->stops, memory_order_acquire) ||
+           !vmm__neighbour_is_joined(&own->record);
+}
 
 static bool claims_itself(struct neighbours *own)
 {
@@ -139,16 +149,31 @@ static void given_log(struct vmm_cache *cache, const struct claims *claims, uint
                    vmm__size_text(bytes).text, (unsigned long long)claims->pid, claims->name);
 }
 
-/* Gives idle memory, a part at a time. */
+/* Releases what waited, and has finished since the last call of the program. */
+static uint64_t passed_give(struct vmm_cache *cache)
+{
+    uint64_t released_bytes;
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__lanes_counters_flush(&cache->lanes, NULL); /* before waits end */
+    (void)vmm__trim_passed_locked(cache, NULL, &released_bytes);
+    vmm__fair_unlock(&cache->grow_lock);
+    return released_bytes;
+}
+
+/* Gives what has finished, then idle memory, a part at a time. */
 static void idle_give(struct vmm_cache *cache)
 {
     struct neighbours *own = cache->neighbours;
     struct claims claims;
     struct claims served = { .want_bytes = 0 };
     uint64_t given_bytes = 0;
-    uint64_t bytes;
-    while ((bytes = missing_bytes(cache, &claims)) > 0) {
-        bytes = vmm__trim_part(cache, bytes, own->slot.floor_bytes);
+    uint64_t missing;
+    bool is_first = true;
+    while ((missing = missing_bytes(cache, &claims)) > 0) {
+        uint64_t bytes = is_first ? passed_give(cache) : 0;
+        is_first = false;
+        if (bytes == 0)
+            bytes = vmm__trim_part(cache, missing, own->slot.floor_bytes);
         if (bytes == 0)
             break;
         part_give(cache, bytes, claims.want_bytes > 0);
@@ -195,9 +220,10 @@ static void pools_give(struct vmm_cache *cache)
     struct claims claims;
     struct offer_taken taken;
     while (missing_bytes(cache, &claims) > 0 && may_serve(own, &claims, claims.late_ns) &&
-           !atomic_load_explicit(&own->stops, memory_order_acquire) &&
+           !has_ended(own) &&
            vmm__offer_take(cache, claims.short_bytes, own->slot.floor_bytes, &taken)) {
-        part_give(cache, taken.bytes, true);
+        if (taken.bytes > 0)
+            part_give(cache, taken.bytes, true);
         if (taken.has_failed)
             continue;
         vmm__count(&cache->counts.neighbour_sleeps, 1);
@@ -238,14 +264,14 @@ static void *neighbours_main(void *context)
 {
     struct vmm_cache *cache = context;
     struct neighbours *own = cache->neighbours;
-    while (!atomic_load_explicit(&own->stops, memory_order_acquire)) {
+    while (!has_ended(own)) {
         uint32_t state = vmm__neighbour_bell(&own->record, BELL_ASKED);
         claims_answer(cache);
         if (vmm__time_ns() - own->shown_ns >= SHOW_NS) {
             vmm__neighbours_show(cache);
             own->shown_ns = vmm__time_ns();
         }
-        if (!atomic_load_explicit(&own->stops, memory_order_acquire))
+        if (!has_ended(own))
             vmm__neighbour_wait(&own->record, BELL_ASKED, state, SHOW_NS);
     }
     return NULL;

@@ -23,16 +23,7 @@ static vmm_status ok_if(bool has_given)
 static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
 {
     uint64_t released_bytes = 0;
-    bool any = false;
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        vmm__lane_lock_beside(lane, request->lane);
-        any = vmm__lane_poll_locked(lane, UINT32_MAX) == VMM_OK || any;
-        any = vmm__slabs_purge(&lane->slabs) || any;
-        vmm__lane_counters_flush(lane);
-        vmm__lane_unlock_beside(lane, request->lane);
-    }
-    (void)vmm__limbo_drain(&cache->vm, &released_bytes);
-    return ok_if(any || released_bytes > 0);
+    return ok_if(vmm__trim_passed_locked(cache, request->lane, &released_bytes));
 }
 
 /* What a request still needs. */

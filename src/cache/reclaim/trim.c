@@ -298,6 +298,21 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
     return VMM_OK;
 }
 
+bool vmm__trim_passed_locked(struct vmm_cache *cache, struct lane *held, uint64_t *released)
+{
+    bool any = false;
+    *released = 0;
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        vmm__lane_lock_beside(lane, held);
+        any = vmm__lane_poll_locked(lane, UINT32_MAX) == VMM_OK || any;
+        any = vmm__slabs_purge(&lane->slabs) || any;
+        vmm__lane_counters_flush(lane);
+        vmm__lane_unlock_beside(lane, held);
+    }
+    (void)vmm__limbo_drain(&cache->vm, released);
+    return any || *released > 0;
+}
+
 uint64_t vmm__trim_part(struct vmm_cache *cache, uint64_t bytes, uint64_t floor_bytes)
 {
     uint64_t released_bytes = 0;
