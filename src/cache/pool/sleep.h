@@ -44,7 +44,7 @@ void vmm__sleep_begin_claimed_locked(const struct sleep_request *request);
 void vmm__sleep_end_claimed_locked(struct vmm_cache *cache);
 
 /* Waits until a pool no longer goes to sleep for a claim; not if the calling thread carries that out, and so is in a
- * function of the program. The caller holds the grow lock. Returns whether it waited: the lock was dropped meanwhile. */
+ * function of the program. The caller holds the grow lock. Returns whether it waited, without the lock. */
 bool vmm__sleep_claimed_wait_locked(const struct pool *pool);
 
 /* Ends a request that began and is not carried out. */
