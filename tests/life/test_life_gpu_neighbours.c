@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { CLAIM_MS = 4000, WORD = 4711, BALLAST_WORD = 99, POOL_UNITS = 2 };
+enum { CLAIM_MS = IS_SLOW_BUILD ? 12000 : 4000, WORD = 4711, BALLAST_WORD = 99, POOL_UNITS = 2 };
 
 /* The units of the device of host fill a file; the pool has more than the device has left. */
 static uint64_t unit_bytes(void)
