@@ -7,6 +7,8 @@
 
 #include "cache/reclaim/claim.h"
 
+#include <pthread.h>
+
 /* Of claims: time enough for a sleep in the last quarter of it, and for a program in the second half. */
 enum { SLEEP_MS = 2000 };
 
@@ -301,6 +303,60 @@ NEIGHBOURS_TEST(a_claim_that_is_over_puts_no_more_to_sleep)
     assert_int_equal(stats(holder).neighbour_sleeps, 1);
     assert_ok(vmm_pool_wake(&large, 1, NULL, NULL));
     pattern_check(kept[0], 32 * MIB);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(holder));
+}
+
+static void *claim_most(void *context)
+{
+    void *none;
+    (void)!vmm_alloc(context, 60 * MIB, NULL, &none);
+    return NULL;
+}
+
+struct both {
+    vmm_pool *pools[2];
+    vmm_status status;
+};
+
+static void *both_sleep(void *context)
+{
+    struct both *both = context;
+    both->status = vmm_pool_sleep(both->pools, 2, NULL, NULL);
+    return NULL;
+}
+
+static void phase_wait(vmm_pool *pool, vmm_pool_phase phase)
+{
+    while (phase_of(pool) != phase)
+        (void)usleep(500);
+}
+
+/* While a call waits for the sleep of one pool, the claim takes the other one. */
+NEIGHBOURS_TEST(a_call_waits_for_all_of_its_pools)
+{
+    vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
+    void *kept[2];
+    vmm_pool *large = pool_with(holder, "large", 32 * MIB, &kept[0]);
+    vmm_pool *small = pool_with(holder, "small", 24 * MIB, &kept[1]);
+    struct both both = { .pools = { small, large } };
+    _Atomic bool goes_on[2] = { false, false };
+    pthread_t threads[2];
+    offer_with(large, unmapping_hold, &goes_on[0]);
+    offer_with(small, unmapping_hold, &goes_on[1]);
+    assert_int_equal(pthread_create(&threads[0], NULL, claim_most, claimant), 0);
+    phase_wait(large, VMM_POOL_SLEEPING);
+    assert_int_equal(pthread_create(&threads[1], NULL, both_sleep, &both), 0);
+    (void)usleep(50000); /* it waits for the large one */
+    atomic_store(&goes_on[0], true);
+    phase_wait(large, VMM_POOL_ASLEEP);
+    (void)usleep(50000);
+    atomic_store(&goes_on[1], true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_ok(both.status);
+    assert_int_equal(phase_of(small), VMM_POOL_ASLEEP);
     assert_ok(vmm_destroy(claimant));
     assert_ok(vmm_destroy(holder));
 }
