@@ -74,11 +74,13 @@ static vmm_status step_new(struct vmm_cache *cache, const struct request *reques
     return vmm__error_end(&line, vmm__is_oom(status) ? VMM__NO_FIT : status);
 }
 
-/* Neighbouring idle memory of other streams, where it lies, as much as the request needs. */
+/* Neighbouring idle memory of other streams, where it lies, as much as the request needs. Streams that wait for each
+ * other's work on the device share for that price, so such takes do not count. */
 static vmm_status step_transfer(struct vmm_cache *cache, const struct request *request)
 {
-    vmm_status status = vmm__transfer(cache, request, vmm__idle_usual(cache, request->lane));
-    if (status == VMM_OK)
+    enum idle_when when = vmm__idle_usual(cache, request->lane);
+    vmm_status status = vmm__transfer(cache, request, when);
+    if (status == VMM_OK && when == IDLE_FINISHED)
         vmm__lane_takes_count(request->lane);
     return given(request, status);
 }
