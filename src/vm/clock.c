@@ -322,6 +322,24 @@ static const struct clock_event *event_covering(struct clock *clock, uint64_t ep
     return event_at(clock, position);
 }
 
+/* Records an event for all that was freed so far. If the ring is full, it replaces the newest one. */
+static vmm_status tick_replacing_locked(struct clock *clock, bool *covers_all)
+{
+    VMM_ASSERT_HELD(&clock->lock);
+    vmm_status status = ring_poll(clock);
+    if (status == VMM_OK && clock->count == CLOCK_EVENTS)
+        vmm__event_drop(clock->events, event_at(clock, --clock->count)->event);
+    return status == VMM_OK ? event_add(clock, covers_all) : status;
+}
+
+static vmm_status tick_replacing(struct clock *clock, bool *covers_all)
+{
+    vmm__mutex_lock(&clock->lock);
+    vmm_status status = tick_replacing_locked(clock, covers_all);
+    vmm__mutex_unlock(&clock->lock);
+    return status;
+}
+
 /* The event that a stream may wait for on the device; NULL: none. Streams that share memory wait for each other, but
  * not for work that the program may have made wait for them. */
 static const struct event *event_to_follow(struct clock *clock, uint64_t epoch)
@@ -630,10 +648,16 @@ vmm_status vmm__clock_stream_wait(struct clock *clock, vmm_stream stream)
     return status;
 }
 
+/* A lane whose ring is full still says what the other stream has to wait for. */
 static vmm_status epoch_follow(struct clock *clock, uint64_t epoch, vmm_stream stream, bool submits)
 {
+    bool covers_all;
     vmm__mutex_lock(&clock->lock);
     vmm_status status = query_locked(clock, epoch);
+    if (status == VMM__PENDING && vmm__clock_is_own(clock) && epoch > newest_epoch(clock)) {
+        vmm_status added = tick_replacing_locked(clock, &covers_all);
+        status = added == VMM_OK ? VMM__PENDING : added;
+    }
     const struct event *event = status == VMM__PENDING ? event_to_follow(clock, epoch) : NULL;
     if (event != NULL)
         status = event_follow(clock, event, stream, submits);
@@ -649,19 +673,6 @@ vmm_status vmm__clock_follow(struct clock *clock, uint64_t epoch, vmm_stream str
 vmm_status vmm__clock_follow_check(struct clock *clock, uint64_t epoch, vmm_stream stream)
 {
     return epoch_follow(clock, epoch, stream, false);
-}
-
-/* Records an event for all that was freed so far. If the ring is full, it replaces the newest one. */
-static vmm_status tick_replacing(struct clock *clock, bool *covers_all)
-{
-    vmm__mutex_lock(&clock->lock);
-    vmm_status status = ring_poll(clock);
-    if (status == VMM_OK && clock->count == CLOCK_EVENTS)
-        vmm__event_drop(clock->events, event_at(clock, --clock->count)->event);
-    if (status == VMM_OK)
-        status = event_add(clock, covers_all);
-    vmm__mutex_unlock(&clock->lock);
-    return status;
 }
 
 /* An event of all work can come later. */

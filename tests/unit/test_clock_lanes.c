@@ -20,6 +20,24 @@ CLOCK_TEST(a_clock_of_a_lane_covers_one_stream)
     sim_assert_clean(scene->driver);
 }
 
+/* More work is under way than the ring has events: another stream can still wait for the latest. */
+CLOCK_TEST(a_full_ring_still_says_what_to_wait_for)
+{
+    struct clock own;
+    own_open(scene, &own);
+    for (int i = 0; i <= CLOCK_EVENTS; i++) {
+        (void)work_start(scene, STREAM(1));
+        uint64_t epoch = vmm__clock_now(&own);
+        assert_ok(vmm__clock_follow(&own, epoch, STREAM(2)));
+        assert_ok(vmm__clock_check(&own));
+    }
+    assert_int_equal(own.count, CLOCK_EVENTS);
+    memory_check(scene->driver, work_address(scene, STREAM(1)), WORK_BYTES, 1, STREAM(2));
+    assert_int_equal(mismatches(scene->driver), 0);
+    own_close(&own);
+    sim_assert_clean(scene->driver);
+}
+
 /* Captures of other streams do not matter to it, announced or not; its own do. */
 CLOCK_TEST(a_clock_of_a_lane_pauses_for_its_stream)
 {
