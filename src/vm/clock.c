@@ -322,13 +322,27 @@ static const struct clock_event *event_covering(struct clock *clock, uint64_t ep
     return event_at(clock, position);
 }
 
-/* Records an event for all that was freed so far. If the ring is full, it replaces the newest one. */
+/* Makes room for an event, which covers later work of the stream. So it may replace the newest one; but one of all work
+ * covers that of streams that the lane had before: then it is the one before that goes, which that one covers. */
+static void ring_room_make(struct clock *clock)
+{
+    struct clock_event *newest = event_at(clock, clock->count - 1);
+    struct clock_event *before = event_at(clock, clock->count - 2);
+    bool covers_all = atomic_load_explicit(&clock->covers_all, memory_order_relaxed);
+    struct clock_event *dropped = newest->covers_all && !covers_all ? before : newest;
+    vmm__event_drop(clock->events, dropped->event);
+    if (dropped != newest)
+        *dropped = *newest;
+    clock->count--;
+}
+
+/* Records an event for all that was freed so far, also if the ring is full. */
 static vmm_status tick_replacing_locked(struct clock *clock, bool *covers_all)
 {
     VMM_ASSERT_HELD(&clock->lock);
     vmm_status status = ring_poll(clock);
     if (status == VMM_OK && clock->count == CLOCK_EVENTS)
-        vmm__event_drop(clock->events, event_at(clock, --clock->count)->event);
+        ring_room_make(clock);
     return status == VMM_OK ? event_add(clock, covers_all) : status;
 }
 
@@ -654,7 +668,8 @@ static vmm_status epoch_follow(struct clock *clock, uint64_t epoch, vmm_stream s
     bool covers_all;
     vmm__mutex_lock(&clock->lock);
     vmm_status status = query_locked(clock, epoch);
-    if (status == VMM__PENDING && vmm__clock_is_own(clock) && epoch > newest_epoch(clock)) {
+    bool is_full = clock->count == CLOCK_EVENTS && epoch > newest_epoch(clock);
+    if (status == VMM__PENDING && vmm__clock_is_own(clock) && is_full) {
         vmm_status added = tick_replacing_locked(clock, &covers_all);
         status = added == VMM_OK ? VMM__PENDING : added;
     }

@@ -121,6 +121,29 @@ CLOCK_TEST(a_general_clock_does_not_end)
     assert_int_equal(records(scene), 0);
 }
 
+/* An event of the new stream does not say that the work of the one before has finished. */
+CLOCK_TEST(a_full_ring_keeps_what_covers_the_stream_before)
+{
+    struct clock own;
+    own_open(scene, &own);
+    for (int i = 0; i < CLOCK_EVENTS; i++) {
+        (void)work_start(scene, STREAM(1));
+        vmm__clock_tick(&own);
+    }
+    (void)work_start(scene, STREAM(1));
+    uint64_t before = vmm__clock_now(&own);
+    assert_ok(own_end(&own));
+    assert_true(vmm__clock_move(&own, STREAM(3)));
+    assert_int_equal(own.count, CLOCK_EVENTS);
+    assert_status(vmm__clock_follow(&own, before, STREAM(2)), VMM__PENDING);
+    (void)work_start(scene, STREAM(3));
+    assert_ok(vmm__clock_follow(&own, vmm__clock_now(&own), STREAM(2)));
+    assert_int_equal(own.count, CLOCK_EVENTS);
+    assert_status(vmm__clock_follow(&own, before, STREAM(2)), VMM__PENDING);
+    own_close(&own);
+    sim_assert_clean(scene->driver);
+}
+
 CLOCK_TEST(a_moved_clock_covers_the_other_stream)
 {
     struct clock own;
