@@ -2000,9 +2000,10 @@ typedef struct vmm_change {
     vmm_stream stream;
     vmm_pool *pool; /* as in vmm_item */
     vmm_pool_id pool_id;
-    int is_small;    /* as in vmm_item */
-    int is_view;     /* as in vmm_item */
-    int is_imported; /* as in vmm_item */
+    int is_small;             /* as in vmm_item */
+    int is_view;              /* as in vmm_item */
+    int is_imported;          /* as in vmm_item */
+    uint64_t requested_bytes; /* WAIT, FREE: as in vmm_item; otherwise 0 */
 } vmm_change;
 
 /* Receives a change, on the thread whose call causes it. Called with locks held: must not call the

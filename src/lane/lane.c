@@ -519,13 +519,13 @@ static vmm_status ref_await(struct lane *lane, struct heap *heap, uint64_t addre
     if (status != VMM__PENDING && !must_wait)
         return status;
     uint64_t bytes = vmm__block_ref_bytes(ref);
+    uint64_t requested_bytes = vmm__block_ref_requested_bytes(ref);
     vmm__block_ref_set_pinned(heap, ref, false);
     /* First, because the next call may flush and the bytes stay active. */
     vmm__counters_wait(&lane->counters, bytes);
-    vmm__counters_free(&lane->counters, &lane->pool->totals, vmm__block_ref_requested_bytes(ref),
-                       bytes);
+    vmm__counters_free(&lane->counters, &lane->pool->totals, requested_bytes, bytes);
     vmm__block_ref_wait(ref);
-    vmm__listener_call(heap, VMM_CHANGE_WAIT, address, bytes);
+    vmm__listener_call_block(heap, VMM_CHANGE_WAIT, address, bytes, requested_bytes);
     return VMM__PENDING;
 }
 
@@ -619,7 +619,8 @@ static void ref_release(struct lane *lane, struct heap *heap, struct block_ref *
 {
     uint64_t bytes = vmm__block_ref_bytes(ref);
     vmm__counters_release(&lane->counters, bytes);
-    vmm__listener_call(heap, VMM_CHANGE_FREE, address, bytes);
+    vmm__listener_call_block(heap, VMM_CHANGE_FREE, address, bytes,
+                             vmm__block_ref_requested_bytes(ref));
     if (ref->slab == NULL)
         (void)vmm__heap_give(heap, ref->block);
     else

@@ -37,6 +37,12 @@ static void change_record(const struct heap *heap, vmm_change_kind kind, uint64_
 void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t inner,
                         uint64_t bytes)
 {
+    vmm__listener_call_block(heap, kind, inner, bytes, 0);
+}
+
+void vmm__listener_call_block(const struct heap *heap, vmm_change_kind kind, uint64_t inner,
+                              uint64_t bytes, uint64_t requested_bytes)
+{
     uint64_t address = vmm__views_outer(heap, inner);
     change_record(heap, kind, address, bytes);
     const struct listener *listener = &heap->directory->listener;
@@ -52,7 +58,8 @@ void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t 
                           .pool_id = heap->lane->pool->id,
                           .is_small = heap->is_small,
                           .is_view = is_view(heap, inner),
-                          .is_imported = heap->lane->is_imported };
+                          .is_imported = heap->lane->is_imported,
+                          .requested_bytes = requested_bytes };
     struct callback callback;
     vmm__callback_begin(&callback, listener->owner, true);
     listener->tell(listener->context, &change);

@@ -21,8 +21,10 @@ struct listener {
     bool is_of_memory; /* only memory changes: debug mode reports waiting blocks as freed */
 };
 
-/* Reports a change to memory of a heap to the listener and the recorder, if there are any. */
+/* Report a change to memory of a heap, or to a block, to the listener and the recorder, if there are any. */
 void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t address,
                         uint64_t bytes);
+void vmm__listener_call_block(const struct heap *heap, vmm_change_kind kind, uint64_t address,
+                              uint64_t bytes, uint64_t requested_bytes);
 
 #endif

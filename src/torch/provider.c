@@ -68,7 +68,7 @@ static vmm_status block_release(void *ptr, vmm_torch_freed *out)
         return vmm__error(VMM_ERR_UNKNOWN_POINTER,
                           "%p is memory of another process: it ends with its tensor", ptr);
     status = vmm__torch_block_free(device, ptr, block.requested_bytes);
-    if (status == VMM_OK)
+    if (status == VMM_OK || status == VMM_ERR_CORRUPTED) /* it was freed */
         *out = (vmm_torch_freed){ .device = device->ordinal, .bytes = block.requested_bytes };
     return status;
 }

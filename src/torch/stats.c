@@ -80,7 +80,7 @@ void vmm__torch_stats_free(struct stats *stats, uint64_t requested_bytes, uint64
     stats_unlock(stats);
 }
 
-void vmm__torch_stats_change(struct stats *stats, const vmm_change *change)
+void vmm__torch_stats_change(struct stats *stats, const vmm_change *change, uint64_t block_bytes)
 {
     int kind = change->is_small ? TORCH_SMALL : TORCH_LARGE;
     switch (change->kind) {
@@ -92,9 +92,9 @@ void vmm__torch_stats_change(struct stats *stats, const vmm_change *change)
         break;
     case VMM_CHANGE_WAIT: /* vmm__torch_stats_free() counts it */
         break;
-    case VMM_CHANGE_FREE:
-        atomic_fetch_add_explicit(&stats->returned[kind].bytes, change->bytes,
-                                  memory_order_relaxed);
+    case VMM_CHANGE_FREE: /* by the request, as its allocation: its heap may be the other kind's */
+        kind = vmm__torch_kind(change->requested_bytes);
+        atomic_fetch_add_explicit(&stats->returned[kind].bytes, block_bytes, memory_order_relaxed);
         atomic_fetch_add_explicit(&stats->returned[kind].blocks, 1, memory_order_relaxed);
         atomic_store_explicit(&stats->has_returned, true, memory_order_release);
         break;

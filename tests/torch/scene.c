@@ -191,6 +191,13 @@ static uint64_t sum_current(vmm_stat small, vmm_stat large)
     return small.current + large.current;
 }
 
+/* A block is of one kind, live or waiting. */
+static void kind_check(const vmm_torch_kind_stats *kind, uint64_t waiting)
+{
+    assert_in_range(kind->active.current, kind->allocations.current,
+                    kind->allocations.current + waiting);
+}
+
 void scene_stats_check(const struct scene *scene, const vmm_torch_snapshot *snapshot)
 {
     vmm_torch_stats read = { .struct_size = sizeof read };
@@ -220,6 +227,8 @@ void scene_stats_check(const struct scene *scene, const vmm_torch_snapshot *snap
                      stats.active_bytes.current);
     assert_int_equal(sums.active_bytes, stats.active_bytes.current);
     assert_int_equal(sum_current(read.small.active, read.large.active), sums.live + sums.waiting);
+    kind_check(&read.small, sums.waiting);
+    kind_check(&read.large, sums.waiting);
     assert_int_equal(sum_current(read.small.reserved_bytes, read.large.reserved_bytes),
                      sums.mapped_bytes);
     if (!is_compact)

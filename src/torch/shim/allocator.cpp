@@ -118,13 +118,14 @@ static vmm_status block_free(void *ptr)
     vmm_torch_freed freed = {};
     rounded_block rounded = rounded_take(ptr);
     vmm_status status = library->release(ptr, &freed);
-    if (status == VMM_OK) {
+    bool is_free = status == VMM_OK || status == VMM_ERR_CORRUPTED;
+    if (is_free) {
         trace.complete();
         captured_wait_note(freed.device, ptr);
     } else {
         rounded_put_back(ptr, rounded);
     }
-    if (status == VMM_OK && freed.bytes > 0 && C10_UNLIKELY(c10::memoryProfilingEnabled())) {
+    if (is_free && freed.bytes > 0 && C10_UNLIKELY(c10::memoryProfilingEnabled())) {
         usage now = usage_read(freed.device);
         c10::reportMemoryUsageToProfiler(ptr, -static_cast<int64_t>(freed.bytes),
                                          now.allocated_bytes, now.reserved_bytes,
