@@ -202,6 +202,10 @@ typedef struct vmm_torch_functions {
     unsigned (*wait_streams)(int device, const void *ptr, vmm_stream *streams, unsigned most);
     /* Frees such a block for its stream: the caller knows that what the stream does next comes after the uses. */
     void (*wait_end)(int device, const void *ptr);
+    /* A further use of a pool that has a route begins on the calling thread, and ends: inside a region the thread's
+     * requests go to that pool meanwhile. The first use, pool_route, and the last, pool_unroute, do so themselves. */
+    vmm_status (*pool_cover)(int device, vmm_pool_id id);
+    void (*pool_uncover)(int device, vmm_pool_id id);
 } vmm_torch_functions;
 
 /* Returns the table. It lives as long as the process. */

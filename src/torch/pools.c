@@ -213,6 +213,21 @@ vmm_status vmm__torch_pool_unroute(int ordinal, vmm_pool_id id)
     return status == VMM_OK ? vmm_pool_unroute(pool) : status;
 }
 
+vmm_status vmm__torch_pool_cover(int ordinal, vmm_pool_id id)
+{
+    vmm_pool *pool = NULL;
+    vmm_status status = pool_get(ordinal, id, &pool);
+    return status == VMM_OK ? vmm__torch_region_cover(ordinal, pool) : status;
+}
+
+void vmm__torch_pool_uncover(int ordinal, vmm_pool_id id)
+{
+    VMM_QUIET();
+    vmm_pool *pool = NULL;
+    if (pool_get(ordinal, id, &pool) == VMM_OK)
+        vmm__torch_region_uncover(pool);
+}
+
 vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter filter, void *context)
 {
     vmm_status status = vmm__torch_pool_use(ordinal, id);

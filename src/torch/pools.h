@@ -21,6 +21,8 @@ vmm_status vmm__torch_pool_source(int ordinal, vmm_pool_id id, const vmm_segment
 vmm_status vmm__torch_pool_route(int ordinal, vmm_pool_id id, vmm_pool_filter filter,
                                  void *context);
 vmm_status vmm__torch_pool_unroute(int ordinal, vmm_pool_id id);
+vmm_status vmm__torch_pool_cover(int ordinal, vmm_pool_id id);
+void vmm__torch_pool_uncover(int ordinal, vmm_pool_id id);
 vmm_status vmm__torch_pool_trim(int ordinal, vmm_pool_id id);
 vmm_status vmm__torch_pool_walk(int ordinal, vmm_pool_id id, vmm_visitor visit, void *context);
 vmm_status vmm__torch_pool_place(int ordinal, vmm_pool_id id, uint64_t address, size_t bytes,

@@ -241,6 +241,8 @@ static const vmm_torch_functions functions = {
     .capture_retract = capture_retract,
     .wait_streams = wait_streams,
     .wait_end = wait_end,
+    .pool_cover = vmm__torch_pool_cover,
+    .pool_uncover = vmm__torch_pool_uncover,
 };
 
 const vmm_torch_functions *vmm_torch_provider(void)

@@ -153,6 +153,10 @@ static void route_begin_locked(int device, MempoolId_t id, stream_filter filter)
     auto found = routes.find(key);
     if (found != routes.end()) {
         begun_add(found->second.get(), std::move(filter));
+        vmm_status status = library->pool_cover(device, id_of(id));
+        if (status != VMM_OK)
+            (void)begun_drop(found->second.get());
+        check("beginAllocateToPool", status);
         return;
     }
     found = routes.emplace(key, std::make_unique<route>(route{ device, ++routes_made })).first;
@@ -185,8 +189,10 @@ void allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
     auto found = routes.find({ device, id });
     TORCH_CHECK(found != routes.end(), "vmmcache: endAllocateToPool: nothing allocates to pool (",
                 id.first, ", ", id.second, ")");
-    if (begun_drop(found->second.get()))
+    if (begun_drop(found->second.get())) {
+        library->pool_uncover(device, id_of(id));
         return;
+    }
     vmm_status status = library->pool_unroute(device, id_of(id));
     routes.erase(found); /* the library no longer calls the filter */
     check("endAllocateToPool", status);

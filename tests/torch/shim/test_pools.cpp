@@ -6,6 +6,8 @@
 #include <atomic>
 #include <thread>
 
+#include <dlfcn.h>
+
 /* Whether a call throws if it gets memory so many times. */
 static bool is_refused(int news, const std::function<void()> &call)
 {
@@ -53,6 +55,40 @@ TEST(a_filter_selects_requests)
     for (void *block : { inside, outside, later })
         shim().raw_delete(block);
     shim().releasePool(0, graph);
+    assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+}
+
+static void *take_on(cudaStream_t stream)
+{
+    return shim().raw_alloc_with_stream(MIB, stream);
+}
+
+/* A capture that failed leaves such a begin behind; the next one begins in the same pool. */
+TEST(a_second_begin_inside_a_region_takes_over)
+{
+    void *library = dlopen(VMM_TORCH_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    auto *region_begin =
+        hook_find<vmm_status(int, const char *, int)>(library, "vmm_torch_region_begin");
+    auto *region_end = hook_find<vmm_status(int)>(library, "vmm_torch_region_end");
+    cudaStream_t captured = stream_of(0x40);
+    capturing(graph, captured);
+    assert_ok(region_begin(0, "weights", 0));
+    void *before = take_on(captured);
+    capturing(graph, captured);
+    void *inside = take_on(captured);
+    shim().endAllocateToPool(0, graph);
+    void *after = take_on(captured);
+    assert_ok(region_end(0));
+    void *left = take_on(captured);
+    shim().endAllocateToPool(0, graph);
+    assert_true(pool_of(inside) == graph);
+    assert_true(pool_of(left) == graph);
+    assert_true(pool_of(before) != graph);
+    assert_true(pool_of(after) == pool_of(before));
+    for (void *block : { before, inside, after, left })
+        shim().raw_delete(block);
+    for (int use = 0; use < 2; use++)
+        shim().releasePool(0, graph);
     assert_int_equal(shim().getPoolUseCount(0, graph), 0);
 }
 
