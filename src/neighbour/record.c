@@ -219,7 +219,7 @@ static void exit_leave(void)
         return;
     for (struct neighbour_record *record = records; record != NULL; record = record->next) {
         int file = atomic_exchange(&record->file, -1);
-        bell_ring(record, file, BELL_ASKED); /* the cache's thread ends */
+        bell_ring(record, file, BELL_ASKED); /* the cache's thread rests */
         file_leave(record, file);
     }
     records = NULL;
@@ -336,6 +336,10 @@ void vmm__neighbour_wait(const struct neighbour_record *record, enum neighbour_b
 {
     struct timespec time = { .tv_sec = (time_t)(ns / 1000000000),
                              .tv_nsec = (long)(ns % 1000000000) };
+    if (!vmm__neighbour_is_joined(record)) {
+        (void)nanosleep(&time, NULL);
+        return;
+    }
     long result = syscall(SYS_futex, bell_address(record, bell), FUTEX_WAIT, state, &time, NULL, 0);
     if (result != 0 && errno == EFAULT)
         (void)nanosleep(&time, NULL);

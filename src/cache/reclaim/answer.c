@@ -84,7 +84,8 @@ static struct claims claims_read(const struct vmm_cache *cache)
 
 /* ---- Give ------------------------------------------------------------------------------------ */
 
-/* The cache or the process ends: the thread makes no more calls of the driver. */
+/* The cache or the process ends: the thread makes no more calls of the driver. A thread that ended at exit() would be a
+ * leak to ThreadSanitizer, so it rests. */
 static bool has_ended(const struct neighbours *own)
 {
     return atomic_load_explicit(&own->stops, memory_order_acquire) ||
@@ -264,14 +265,15 @@ static void *neighbours_main(void *context)
 {
     struct vmm_cache *cache = context;
     struct neighbours *own = cache->neighbours;
-    while (!has_ended(own)) {
+    while (!atomic_load_explicit(&own->stops, memory_order_acquire)) {
         uint32_t state = vmm__neighbour_bell(&own->record, BELL_ASKED);
-        claims_answer(cache);
-        if (vmm__time_ns() - own->shown_ns >= SHOW_NS) {
+        if (!has_ended(own))
+            claims_answer(cache);
+        if (!has_ended(own) && vmm__time_ns() - own->shown_ns >= SHOW_NS) {
             vmm__neighbours_show(cache);
             own->shown_ns = vmm__time_ns();
         }
-        if (!has_ended(own))
+        if (!atomic_load_explicit(&own->stops, memory_order_acquire))
             vmm__neighbour_wait(&own->record, BELL_ASKED, state, SHOW_NS);
     }
     return NULL;
