@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 /* Of claims: time enough for a sleep in the last quarter of it, and for a program in the second half. */
-enum { SLEEP_MS = 2000 };
+enum { SLEEP_MS = IS_SLOW_BUILD ? 6000 : 2000 };
 
 /* ---- The program of the holder ------------------------------------------------------------------ */
 
