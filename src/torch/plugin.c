@@ -197,8 +197,11 @@ static void change_handle(void *context, const vmm_change *change)
     struct torch_device *device = context;
     if (change->is_imported) /* memory of other processes has no part in what PyTorch reports */
         return;
-    vmm__torch_stats_change(&device->stats, change,
-                            vmm_block_bytes(vmm__torch_cache_of(device), change->requested_bytes));
+    uint64_t block_bytes =
+        change->kind == VMM_CHANGE_FREE
+            ? vmm_block_bytes(vmm__torch_cache_of(device), change->requested_bytes)
+            : 0;
+    vmm__torch_stats_change(&device->stats, change, block_bytes);
     if (vmm__torch_records())
         vmm__record_change(device, change);
     change_watch_fn watch = atomic_load_explicit(&change_watch, memory_order_acquire);

@@ -46,7 +46,7 @@ void vmm__torch_stats_alloc(struct stats *stats, uint64_t requested_bytes, uint6
 void vmm__torch_stats_free(struct stats *stats, uint64_t requested_bytes, uint64_t block_bytes,
                            bool waits);
 
-/* Counts a change that the cache reports; block_bytes: those of a block of its requested_bytes. */
+/* Counts a change that the cache reports; FREE: block_bytes are those of a block of its requested_bytes. */
 void vmm__torch_stats_change(struct stats *stats, const vmm_change *change, uint64_t block_bytes);
 
 void vmm__torch_stats_read(struct stats *stats, vmm_torch_stats *out);
