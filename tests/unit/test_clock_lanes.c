@@ -121,16 +121,22 @@ CLOCK_TEST(a_general_clock_does_not_end)
     assert_int_equal(records(scene), 0);
 }
 
+/* More work of stream 1 is under way than the ring has events. */
+static void ring_fill(struct scene *scene, struct clock *own)
+{
+    for (int i = 0; i < CLOCK_EVENTS; i++) {
+        (void)work_start(scene, STREAM(1));
+        vmm__clock_tick(own);
+    }
+    (void)work_start(scene, STREAM(1));
+}
+
 /* An event of the new stream does not say that the work of the one before has finished. */
 CLOCK_TEST(a_full_ring_keeps_what_covers_the_stream_before)
 {
     struct clock own;
     own_open(scene, &own);
-    for (int i = 0; i < CLOCK_EVENTS; i++) {
-        (void)work_start(scene, STREAM(1));
-        vmm__clock_tick(&own);
-    }
-    (void)work_start(scene, STREAM(1));
+    ring_fill(scene, &own);
     uint64_t before = vmm__clock_now(&own);
     assert_ok(own_end(&own));
     assert_true(vmm__clock_move(&own, STREAM(3)));
@@ -167,11 +173,7 @@ CLOCK_TEST(a_clock_with_a_full_ring_can_end)
 {
     struct clock own;
     own_open(scene, &own);
-    for (int i = 0; i < CLOCK_EVENTS; i++) {
-        (void)work_start(scene, STREAM(1));
-        vmm__clock_tick(&own);
-    }
-    (void)work_start(scene, STREAM(1));
+    ring_fill(scene, &own);
     uint64_t epoch = vmm__clock_now(&own);
     assert_ok(own_end(&own));
     assert_int_equal(own.count, CLOCK_EVENTS);
