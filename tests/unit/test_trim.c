@@ -1,6 +1,7 @@
 /* Trim: whole chunks only, how many, which ones, and unfinished ones through limbo. */
 #include "support/policy_support.h"
 
+#include "base/handle.h"
 #include "cache/reclaim/trim.h"
 #include "cache/reuse/idle_scan.h"
 
@@ -78,6 +79,46 @@ POLICY_TEST(trim_stops_at_the_target)
         run_trim(scene, &(struct trim_request){ .bytes = UINT64_MAX, .when = IDLE_ANY }), 0);
     assert_ok(vmm__limbo_drain(&scene->cache->vm, NULL));
     assert_int_equal(scene_reserved_bytes(scene), 0);
+}
+
+/* Chunks are released whole, but not one that would take more than the bound. */
+POLICY_TEST(trim_stays_below_its_bound)
+{
+    (void)extent(scene, &scene->lane->large, 10, 4, 4);
+    (void)extent(scene, &scene->other->large, 30, 3, 1);
+    struct trim_request trim = { .bytes = 2 * GRANULE,
+                                 .most_bytes = 3 * GRANULE,
+                                 .when = IDLE_ANY };
+    assert_int_equal(run_trim(scene, &trim), 2 * GRANULE);
+    trim = (struct trim_request){ .bytes = GRANULE, .most_bytes = 4 * GRANULE, .when = IDLE_ANY };
+    assert_int_equal(run_trim(scene, &trim), 4 * GRANULE);
+}
+
+POLICY_TEST(a_part_leaves_the_floor)
+{
+    (void)extent(scene, &scene->lane->large, 10, 4, 4);
+    (void)extent(scene, &scene->other->large, 30, 4, 4);
+    assert_int_equal(vmm__trim_part(scene->cache, GRANULE, 5 * GRANULE), 0);
+    assert_int_equal(vmm__trim_part(scene->cache, 3 * GRANULE, 5 * GRANULE), 0);
+    assert_int_equal(vmm__trim_part(scene->cache, GRANULE, 4 * GRANULE), 4 * GRANULE);
+    assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
+}
+
+/* What another pool was promised stays, although its chunks are larger than what the request lacks. */
+POLICY_TEST(a_trim_for_a_pool_leaves_what_another_was_promised)
+{
+    vmm_pool *pool;
+    struct lane *lane;
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.reserve_bytes = 6 * GRANULE;
+    assert_ok(vmm_pool_create(scene->cache, &options, &pool));
+    assert_ok(vmm__pool_lane(vmm__handle_find(HANDLE_POOL, pool), STREAM(1), &lane));
+    (void)extent(scene, &lane->large, 10, 8, 4);
+    struct trim_request trim = { .bytes = GRANULE, .when = IDLE_ANY, .taker = &scene->cache->pool };
+    assert_int_equal(run_trim(scene, &trim), 0);
+    trim.taker = NULL;
+    assert_int_equal(run_trim(scene, &trim), 4 * GRANULE);
+    assert_ok(vmm_pool_destroy(pool, 0));
 }
 
 POLICY_TEST(trim_leaves_the_kept_block)

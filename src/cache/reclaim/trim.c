@@ -4,16 +4,28 @@
 #include "base/error.h"
 #include "cache/compact/compact.h"
 
-/* Puts whole chunks of one free block into limbo, as many as the request and the scan allow. */
-static uint64_t block_trim(struct vmm_cache *cache, const struct trim_request *trim,
-                           struct idle_scan *scan, struct block *block, uint64_t bytes)
+/* What a trim still has to put into limbo. */
+struct left {
+    uint64_t bytes;      /* rounded up to whole chunks */
+    uint64_t most_bytes; /* but never more */
+};
+
+static struct left left_after(struct left left, uint64_t put_bytes)
+{
+    return (struct left){ .bytes = left.bytes - vmm__min(left.bytes, put_bytes),
+                          .most_bytes = left.most_bytes - put_bytes };
+}
+
+/* Puts whole chunks of one free block into limbo, as many as the trim and the scan allow. */
+static uint64_t block_trim(struct vmm_cache *cache, struct idle_scan *scan, struct block *block,
+                           struct left left)
 {
     uint64_t from = block->address;
     uint64_t put_bytes = 0;
     struct idle_run run;
-    while (block != NULL && put_bytes < bytes &&
-           vmm__idle_next(cache, scan, block, from, bytes - put_bytes, &run)) {
-        if (trim->is_most && !vmm__idle_cut(&cache->vm, bytes - put_bytes, &run))
+    while (block != NULL && left.bytes > 0 &&
+           vmm__idle_next(cache, scan, block, from, left.bytes, &run)) {
+        if (!vmm__idle_cut(&cache->vm, left.most_bytes, &run))
             break;
         vmm_status status = vmm__idle_discard(cache, &run);
         if (status != VMM_OK) { /* no host memory: treat it as if its work still ran */
@@ -21,6 +33,7 @@ static uint64_t block_trim(struct vmm_cache *cache, const struct trim_request *t
             break;
         }
         put_bytes += run.bytes;
+        left = left_after(left, run.bytes);
         from = run.address + run.bytes;
         block = vmm__idle_behind(cache, &run);
     }
@@ -28,15 +41,15 @@ static uint64_t block_trim(struct vmm_cache *cache, const struct trim_request *t
 }
 
 static uint64_t heap_trim(struct vmm_cache *cache, const struct trim_request *trim,
-                          struct idle_scan *scan, uint64_t bytes)
+                          struct idle_scan *scan, struct left left)
 {
     uint64_t put_bytes = 0;
     struct size_index *index = &scan->from->index;
     struct size_node *node = vmm__size_index_largest(index);
-    while (node != NULL && put_bytes < bytes && node->size >= cache->vm.arena.granule_bytes) {
+    while (node != NULL && put_bytes < left.bytes && node->size >= cache->vm.arena.granule_bytes) {
         struct size_node *next = vmm__size_index_smaller(index, node);
         if ((const struct block *)node != trim->keep)
-            put_bytes += block_trim(cache, trim, scan, (struct block *)node, bytes - put_bytes);
+            put_bytes += block_trim(cache, scan, (struct block *)node, left_after(left, put_bytes));
         node = next;
     }
     return put_bytes;
@@ -50,16 +63,16 @@ static void trim_note(struct trim_request *trim, bool is_stuck, vmm_status statu
 }
 
 static uint64_t lane_trim(struct vmm_cache *cache, struct trim_request *trim,
-                          struct idle_scan *scan, uint64_t bytes)
+                          struct idle_scan *scan, struct left left)
 {
     struct lane *lane = scan->from->lane;
     vmm__lane_lock_beside(lane, trim->held);
     if (trim->what == TRIM_ALL)
         (void)vmm__slabs_purge(&lane->slabs);
-    uint64_t put_bytes = heap_trim(cache, trim, scan, bytes);
+    uint64_t put_bytes = heap_trim(cache, trim, scan, left);
     scan->from = &lane->small;
-    if (put_bytes < bytes)
-        put_bytes += heap_trim(cache, trim, scan, bytes - put_bytes);
+    if (put_bytes < left.bytes)
+        put_bytes += heap_trim(cache, trim, scan, left_after(left, put_bytes));
     vmm__lane_unlock_beside(lane, trim->held);
     trim_note(trim, scan->stuck_epoch != UINT64_MAX, scan->failed);
     return put_bytes;
@@ -67,7 +80,7 @@ static uint64_t lane_trim(struct vmm_cache *cache, struct trim_request *trim,
 
 /* Trims a lane's expired memory. Does nothing if the work that stopped the last trim still runs. */
 static uint64_t lane_trim_expired(struct vmm_cache *cache, struct trim_request *trim,
-                                  struct expired *expired, struct idle_scan *scan, uint64_t bytes)
+                                  struct expired *expired, struct idle_scan *scan, struct left left)
 {
     if (expired->latest_epoch == 0)
         return 0;
@@ -77,17 +90,17 @@ static uint64_t lane_trim_expired(struct vmm_cache *cache, struct trim_request *
         return 0;
     }
     scan->latest_epoch = expired->latest_epoch;
-    uint64_t put_bytes = lane_trim(cache, trim, scan, bytes);
+    uint64_t put_bytes = lane_trim(cache, trim, scan, left);
     bool is_stuck = scan->stuck_epoch != UINT64_MAX;
     expired->stuck_epoch = is_stuck ? scan->stuck_epoch : 0;
-    if (!is_stuck && put_bytes < bytes)
+    if (!is_stuck && put_bytes < left.bytes)
         expired->latest_epoch = 0;
     return put_bytes;
 }
 
 /* The most that may be released of a pool. If another one needs it, what the pool was promised stays: no other pool may
  * reserve that. */
-static uint64_t most_bytes(const struct trim_request *trim, const struct pool *pool)
+static uint64_t pool_most_bytes(const struct trim_request *trim, const struct pool *pool)
 {
     const struct account *account = &pool->account;
     if ((trim->pool != NULL && trim->pool != pool) ||
@@ -102,16 +115,19 @@ static uint64_t most_bytes(const struct trim_request *trim, const struct pool *p
 uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_request *trim)
 {
     uint64_t put_bytes = 0;
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && put_bytes < trim->bytes;
+    struct left all = { .bytes = trim->bytes,
+                        .most_bytes = trim->most_bytes == 0 ? UINT64_MAX : trim->most_bytes };
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && put_bytes < all.bytes;
          lane = lane->list_next) {
-        uint64_t left_bytes = vmm__min(trim->bytes - put_bytes, most_bytes(trim, lane->pool));
-        if (left_bytes == 0)
+        struct left left = left_after(all, put_bytes);
+        left.most_bytes = vmm__min(left.most_bytes, pool_most_bytes(trim, lane->pool));
+        left.bytes = vmm__min(left.bytes, left.most_bytes);
+        if (left.bytes == 0)
             continue;
         struct idle_scan scan = vmm__idle_scan(&lane->large, NULL, trim->when);
         struct expired *expired = trim->what == TRIM_DECAYED ? &lane->decayed : &lane->trimmed;
-        put_bytes += trim->what == TRIM_ALL
-                         ? lane_trim(cache, trim, &scan, left_bytes)
-                         : lane_trim_expired(cache, trim, expired, &scan, left_bytes);
+        put_bytes += trim->what == TRIM_ALL ? lane_trim(cache, trim, &scan, left)
+                                            : lane_trim_expired(cache, trim, expired, &scan, left);
     }
     return put_bytes;
 }
@@ -162,10 +178,10 @@ static uint64_t decay_most_bytes(struct vmm_cache *cache)
 
 static vmm_status decayed_discard(struct vmm_cache *cache)
 {
-    struct trim_request trim = { .bytes = decay_most_bytes(cache),
-                                 .is_most = true,
-                                 .what = TRIM_DECAYED,
-                                 .when = IDLE_FINISHED };
+    uint64_t most_bytes = decay_most_bytes(cache);
+    struct trim_request trim = {
+        .bytes = most_bytes, .most_bytes = most_bytes, .what = TRIM_DECAYED, .when = IDLE_FINISHED
+    };
     (void)vmm__trim_idle(cache, &trim);
     atomic_store_explicit(&cache->decay.is_stuck, trim.is_stuck, memory_order_relaxed);
     return trim.failed;
@@ -320,7 +336,7 @@ uint64_t vmm__trim_part(struct vmm_cache *cache, uint64_t bytes, uint64_t floor_
     uint64_t most_bytes = excess_bytes(&cache->vm, floor_bytes);
     struct trim_request trim = { .bytes =
                                      vmm__min(vmm__min(bytes, most_bytes), turn_bytes(&cache->vm)),
-                                 .is_most = bytes >= most_bytes,
+                                 .most_bytes = most_bytes,
                                  .when = IDLE_FINISHED,
                                  .taker = &cache->pool,
                                  .leaves_sources = true };

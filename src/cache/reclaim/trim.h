@@ -29,8 +29,8 @@ enum trim_what {
 };
 
 struct trim_request {
-    uint64_t bytes;           /* stop once this much is in limbo */
-    bool is_most;             /* `bytes` is a bound; otherwise it is rounded up to whole chunks */
+    uint64_t bytes;           /* stop once this much is in limbo: rounded up to whole chunks */
+    uint64_t most_bytes;      /* a bound that chunks stay below; at least `bytes`; 0: none */
     enum trim_what what;      /* expired memory goes only once its work has finished */
     enum idle_when when;      /* IDLE_FINISHED; IDLE_ANY takes from retained pools, too */
     const struct block *keep; /* a free block to leave alone; NULL: none */
