@@ -50,7 +50,12 @@ static inline bool vmm__torch_records(void)
     return (vmm__torch_mode_now() & TORCH_RECORDS) != 0;
 }
 
-/* Returns ERR_FORKED and sets the error. */
+/* A child of fork(), whose parent has caches: it must not touch them, nor take a lock that one of its parent's threads
+ * may have held. The error is ERR_FORKED. */
+static inline bool vmm__torch_is_forked(void)
+{
+    return (vmm__torch_mode_now() & TORCH_FORKED) != 0;
+}
 vmm_status vmm__torch_forked_error(void);
 
 static inline vmm_cache *vmm__torch_cache_of(const struct torch_device *device)
@@ -61,7 +66,7 @@ static inline vmm_cache *vmm__torch_cache_of(const struct torch_device *device)
 /* Returns the device's record if it has a cache that this process may use; else NULL. */
 static inline struct torch_device *vmm__torch_find(int ordinal)
 {
-    if ((unsigned)ordinal >= TORCH_DEVICES || (vmm__torch_mode_now() & TORCH_FORKED) != 0)
+    if ((unsigned)ordinal >= TORCH_DEVICES || vmm__torch_is_forked())
         return NULL;
     struct torch_device *device = &vmm__torch_devices[ordinal];
     bool has_cache = atomic_load_explicit(&device->cache, memory_order_acquire) != NULL;

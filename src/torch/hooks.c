@@ -212,7 +212,7 @@ vmm_status vmm__torch_block_free(struct torch_device *device, void *ptr, uint64_
 void vmm_torch_free(void *ptr, size_t bytes, int ordinal, vmm_stream stream)
 {
     (void)stream; /* the block's own stream counts */
-    if (ptr == NULL || (vmm__torch_mode_now() & TORCH_FORKED) != 0)
+    if (ptr == NULL || vmm__torch_is_forked())
         return;
     struct torch_device *device = vmm__torch_find(ordinal);
     vmm_status status = device != NULL
@@ -359,7 +359,7 @@ static vmm_status use_query(const struct torch_device *device, void *context)
 
 vmm_status vmm__torch_stream_record(void *ptr, vmm_stream stream)
 {
-    if (ptr == NULL || (vmm__torch_mode_now() & TORCH_FORKED) != 0)
+    if (ptr == NULL || vmm__torch_is_forked())
         return VMM_OK;
     struct use_query_state state = { .ptr = ptr, .stream = stream };
     vmm_status status = caches_query(use_query, &state);

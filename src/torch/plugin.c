@@ -82,7 +82,7 @@ vmm_status vmm_torch_configure(const vmm_config *config)
                           "vmm_torch_configure: struct_size is %zu; use VMM_CONFIG_INIT", bytes);
     memcpy(&wanted, config, bytes);
     wanted.config.struct_size = bytes < sizeof *config ? sizeof *config : bytes;
-    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+    if (vmm__torch_is_forked())
         return vmm__torch_forked_error();
     vmm_status status = settings_check(&wanted, NULL);
     if (status != VMM_OK)
@@ -100,7 +100,7 @@ vmm_status vmm_torch_limit_share(double share)
     if (!(share >= 0.0 && share <= 1.0))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_torch_limit_share: a share of %g is not from 0 to 1", share);
-    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+    if (vmm__torch_is_forked())
         return vmm__torch_forked_error();
     vmm__mutex_lock(&opening);
     vmm_status status = settings_check_open_locked("vmm_torch_limit_share");
@@ -165,7 +165,7 @@ bool vmm__torch_is_open(void)
 
 void vmm__torch_complain(const char *hook, vmm_status status)
 {
-    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+    if (vmm__torch_is_forked())
         return; /* a thread of the parent may have held the lock */
     struct error_line kept;
     struct error_line line;
@@ -391,7 +391,7 @@ static vmm_status ordinal_check(int ordinal)
     if (ordinal < 0 || ordinal >= end)
         return vmm__error(VMM_ERR_NO_DEVICE, "there is no device %d: devices are 0 to %d", ordinal,
                           end - 1);
-    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+    if (vmm__torch_is_forked())
         return vmm__torch_forked_error();
     return VMM_OK;
 }

@@ -21,6 +21,8 @@ static vmm_status pool_get(int ordinal, vmm_pool_id id, vmm_pool **out)
         *out = pool;
         return VMM_OK;
     }
+    if (vmm__torch_is_forked())
+        return vmm__torch_forked_error();
     if (vmm__torch_find(ordinal) == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no cache", ordinal);
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no pool (%llu, %llu)", ordinal,
@@ -253,6 +255,8 @@ vmm_status vmm__torch_pool_trim(int ordinal, vmm_pool_id id)
 {
     struct error_line line;
     vmm_pool *pool = NULL;
+    if (vmm__torch_is_forked())
+        return vmm__torch_forked_error();
     vmm__torch_region_end_deferred(); /* PyTorch empties a pool that it has ended */
     if (vmm__torch_pool_uses(ordinal, id) == 0)
         return VMM_OK;

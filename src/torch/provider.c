@@ -13,11 +13,6 @@
 #include "torch/share.h"
 #include "vmmcache/torch_provider.h"
 
-static bool is_forked(void)
-{
-    return (vmm__torch_mode_now() & TORCH_FORKED) != 0;
-}
-
 /* ---- Devices -------------------------------------------------------------------------------- */
 
 static vmm_status memory_get(int ordinal, uint64_t *free_bytes, uint64_t *total_bytes)
@@ -57,7 +52,7 @@ static vmm_status block_release(void *ptr, vmm_torch_freed *out)
 {
     struct owned_block block;
     struct torch_device *device = NULL;
-    if (ptr == NULL || is_forked()) {
+    if (ptr == NULL || vmm__torch_is_forked()) {
         *out = (vmm_torch_freed){ 0 };
         return VMM_OK;
     }

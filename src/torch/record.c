@@ -422,7 +422,7 @@ vmm_status vmm__record_start(const vmm_torch_recording *wanted)
 {
     if (wanted->entries == 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_torch_history_start: entries is 0");
-    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+    if (vmm__torch_is_forked())
         return vmm__torch_forked_error();
     vmm__mutex_lock(&recording);
     bool goes_on = wanted->keeps && entries_kept == wanted->entries;
@@ -448,7 +448,7 @@ vmm_status vmm_torch_history_start(uint64_t entries, vmm_torch_stack_fn stack, i
 
 vmm_status vmm_torch_history_stop(void)
 {
-    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+    if (vmm__torch_is_forked())
         return vmm__torch_forked_error();
     vmm__mutex_lock(&recording);
     recording_stop_locked();

@@ -143,7 +143,7 @@ static vmm_status ended_destroy(const struct member *member)
 void vmm__torch_region_end_deferred(void)
 {
     struct error_line line;
-    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+    if (vmm__torch_is_forked())
         return; /* a thread of the parent may have held the locks */
     vmm__error_save(&line);
     for (struct member *next, *member = ended_take(); member != NULL; member = next) {

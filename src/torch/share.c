@@ -8,11 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool is_forked(void)
-{
-    return (vmm__torch_mode_now() & TORCH_FORKED) != 0;
-}
-
 /* ---- Share ---------------------------------------------------------------------------------- */
 
 vmm_status vmm__torch_share(const void *address, void *handle, size_t *handle_bytes,
@@ -22,7 +17,7 @@ vmm_status vmm__torch_share(const void *address, void *handle, size_t *handle_by
     vmm_item item = VMM_ITEM_INIT;
     int ordinal;
     const char *name;
-    if (is_forked())
+    if (vmm__torch_is_forked())
         return vmm__torch_forked_error();
     if (*handle_bytes < sizeof made)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "share: the handle needs %zu bytes",
@@ -117,7 +112,7 @@ vmm_status vmm__torch_share_open(const void *handle, size_t handle_bytes, int or
     struct error_line line;
     vmm_share *share;
     vmm_status status =
-        is_forked() ? vmm__torch_forked_error() : handle_read(handle, handle_bytes, &read);
+        vmm__torch_is_forked() ? vmm__torch_forked_error() : handle_read(handle, handle_bytes, &read);
     if (status == VMM_OK)
         status = vmm__torch_open(ordinal, &device);
     if (status == VMM_OK)
@@ -148,7 +143,7 @@ vmm_status vmm__torch_share_close(void *ptr)
 {
     vmm_item item = VMM_ITEM_INIT;
     int ordinal;
-    if (is_forked())
+    if (vmm__torch_is_forked())
         return VMM_OK;
     vmm_status status = vmm__torch_block_find(ptr, &item, &ordinal);
     if (status == VMM_OK && (!item.is_imported || item.address != (uint64_t)(uintptr_t)ptr))

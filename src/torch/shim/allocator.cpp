@@ -413,22 +413,25 @@ bool allocator::initialized()
     return device_count() > 0;
 }
 
-/* PyTorch does it in the destructor of a MemPool, which must not fail. */
-static void pool_empty(const MempoolId_t &id)
+/* PyTorch does it in the destructor of a MemPool, which must not fail. False in a child of fork(): it has no pools, and
+ * the locks of this class may never be free there. */
+static bool pool_empty(const MempoolId_t &id)
 {
-    for (int device = 0; device < device_count(); device++) {
-        vmm_status status = library->pool_trim(device, id_of(id));
+    vmm_status status = VMM_OK;
+    for (int device = 0; device < device_count() && status != VMM_ERR_FORKED; device++) {
+        status = library->pool_trim(device, id_of(id));
         if (status != VMM_OK)
             library->log_failure("empty_cache", status);
     }
+    return status != VMM_ERR_FORKED;
 }
 
 void allocator::emptyCache(MempoolId_t id)
 {
     if (id == MempoolId_t{ 0, 0 })
         check("empty_cache", library->empty());
-    else
-        pool_empty(id);
+    else if (!pool_empty(id))
+        return;
     sources_purge();
     pools_purge();
 }

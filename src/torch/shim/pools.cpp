@@ -315,15 +315,17 @@ static void route_purge(DeviceIndex device, const MempoolId_t &id)
         route_forget_locked({ device, id });
 }
 
-/* PyTorch calls this in destructors. */
+/* PyTorch calls this in destructors, also in a child of fork(): see pool_empty(). */
 void allocator::releasePool(DeviceIndex device, MempoolId_t id)
 {
     vmm_status status = library->pool_leave(device, id_of(id));
     if (status == VMM_OK && hold_take(device, id))
         status = library->pool_leave(device, id_of(id));
-    route_purge(device, id);
-    sources_purge();
-    pools_purge();
+    if (status != VMM_ERR_FORKED) {
+        route_purge(device, id);
+        sources_purge();
+        pools_purge();
+    }
     if (status != VMM_OK)
         library->log_failure("releasePool", status);
 }

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
+#include <utility>
 
 using action = caching::TraceEntry::Action;
 
@@ -600,6 +603,34 @@ TEST(registration_of_all_memory_is_refused)
         shim().attachAllocatorTraceTracker([](const caching::TraceEntry &) {});
         assert_int_equal(unsetenv(name), 0);
     }
+}
+
+/* A process may be forked while trackers hear, so a child may find their lock held: its MemPools and graphs end there. */
+TEST(a_child_of_fork_ends_pools_without_the_lock_of_trackers)
+{
+    static int child_status;
+    static bool forks;
+    static MempoolId_t pool;
+    pool = pool_id();
+    shim().createOrIncrefPool(0, pool);
+    shim().attachAllocatorTraceTracker([](const caching::TraceEntry &) {
+        if (!std::exchange(forks, false))
+            return;
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(10); /* ends a child that hangs */
+            shim().emptyCache(pool);
+            shim().releasePool(0, pool);
+            _exit(0);
+        }
+        (void)waitpid(child, &child_status, 0);
+    });
+    child_status = -1;
+    forks = true;
+    shim().raw_delete(shim().raw_alloc(MIB));
+    assert_false(forks);
+    assert_int_equal(child_status, 0);
+    shim().releasePool(0, pool);
 }
 
 /* One that throws keeps no other from hearing. */
