@@ -10,7 +10,9 @@
 #include "cache/alloc/refill.h"
 #include "cache/compact/compact.h"
 #include "cache/grow/source.h"
+#include "cache/pool/pools.h"
 #include "cache/reclaim/trim.h"
+#include "cache/reserve/reserve.h"
 #include "cache/share/import.h"
 #include "cache/streams.h"
 #include "debug/debug_mode.h"
@@ -211,7 +213,7 @@ vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream other)
     if (user == NULL) { /* create a lane for the stream only if the block is live */
         status = block_use(cache, ptr, NULL);
         if (status == VMM_OK)
-            status = vmm__cache_lane(cache, other, &user);
+            status = vmm__stream_lane(cache, other, &user);
     }
     if (status == VMM_OK)
         status = block_use(cache, ptr, user);

@@ -5,6 +5,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "cache/alloc/alloc.h"
+#include "cache/reserve/reserve.h"
 #include "lane/block_ref.h"
 
 #include <string.h>

@@ -9,6 +9,8 @@
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/commit.h"
 #include "cache/alloc/resize.h"
+#include "cache/pool/pools.h"
+#include "cache/reserve/reserve.h"
 #include "cache/share/import.h"
 #include "cache/streams.h"
 #include "debug/debug_mode.h"

@@ -32,6 +32,7 @@
 #define VMM_API_INTERNAL_H
 
 #include "cache/cache.h"
+#include "cache/reserve/reserve.h"
 
 /* See vmm__cache_admit(). Also refuses an argument that is NULL. */
 static inline vmm_status vmm__api_admit(const vmm_cache *cache, const char *function,

@@ -3,7 +3,6 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "cache/registry.h"
-#include "cache/streams.h"
 
 #include <stdarg.h>
 
@@ -62,48 +61,6 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
         log_call(cache, line);
     if (cache->log_file != NULL)
         (void)fprintf(cache->log_file, "vmmcache: %s\n", line);
-}
-
-vmm_status vmm__cache_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_stream stream,
-                                struct lane **out)
-{
-    vmm_status status = vmm__lane_open(stream, &cache->directory, pool, out);
-    bool has_fast_path = cache->nvtx == NULL && cache->debug == NULL && !pool->has_own_chunks &&
-                         !pool->account.is_imported && !vmm__pool_has_source(pool);
-    if (status == VMM_OK && !has_fast_path)
-        vmm__biased_disable(&(*out)->lock);
-    return status;
-}
-
-/* A lane for a stream that has none: that of a stream that ended, or a new one. */
-static vmm_status lane_make(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
-{
-    vmm_status status = vmm__driver_stream_check(cache->driver, stream);
-    if (status != VMM_OK || vmm__stream_resume(cache, stream, out))
-        return status;
-    status = vmm__cache_lane_open(cache, &cache->pool, stream, out);
-    if (status != VMM_OK)
-        return status;
-    (*out)->large.home_end = &cache->pool.home_end;
-    (*out)->is_asleep = cache->pool.phase != VMM_POOL_AWAKE;
-    vmm__lanes_add(&cache->lanes, *out);
-    return status;
-}
-
-vmm_status vmm__cache_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
-{
-    struct lane *lane = vmm__lane_table_find(&cache->pool.table, stream);
-    vmm_status status = VMM_OK;
-    if (lane == NULL) {
-        vmm__fair_lock(&cache->grow_lock);
-        lane = vmm__lane_table_find(&cache->pool.table, stream);
-        if (lane == NULL)
-            status = lane_make(cache, stream, &lane);
-        vmm__fair_unlock(&cache->grow_lock);
-    }
-    if (status == VMM_OK)
-        *out = lane;
-    return status;
 }
 
 static void unlocked_counters_flush(struct lane *lane)

@@ -16,10 +16,7 @@
 #include "base/map.h"
 #include "base/thread.h"
 #include "base/ticker.h"
-#include "cache/pool/pools.h"
-#include "cache/pool/route.h"
 #include "cache/reclaim/decay.h"
-#include "cache/reserve/reserve.h"
 #include "lane/lanes.h"
 #include "lane/views.h"
 #include "trace/recorder.h"
@@ -28,6 +25,8 @@
 struct neighbours; /* see reclaim/claim.h */
 struct nvtx;       /* see debug/nvtx.h */
 struct debug;
+struct route;      /* see pool/route.h */
+struct reserved;   /* see reserve/reserve.h */
 
 /* What reports and reclaim need of debug mode, which lies above src/cache. The first two may be called with any locks
  * held: they take only a leaf lock of debug mode. */
@@ -58,6 +57,42 @@ enum slow_path {
 struct compacted {
     uint64_t without_gain;   /* the count of changes at its end; 0: none yet */
     const struct pool *pool; /* of that pool; NULL: of all */
+};
+
+/* ---- What its modules keep in it -------------------------------------------------------------- */
+
+/* The offered pool that a claim puts to sleep now: see pool/sleep.h. The grow lock and its own one guard it; either is
+ * enough to read it. */
+struct claimed {
+    struct mutex lock;
+    pthread_cond_t ended;
+    struct pool *pool; /* NULL: none */
+    uintptr_t thread;  /* that carries it out */
+};
+
+/* See pool/pools.h. */
+struct pools {
+    struct pool *first; /* linked by next */
+    uint64_t created;
+    uint64_t leaving;
+    uint64_t keeping;
+    struct mutex list_lock; /* held when the list changes: a reader needs this lock only */
+    struct claimed claimed;
+};
+
+/* See pool/route.h. */
+struct routes {
+    struct mutex lock;
+    struct route *first; /* newest first */
+    uint64_t pushes;     /* the grow lock guards it */
+};
+
+/* See reserve/reserve.h. */
+struct reserves {
+    _Atomic bool has_been_used; /* from the first block on; read without a lock */
+    struct reserved **sorted;
+    uint64_t count;
+    uint64_t capacity;
 };
 
 struct vmm_cache {
@@ -279,12 +314,5 @@ void vmm__cache_lanes_rotate(struct vmm_cache *cache);
 
 /* Shrinks lanes that have no memory left to a small record. The caller holds the grow lock and no lane's. */
 void vmm__cache_lanes_vacate(struct vmm_cache *cache);
-
-/* Creates a lane and adds it to no list yet. */
-vmm_status vmm__cache_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_stream stream,
-                                struct lane **out);
-
-/* The stream's lane in the default pool; creates it on first use. Takes the grow lock if the stream has none. */
-vmm_status vmm__cache_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
 #endif

@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "cache/cache.h"
 #include "cache/pool/backup.h"
+#include "cache/pool/route.h"
+#include "cache/reserve/reserve.h"
 #include "lane/block_ref.h"
 
 static vmm_status broken(const char *what)

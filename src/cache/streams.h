@@ -1,5 +1,6 @@
 /*
- * The streams that a cache knows, and the lanes of those that ended. See vmm_stream_end().
+ * The streams that a cache knows, and their lanes: those of the default pool are made here, and those of streams that
+ * ended are closed and given to others. See vmm_stream_end().
  *
  * vmm_stream_end() closes a stream. Its lane keeps its blocks and is detached: requests of no stream use it. What is
  * free in it passes to others as all memory does, by the clock. Once the lane has no memory it goes to another stream.
@@ -37,5 +38,12 @@ bool vmm__stream_serves(struct lanes *lanes, struct lane *lane, vmm_stream strea
 
 /* Ticks all clocks, so that what was freed until now can pass while a capture forbids further events. */
 void vmm__streams_tick(struct vmm_cache *cache);
+
+/* Creates a lane and adds it to no list yet. */
+vmm_status vmm__stream_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_stream stream,
+                                struct lane **out);
+
+/* The stream's lane in the default pool; creates it on first use. Takes the grow lock if the stream has none. */
+vmm_status vmm__stream_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
 #endif

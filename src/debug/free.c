@@ -1,6 +1,7 @@
 /* Free in debug mode, and the quarantine: see debug_mode.h. */
 #include "cache/alloc/alloc.h"
 #include "cache/grow/guard_page.h"
+#include "cache/reserve/reserve.h"
 #include "cache/share/export.h"
 #include "debug/internal.h"
 

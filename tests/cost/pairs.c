@@ -11,6 +11,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "cache/cache.h"
+#include "cache/streams.h"
 #include "cost.h"
 
 #include <string.h>
@@ -30,7 +31,7 @@ static void pairs_run(vmm_cache *cache, size_t bytes, unsigned long count)
 static void lane_contend(vmm_cache *cache, bool may_bias)
 {
     struct lane *lane;
-    cost_require(vmm__cache_lane(cache, NULL, &lane) == VMM_OK, "vmm__cache_lane");
+    cost_require(vmm__stream_lane(cache, NULL, &lane) == VMM_OK, "vmm__stream_lane");
     if (!may_bias)
         vmm__biased_disable(&lane->lock);
     vmm__lane_lock(lane);

@@ -14,6 +14,7 @@
 #include "api/create_on.h"
 #include "cache/cache.h"
 #include "cache/grow/grow.h"
+#include "cache/streams.h"
 #include "lane/views.h"
 
 #define POLICY_TEST(name) TEST_WITH(name, scene_setup, scene_teardown, struct scene *scene)
@@ -35,8 +36,8 @@ static inline void scene_open(struct scene *scene, vmm_config config)
     assert_ok(vmm__driver_sim_open(&options, &scene->driver));
     assert_ok(vmm__cache_create_on(&config, scene->driver, &scene->cache));
     assert_int_equal(scene->cache->vm.arena.granules, SCENE_GRANULES);
-    assert_ok(vmm__cache_lane(scene->cache, STREAM(1), &scene->lane));
-    assert_ok(vmm__cache_lane(scene->cache, STREAM(2), &scene->other));
+    assert_ok(vmm__stream_lane(scene->cache, STREAM(1), &scene->lane));
+    assert_ok(vmm__stream_lane(scene->cache, STREAM(2), &scene->other));
 }
 
 static inline int scene_setup(void **state)

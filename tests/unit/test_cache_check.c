@@ -6,6 +6,7 @@
 #include "base/handle.h"
 #include "cache/cache.h"
 #include "cache/pool/backup.h"
+#include "cache/reserve/reserve.h"
 
 /* A pool with a live block of two granules. */
 struct scene {

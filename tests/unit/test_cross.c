@@ -2,6 +2,7 @@
 #include "support/policy_support.h"
 
 #include "cache/reuse/transfer.h"
+#include "cache/streams.h"
 
 static vmm_status transfer(struct scene *scene, struct heap *heap, uint64_t bytes,
                            enum idle_when when)
@@ -66,8 +67,8 @@ POLICY_TEST(tightest_run_of_all_lanes_is_transferred)
 {
     struct lane *third;
     struct lane *fourth;
-    assert_ok(vmm__cache_lane(scene->cache, STREAM(3), &third));
-    assert_ok(vmm__cache_lane(scene->cache, STREAM(4), &fourth));
+    assert_ok(vmm__stream_lane(scene->cache, STREAM(3), &third));
+    assert_ok(vmm__stream_lane(scene->cache, STREAM(4), &fourth));
     (void)extent(scene, &scene->lane->large, 10, 8, 2);
     (void)extent(scene, &third->large, 24, 4, 2);
     (void)extent(scene, &fourth->large, 40, 6, 2);
@@ -84,7 +85,7 @@ POLICY_TEST(tightest_run_of_all_lanes_is_transferred)
 POLICY_TEST(transfers_join_what_lies_side_by_side)
 {
     struct lane *third;
-    assert_ok(vmm__cache_lane(scene->cache, STREAM(3), &third));
+    assert_ok(vmm__stream_lane(scene->cache, STREAM(3), &third));
     struct heap *heap = &scene->other->large;
     (void)extent(scene, &scene->lane->large, 20, 2, 2);
     (void)extent(scene, heap, 22, 3, 1);
@@ -213,7 +214,7 @@ POLICY_TEST(followed_memory_is_unfinished_for_others)
     struct lane *third;
     struct heap *heap = &scene->lane->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 20, 4, 4), 4 * GRANULE);
-    assert_ok(vmm__cache_lane(scene->cache, STREAM(3), &third));
+    assert_ok(vmm__stream_lane(scene->cache, STREAM(3), &third));
     (void)block_free_busy(scene, heap, block);
     assert_ok(transfer(scene, &scene->other->large, MIB, IDLE_FOLLOW));
     assert_status(transfer(scene, &third->large, MIB, IDLE_FINISHED), VMM__NO_FIT);

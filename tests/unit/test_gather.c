@@ -2,6 +2,7 @@
 #include "support/policy_support.h"
 
 #include "cache/reuse/gather.h"
+#include "cache/streams.h"
 
 #define CHUNK_BYTES (3 * GRANULE)
 
@@ -17,7 +18,7 @@ static bool gather(struct scene *scene, struct heap *heap)
 static struct lane *third_lane(struct scene *scene)
 {
     struct lane *third;
-    assert_ok(vmm__cache_lane(scene->cache, STREAM(3), &third));
+    assert_ok(vmm__stream_lane(scene->cache, STREAM(3), &third));
     return third;
 }
 

@@ -1,4 +1,5 @@
 /* Growth: the sources of memory, and the state after failures. */
+#include "cache/pool/pools.h"
 #include "support/policy_support.h"
 
 #include <stdlib.h>

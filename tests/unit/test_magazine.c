@@ -6,6 +6,7 @@
 #include "api/create_on.h"
 #include "api/find.h"
 #include "cache/cache.h"
+#include "cache/streams.h"
 #include "life/child.h"
 
 #include <sched.h>
@@ -269,7 +270,7 @@ SIM_TEST(lane_gets_magazines_after_32_waits)
     vmm_cache *cache;
     struct lane *lane;
     assert_ok(vmm__cache_create_on(&config, driver, &cache));
-    assert_ok(vmm__cache_lane(cache, STREAM(1), &lane));
+    assert_ok(vmm__stream_lane(cache, STREAM(1), &lane));
     bool may_bias = lane->lock.may_bias;
     assert_false(is_contended_after(cache, lane, 0, true));
     assert_false(is_contended_after(cache, lane, 31, true));
@@ -322,7 +323,7 @@ static struct lane *shared_cache(struct driver *driver, vmm_cache **cache)
 {
     struct lane *lane;
     assert_ok(vmm__cache_create_on(NULL, driver, cache));
-    assert_ok(vmm__cache_lane(*cache, STREAM(1), &lane));
+    assert_ok(vmm__stream_lane(*cache, STREAM(1), &lane));
     lane_share(lane);
     return lane;
 }
@@ -597,7 +598,7 @@ SIM_TEST(blocks_that_are_not_listed_are_freed_under_the_lock)
     void *old[OLD];
     struct lane *lane;
     assert_ok(vmm__cache_create_on(NULL, driver, &cache));
-    assert_ok(vmm__cache_lane(cache, STREAM(1), &lane));
+    assert_ok(vmm__stream_lane(cache, STREAM(1), &lane));
     for (unsigned i = 0; i < OLD; i++)
         assert_ok(vmm_alloc(cache, 700, STREAM(1), &old[i]));
     lane_share(lane);
@@ -723,7 +724,7 @@ static void keeper_open(struct driver *driver, struct keeper *keeper)
     void *kept;
     vmm_config config = CONFIG(.log = keeper_log, .log_context = keeper);
     assert_ok(vmm__cache_create_on(&config, driver, &keeper->cache));
-    assert_ok(vmm__cache_lane(keeper->cache, STREAM(1), &lane));
+    assert_ok(vmm__stream_lane(keeper->cache, STREAM(1), &lane));
     vmm__biased_disable(&lane->lock);
     lane_share(lane);
     for (unsigned i = 0; i < 3; i++) { /* the first block is new to the lane, too */

@@ -1,6 +1,7 @@
 /* The oom report: what needs the memory, and what would help. */
 #include "support/policy_support.h"
 
+#include "cache/pool/pools.h"
 #include "cache/reclaim/oom_report.h"
 
 #include <string.h>

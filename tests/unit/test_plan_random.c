@@ -6,6 +6,7 @@
 #include "cache/grow/evict.h"
 #include "cache/grow/plan.h"
 #include "cache/grow/target.h"
+#include "cache/streams.h"
 
 #include <stdlib.h>
 
@@ -325,7 +326,7 @@ static void plan_compare(struct game *game)
     static struct plain plain;
     struct vmm_cache *cache = game->cache;
     struct lane *lane;
-    assert_ok(vmm__cache_lane(cache, STREAM(1 + draw(game, 2)), &lane));
+    assert_ok(vmm__stream_lane(cache, STREAM(1 + draw(game, 2)), &lane));
     struct heap *heap = &lane->large;
     plain = (struct plain){ .cache = cache, .heap = heap };
     plain.bytes =

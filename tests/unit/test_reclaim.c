@@ -1,7 +1,9 @@
 /* Reclaim: each step runs, frees what it can, and the report names everything. */
 #include "support/policy_support.h"
 
+#include "cache/pool/pools.h"
 #include "cache/reclaim/reclaim.h"
+#include "cache/streams.h"
 
 enum {
 #define RECLAIM_STEP_NUMBER(number, function, restarts) number,
@@ -518,7 +520,7 @@ static void limbo_fill(struct scene *scene, uint32_t granules)
 {
     struct lane *lane;
     struct vm *memory = &scene->cache->vm;
-    assert_ok(vmm__cache_lane(scene->cache, STREAM(3), &lane));
+    assert_ok(vmm__stream_lane(scene->cache, STREAM(3), &lane));
     chunk_map(scene, 40, granules);
     vmm__limbo_put(memory, vmm__vm_chunk(memory, 40), lane->clock, vmm__clock_now(lane->clock));
 }

@@ -2,6 +2,7 @@
 #include "support/policy_support.h"
 
 #include "cache/grow/split.h"
+#include "cache/pool/pools.h"
 
 #include "support/lane_support.h"
 

@@ -2,6 +2,7 @@
 #include "support/policy_support.h"
 
 #include "base/handle.h"
+#include "cache/pool/pools.h"
 #include "cache/reclaim/trim.h"
 #include "cache/reuse/idle_scan.h"
 

@@ -2,6 +2,9 @@
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
 #include "cache/grow/source.h"
+#include "cache/pool/pools.h"
+#include "cache/pool/route.h"
+#include "cache/reserve/reserve.h"
 #include "cache/share/import.h"
 #include "cache/streams.h"
 #include "lane/block_ref.h"
@@ -45,7 +48,7 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
     if (pool != NULL)
         return vmm__pool_lane(pool, stream, out);
     return vmm__slow_path_is_only(cache) ? vmm__route_lane(cache, stream, out)
-                                         : vmm__cache_lane(cache, stream, out);
+                                         : vmm__stream_lane(cache, stream, out);
 }
 
 /* Whether vmm__cache_admit() would pass, but for its look-up of the handle: the caller has already used the cache. */

@@ -2,6 +2,7 @@
 #include "cache/alloc/commit.h"
 #include "base/error.h"
 #include "cache/alloc/refill.h"
+#include "cache/reserve/reserve.h"
 
 /* The epoch of a chunk in use that the commit under way has created: no stamp is that late. */
 #define EPOCH_NEW UINT64_MAX

@@ -7,6 +7,7 @@
 #include "cache/grow/source.h"
 #include "cache/grow/split.h"
 #include "cache/grow/target.h"
+#include "cache/pool/pools.h"
 #include "cache/reclaim/claim.h"
 #include "cache/reclaim/reclaim.h"
 #include "cache/reclaim/trim.h"

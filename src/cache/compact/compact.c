@@ -2,6 +2,7 @@
 #include "cache/compact/compact.h"
 #include "base/error.h"
 #include "cache/compact/relocate.h"
+#include "cache/pool/pools.h"
 #include "cache/reclaim/trim.h"
 
 #include <stdlib.h>

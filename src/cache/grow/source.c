@@ -3,7 +3,7 @@
 #include "base/arith.h"
 #include "base/callback.h"
 #include "base/error.h"
-#include "cache/pool/pools.h"
+#include "cache/pool/life.h"
 #include "cache/reclaim/trim.h"
 
 /* ---- Segments back ------------------------------------------------------------------------- */

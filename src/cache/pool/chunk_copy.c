@@ -1,5 +1,6 @@
 /* Copies of chunks: see chunk_copy.h. */
 #include "cache/pool/chunk_copy.h"
+#include "cache/reserve/reserve.h"
 #include "base/arith.h"
 
 /* The block that covers the start of a chunk; NULL: the chunk is a unit of a reserved block. */

@@ -4,6 +4,7 @@
 #include "base/hostmem.h"
 #include "cache/cache.h"
 #include "cache/pool/backup.h"
+#include "cache/reserve/reserve.h"
 #include "lane/block_ref.h"
 
 /* Whether a live block of the pool contains an address. */

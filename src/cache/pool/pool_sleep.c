@@ -4,7 +4,9 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "cache/pool/pools.h"
 #include "cache/reclaim/trim.h"
+#include "cache/reserve/reserve.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /*
- * The pools of a cache: creates and destroys them, and gives them lanes. See vmm_pool_create().
+ * The pools of a cache: their lanes, their uses, and how they leave. See vmm_pool_retain().
  *
  * Graphs use the addresses of a retained pool without asking the cache, on streams that it may never have seen. So when
  * the last use of a pool ends, the pool is leaving: it counts as retained until all work of the device that was
@@ -17,48 +17,11 @@
 #ifndef VMM_CACHE_POOL_POOLS_H
 #define VMM_CACHE_POOL_POOLS_H
 
-#include "base/mutex.h"
-#include "lane/lanes.h"
+#include "cache/cache.h"
 
-struct vmm_cache;
-
-/* The offered pool that a claim puts to sleep now: see sleep.h. The grow lock and its own one guard it; either is
- * enough to read it. */
-struct claimed {
-    struct mutex lock;
-    pthread_cond_t ended;
-    struct pool *pool; /* NULL: none */
-    uintptr_t thread;  /* that carries it out */
-};
-
-struct pools {
-    struct pool *first; /* linked by next */
-    uint64_t created;
-    uint64_t leaving;
-    uint64_t keeping;
-    struct mutex list_lock; /* held when the list changes: a reader needs this lock only */
-    struct claimed claimed;
-};
-
-/* Opens the default pool of a cache. ERR_HOST_OOM. */
-vmm_status vmm__pools_init(struct vmm_cache *cache);
-
-/* Frees all pools; their lanes are closed. */
-void vmm__pools_fini(struct vmm_cache *cache);
-
-/* Closes the handles of all pools, so that nothing finds them any longer. */
-void vmm__pools_close(struct vmm_cache *cache);
-
-/* The functions below take the grow lock, except those that end in _locked. See vmm_pool_create() and so on. */
-vmm_status vmm__pool_create(struct vmm_cache *cache, const vmm_pool_options *options,
-                            vmm_pool **out);
-vmm_status vmm__pool_destroy(struct pool *pool, bool adopts);
-/* Checks what destroying a pool with a source would refuse, and ends the pool's own use: its memory can then be
- * released. The use begins again if vmm__pool_destroy() fails. */
-vmm_status vmm__pool_unretain(struct pool *pool);
+/* See vmm_pool_retain() and vmm_pool_drop(). They take the grow lock, as do lane, uses and wait below. */
 void vmm__pool_retain(struct pool *pool);
 vmm_status vmm__pool_drop(struct pool *pool); /* VMM__NOT_FOUND: it has no use to end */
-vmm_pool *vmm__pool_find(struct vmm_cache *cache, vmm_pool_id id);
 
 /* The lane of a stream in a pool; creates it on first use. */
 vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **out);
@@ -72,6 +35,16 @@ vmm_status vmm__pools_leave_locked(struct vmm_cache *cache);
 
 /* The same after the host has waited for that work. VMM__NOTHING: no pool is leaving, or a capture forbids the wait. */
 vmm_status vmm__pools_leave_wait_locked(struct vmm_cache *cache);
+
+/* For the destruction of a pool. The caller holds the grow lock and no lane's. leave_begin: from now on it is leaving.
+ * leave: so it is without uses; may have left on return. end: frees a destroyed one that is not retained. */
+void vmm__pool_leave_begin(struct pool *pool);
+vmm_status vmm__pool_leave_locked(struct pool *pool);
+void vmm__pool_end_locked(struct pool *pool);
+
+/* Adds a pool to the list, and frees the record of one that is in no list. */
+void vmm__pools_insert(struct pools *pools, struct pool *pool);
+void vmm__pool_free(struct pool *pool);
 
 /* Makes the totals of a pool exact, and those of the default one, which may inherit them. settle: then ends the waits
  * of freed blocks that are over, and an epoch in each lane. The caller holds the grow lock and no lane's. */
@@ -87,6 +60,9 @@ uint64_t vmm__pools_kept_bytes(struct vmm_cache *cache, const struct lane *from)
 
 /* The number of uses that vmm_pool_retain() declared. */
 uint64_t vmm__pool_uses(struct pool *pool);
+
+/* The use with which a graph pool is created. */
+uint64_t vmm__pool_own_uses(const struct pool *pool);
 
 /* The whole of vmm_wait(). Because the host waits anyway, leaving pools leave as well. */
 vmm_status vmm__pools_wait(struct vmm_cache *cache);

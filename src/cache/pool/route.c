@@ -5,6 +5,8 @@
 #include "base/handle.h"
 #include "base/hostmem.h"
 #include "cache/cache.h"
+#include "cache/pool/pools.h"
+#include "cache/streams.h"
 
 /* A pool that the thread pushed. */
 struct push {
@@ -209,5 +211,5 @@ vmm_status vmm__route_lane(struct vmm_cache *cache, vmm_stream stream, struct la
     if (pool != NULL)
         return vmm__pool_lane(pool, stream, out);
     vmm_status status = routed_lane(cache, stream, out);
-    return status == VMM__NOT_FOUND ? vmm__cache_lane(cache, stream, out) : status;
+    return status == VMM__NOT_FOUND ? vmm__stream_lane(cache, stream, out) : status;
 }

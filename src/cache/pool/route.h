@@ -10,22 +10,13 @@
 #ifndef VMM_CACHE_POOL_ROUTE_H
 #define VMM_CACHE_POOL_ROUTE_H
 
-#include "base/mutex.h"
-#include "lane/pool.h"
-
-struct vmm_cache;
+#include "cache/cache.h"
 
 struct route {
     struct route *next;
     struct pool *pool;
     vmm_pool_filter filter; /* NULL: every stream */
     void *context;
-};
-
-struct routes {
-    struct mutex lock;
-    struct route *first; /* newest first */
-    uint64_t pushes;     /* the grow lock guards it */
 };
 
 void vmm__routes_init(struct vmm_cache *cache);

@@ -4,6 +4,9 @@
 #include "base/hostmem.h"
 #include "base/thread.h"
 #include "cache/pool/pool_sleep.h"
+#include "cache/pool/pools.h"
+#include "cache/pool/route.h"
+#include "cache/reserve/reserve.h"
 
 /* ---- Phases -------------------------------------------------------------------------------- */
 

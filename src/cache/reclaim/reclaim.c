@@ -4,6 +4,7 @@
 #include "cache/compact/compact.h"
 #include "cache/grow/grow.h"
 #include "cache/grow/source.h"
+#include "cache/pool/pools.h"
 #include "cache/reclaim/claim.h"
 #include "cache/reclaim/oom_report.h"
 #include "cache/reclaim/pressure.h"

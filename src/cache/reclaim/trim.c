@@ -3,6 +3,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "cache/compact/compact.h"
+#include "cache/pool/pools.h"
 
 /* What a trim still has to put into limbo. */
 struct left {

@@ -17,9 +17,7 @@
 #ifndef VMM_CACHE_RESERVE_RESERVE_H
 #define VMM_CACHE_RESERVE_RESERVE_H
 
-#include "lane/lanes.h"
-
-struct vmm_cache;
+#include "cache/cache.h"
 
 struct reserved {
     struct lane *lane;
@@ -32,13 +30,6 @@ struct reserved {
     bool is_pinned;
     bool is_freed;
     struct uses uses; /* of streams that vmm_record_stream() named, under the key 0 */
-};
-
-struct reserves {
-    _Atomic bool has_been_used; /* from the first block on; read without a lock */
-    struct reserved **sorted;
-    uint64_t count;
-    uint64_t capacity;
 };
 
 /* Frees the records; the cache ends. */
