@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "api/internal.h"
 #include "base/arith.h"
+#include "cache/idle/trim.h"
 #include "cache/reclaim/answer.h"
-#include "cache/reclaim/trim.h"
 #include "vmmcache/vmmcache.h"
 
 #include <string.h>

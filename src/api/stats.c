@@ -3,10 +3,10 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "cache/claim.h"
+#include "cache/idle/idle_scan.h"
 #include "cache/pool/backup.h"
 #include "cache/pool/pool_backup.h"
-#include "cache/reclaim/claim.h"
-#include "cache/reuse/idle_scan.h"
 
 #include <string.h>
 

@@ -16,17 +16,17 @@
 #include "base/map.h"
 #include "base/thread.h"
 #include "base/ticker.h"
-#include "cache/reclaim/decay.h"
+#include "cache/decay.h"
 #include "lane/lanes.h"
 #include "lane/views.h"
 #include "trace/recorder.h"
 #include "vm/vm.h"
 
-struct neighbours; /* see reclaim/claim.h */
+struct neighbours; /* see claim.h */
 struct nvtx;       /* see debug/nvtx.h */
 struct debug;
-struct route;      /* see pool/route.h */
-struct reserved;   /* see reserve/reserve.h */
+struct route;    /* see pool/route.h */
+struct reserved; /* see reserve/reserve.h */
 
 /* What reports and reclaim need of debug mode, which lies above src/cache. The first two may be called with any locks
  * held: they take only a leaf lock of debug mode. */
@@ -148,7 +148,7 @@ struct vmm_cache {
     _Atomic(struct lane *) active_lane;
     _Atomic uint8_t slow_path;     /* not 0: no request takes the fast path: see alloc/alloc.h */
     _Atomic bool is_multithreaded; /* more than one thread has called */
-    bool has_trim_target;          /* see reclaim/trim.h; grow_lock guards it and the next */
+    bool has_trim_target;          /* see idle/trim.h; grow_lock guards it and the next */
     uint32_t trims;                /* calls of vmm_trim() that are not done */
     uint64_t refills;              /* so far; grow_lock guards it */
     struct lane *scanned;     /* the lanes that a request has locked to search them, by scan_next */

@@ -10,7 +10,7 @@
 #define VMM_CACHE_REQUEST_H
 
 #include "cache/cache.h"
-#include "cache/reclaim/claim.h"
+#include "cache/claim.h"
 
 /* Where new free memory may come from. Reclaim goes from GROW_TARGET on to the last; a request never has the others. */
 enum grow_from {

@@ -202,7 +202,7 @@ bool vmm__stream_serves(struct lanes *lanes, struct lane *lane, vmm_stream strea
 /* ---- Lanes of streams ------------------------------------------------------------------------- */
 
 vmm_status vmm__stream_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_stream stream,
-                                struct lane **out)
+                                 struct lane **out)
 {
     vmm_status status = vmm__lane_open(stream, &cache->directory, pool, out);
     bool has_fast_path = cache->nvtx == NULL && cache->debug == NULL && !pool->has_own_chunks &&

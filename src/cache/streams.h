@@ -41,7 +41,7 @@ void vmm__streams_tick(struct vmm_cache *cache);
 
 /* Creates a lane and adds it to no list yet. */
 vmm_status vmm__stream_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_stream stream,
-                                struct lane **out);
+                                 struct lane **out);
 
 /* The stream's lane in the default pool; creates it on first use. Takes the grow lock if the stream has none. */
 vmm_status vmm__stream_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out);

@@ -31,7 +31,7 @@ enum { POOL_TABLE_BITS = 16 };
 
 enum { POOL_NAME_BYTES = 64 };
 
-/* What requests know of the idle memory of other lanes: see cache/reuse/gather.h. The grow lock guards changes, but for
+/* What requests know of the idle memory of other lanes: see cache/idle/gather.h. The grow lock guards changes, but for
  * those of has_more. */
 struct gathering {
     _Atomic(struct lane *) last; /* the lane that gathered all idle memory last; NULL: none could */

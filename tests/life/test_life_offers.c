@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "life/neighbour_support.h"
 
-#include "cache/reclaim/claim.h"
+#include "cache/claim.h"
 
 #include <pthread.h>
 

@@ -18,20 +18,16 @@ ALLOWED = {
         ("lane/block_ref", "lane/directory", "lane/heap", "lane/lane", "lane/listener", "lane/magazine", "lane/pool",
          "lane/slab", "lane/views"):
             "a heap belongs to a lane; its slabs, magazines and views take blocks from that lane and its heaps",
-        ("cache/cache", "cache/compact/compact", "cache/compact/occupancy_scan", "cache/compact/relocate",
-         "cache/pool/chunk_copy", "cache/pool/pool_backup", "cache/pool/pools",
-         "cache/pool/pool_sleep", "cache/pool/route", "cache/pool/sleep", "cache/reclaim/claim", "cache/reclaim/trim",
-         "cache/reserve/reserve", "cache/reuse/idle_scan", "cache/streams"):
-            "struct vmm_cache contains the pools, streams and reserved blocks, which call the cache they belong to; "
-            "a wake trims and claims, compaction trims what it has emptied, and a trim compacts first",
+        ("cache/compact/compact", "cache/idle/trim"):
+            "compaction trims what it has emptied, and a trim compacts where live bytes pin memory",
         ("debug/debug_mode", "debug/internal", "debug/misuse"):
             "internal.h belongs to all files of debug mode",
         ("driver/sim/internal", "driver/sim/sim"):
             "internal.h belongs to all files of the sim driver",
     },
     "folders": {
-        ("cache", "cache/compact", "cache/grow", "cache/pool", "cache/reclaim", "cache/reserve", "cache/reuse"):
-            "parts of one module: growth reuses, reclaims and compacts, and each of these starts from struct vmm_cache",
+        ("cache/compact", "cache/idle", "cache/pool"):
+            "a sleep and a compaction trim; a trim compacts, and lets pools leave whose work has finished",
     },
 }
 

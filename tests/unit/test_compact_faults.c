@@ -2,8 +2,8 @@
  * that can be released. When the device is lost, all of its memory is still released. */
 #include "support/live_support.h"
 
+#include "cache/idle/trim.h"
 #include "cache/reclaim/reclaim.h"
-#include "cache/reclaim/trim.h"
 
 static vmm_status compact_run(struct vmm_cache *cache, uint64_t bytes)
 {

@@ -1,7 +1,7 @@
 /* Transfers of idle memory to another stream's heap, in place. */
 #include "support/policy_support.h"
 
-#include "cache/reuse/transfer.h"
+#include "cache/idle/transfer.h"
 #include "cache/streams.h"
 
 static vmm_status transfer(struct scene *scene, struct heap *heap, uint64_t bytes,

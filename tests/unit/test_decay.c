@@ -1,8 +1,8 @@
 /* Decay: when memory expires, how much is released, driver calls, and who polls. */
 #include "support/policy_support.h"
 
-#include "cache/reclaim/trim.h"
-#include "cache/reuse/idle_scan.h"
+#include "cache/idle/idle_scan.h"
+#include "cache/idle/trim.h"
 
 static uint64_t now_ms;
 

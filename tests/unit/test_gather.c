@@ -1,7 +1,7 @@
 /* Gathering the idle chunks of other streams in one heap. The teardown checks all invariants. */
 #include "support/policy_support.h"
 
-#include "cache/reuse/gather.h"
+#include "cache/idle/gather.h"
 #include "cache/streams.h"
 
 #define CHUNK_BYTES (3 * GRANULE)

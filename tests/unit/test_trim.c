@@ -2,9 +2,9 @@
 #include "support/policy_support.h"
 
 #include "base/handle.h"
+#include "cache/idle/idle_scan.h"
+#include "cache/idle/trim.h"
 #include "cache/pool/pools.h"
-#include "cache/reclaim/trim.h"
-#include "cache/reuse/idle_scan.h"
 
 /* The first run of up to `bytes`, rounded up to a chunk, in a free block of the lane's large heap. */
 static bool run_find(struct scene *scene, struct block *block, uint64_t bytes, struct idle_run *run)
@@ -105,7 +105,7 @@ POLICY_TEST(a_part_leaves_the_floor)
     assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
 }
 
-/* What another pool was promised stays, although its chunks are larger than what the request lacks. */
+/* What another pool was promised stays, although its chunks are larger than what is missing. */
 POLICY_TEST(a_trim_for_a_pool_leaves_what_another_was_promised)
 {
     vmm_pool *pool;

@@ -3,16 +3,16 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "cache/claim.h"
 #include "cache/grow/grow.h"
 #include "cache/grow/source.h"
 #include "cache/grow/split.h"
 #include "cache/grow/target.h"
+#include "cache/idle/gather.h"
+#include "cache/idle/transfer.h"
+#include "cache/idle/trim.h"
 #include "cache/pool/pools.h"
-#include "cache/reclaim/claim.h"
 #include "cache/reclaim/reclaim.h"
-#include "cache/reclaim/trim.h"
-#include "cache/reuse/gather.h"
-#include "cache/reuse/transfer.h"
 
 #include <stdio.h>
 

@@ -2,8 +2,8 @@
 #include "cache/compact/compact.h"
 #include "base/error.h"
 #include "cache/compact/relocate.h"
+#include "cache/idle/trim.h"
 #include "cache/pool/pools.h"
-#include "cache/reclaim/trim.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 #include "cache/grow/guard_page.h"
 #include "base/arith.h"
 #include "base/error.h"
-#include "cache/reuse/idle_scan.h"
+#include "cache/idle/idle_scan.h"
 
 /* The zone of these blocks is the upper half of the first reservation. Heaps that grow use the lower half. */
 static uint64_t zone_end(const struct arena *arena)

@@ -10,7 +10,7 @@
 #define VMM_CACHE_GROW_PLAN_H
 
 #include "cache/cache.h"
-#include "cache/reuse/idle_scan.h"
+#include "cache/idle/idle_scan.h"
 
 /* A chunk that a view begins, ends or goes on with. */
 struct candidate {

@@ -3,8 +3,8 @@
 #include "base/arith.h"
 #include "base/callback.h"
 #include "base/error.h"
+#include "cache/idle/trim.h"
 #include "cache/pool/life.h"
-#include "cache/reclaim/trim.h"
 
 /* ---- Segments back ------------------------------------------------------------------------- */
 

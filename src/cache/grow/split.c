@@ -2,7 +2,7 @@
 #include "cache/grow/split.h"
 #include "base/error.h"
 #include "base/hostmem.h"
-#include "cache/reuse/idle_scan.h"
+#include "cache/idle/idle_scan.h"
 
 /* A place of the chunk, which its parts get again. */
 struct old_place {

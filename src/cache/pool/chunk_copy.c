@@ -1,7 +1,7 @@
 /* Copies of chunks: see chunk_copy.h. */
 #include "cache/pool/chunk_copy.h"
-#include "cache/reserve/reserve.h"
 #include "base/arith.h"
+#include "cache/reserve/reserve.h"
 
 /* The block that covers the start of a chunk; NULL: the chunk is a unit of a reserved block. */
 static const struct block *chunk_first(const struct vmm_cache *cache, const struct chunk *chunk)

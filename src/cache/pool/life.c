@@ -232,8 +232,9 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts, struct backup *
     if (status == VMM_OK && pool->phase != VMM_POOL_AWAKE)
         status = vmm__sleep_end_locked(pool);
     if (status != VMM_OK) {
-        pool->uses = vmm__max(pool->uses,
-                              vmm__pool_own_uses(pool)); /* of one with a source: see vmm__pool_unretain() */
+        pool->uses =
+            vmm__max(pool->uses,
+                     vmm__pool_own_uses(pool)); /* of one with a source: see vmm__pool_unretain() */
         vmm__pool_keeping_settle(pool);
         return status;
     }

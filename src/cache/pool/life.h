@@ -2,7 +2,7 @@
  * Creates and destroys the pools of a cache, the default one with it. See vmm_pool_create().
  *
  * Owns: nothing. May be called by: grow, api. Locks: each function takes the grow lock, except init, fini and close,
- * during which nobody else uses the cache.
+ * which a thread calls before or after all others use the cache.
  */
 #ifndef VMM_CACHE_POOL_LIFE_H
 #define VMM_CACHE_POOL_LIFE_H

@@ -4,8 +4,8 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "cache/idle/trim.h"
 #include "cache/pool/pools.h"
-#include "cache/reclaim/trim.h"
 #include "cache/reserve/reserve.h"
 
 #include <stdlib.h>

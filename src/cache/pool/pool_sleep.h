@@ -10,8 +10,8 @@
 #define VMM_CACHE_POOL_POOL_SLEEP_H
 
 #include "cache/cache.h"
+#include "cache/claim.h"
 #include "cache/pool/chunk_copy.h"
-#include "cache/reclaim/claim.h"
 
 /* The chunks of one pool, in the order of their homes. */
 struct chunk_list {

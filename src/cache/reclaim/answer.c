@@ -6,9 +6,9 @@
 #include "base/size.h"
 #include "base/time.h"
 #include "base/worker.h"
+#include "cache/idle/trim.h"
 #include "cache/pool/offer.h"
 #include "cache/reclaim/pressure.h"
-#include "cache/reclaim/trim.h"
 #include "monitor/process.h"
 
 #include <stdio.h>

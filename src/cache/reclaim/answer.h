@@ -20,7 +20,7 @@
 #ifndef VMM_CACHE_RECLAIM_ANSWER_H
 #define VMM_CACHE_RECLAIM_ANSWER_H
 
-#include "cache/reclaim/claim.h"
+#include "cache/claim.h"
 
 /* Joins the others on the device and starts the thread. If that fails, the cache works without, and the log says why.
  * The configuration is settled. */

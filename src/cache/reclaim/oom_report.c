@@ -4,7 +4,7 @@
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/size.h"
-#include "cache/reuse/idle_scan.h"
+#include "cache/idle/idle_scan.h"
 
 #include <stdarg.h>
 #include <stdio.h>

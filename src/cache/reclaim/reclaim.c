@@ -1,16 +1,16 @@
 /* The steps of reclaim: see reclaim.h. */
 #include "cache/reclaim/reclaim.h"
 #include "base/arith.h"
+#include "cache/claim.h"
 #include "cache/compact/compact.h"
 #include "cache/grow/grow.h"
 #include "cache/grow/source.h"
+#include "cache/idle/borrow.h"
+#include "cache/idle/transfer.h"
+#include "cache/idle/trim.h"
 #include "cache/pool/pools.h"
-#include "cache/reclaim/claim.h"
 #include "cache/reclaim/oom_report.h"
 #include "cache/reclaim/pressure.h"
-#include "cache/reclaim/trim.h"
-#include "cache/reuse/borrow.h"
-#include "cache/reuse/transfer.h"
 
 /* A step returns VMM_OK if the request may now succeed, or any internal outcome if it has nothing to give. An error
  * ends the request, but for one that says that memory ran out: the request is tried again. */

@@ -9,7 +9,7 @@
  *                        unfinished, in place or in views; the requesting stream waits for it on the device.
  *  step_idle_finished    Release just enough idle chunks of any stream whose work has finished.
  *  step_misfit           Serve a small block from a hole of the lane that is for other sizes (lane.h).
- *  step_borrow           Serve a block from another stream's hole (reuse/borrow.h).
+ *  step_borrow           Serve a block from another stream's hole (idle/borrow.h).
  *  step_quarantine       In debug mode, empty the quarantine, with no lock held; restart.
  *  step_wait_limbo       Wait on the host until a chunk of limbo is released, the oldest if it can be.
  *  step_wait_idle        Wait on the host for the idle memory that was freed first, of one lane if lanes have clocks
@@ -23,7 +23,7 @@
  *  step_pressure         Call the program's pressure function, with no lock held; if it freed something, restart. At
  *                        most 64 calls for each request.
  *  step_compact          Relocate live bytes and release the memory that they pinned (compact/compact.h).
- *  step_lend             Serve a block from the free memory of a pool with use_on_oom (reuse/borrow.h).
+ *  step_lend             Serve a block from the free memory of a pool with use_on_oom (idle/borrow.h).
  *
  * Owns: nothing. May be called by: refill. Locks: the caller holds the grow lock and the requesting lane's lock. Steps
  * that wait for the device drop the lane's lock while they wait, but not the grow lock: other threads free and allocate

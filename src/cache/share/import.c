@@ -2,8 +2,8 @@
 #include "cache/share/import.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "cache/idle/idle_scan.h"
 #include "cache/pool/pools.h"
-#include "cache/reuse/idle_scan.h"
 #include "cache/streams.h"
 
 #include <string.h>

@@ -605,7 +605,7 @@ TEST(registration_of_all_memory_is_refused)
     }
 }
 
-/* A process may be forked while trackers hear, so a child may find their lock held: its MemPools and graphs end there. */
+/* A child of a fork that happens while trackers hear finds their lock held, and still ends its MemPools. */
 TEST(a_child_of_fork_ends_pools_without_the_lock_of_trackers)
 {
     static int child_status;

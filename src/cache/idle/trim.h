@@ -17,10 +17,10 @@
  * Owns: the trim target of the cache. May be called by: cache, api. Locks: the grow lock; lanes' locks are taken
  * inside.
  */
-#ifndef VMM_CACHE_RECLAIM_TRIM_H
-#define VMM_CACHE_RECLAIM_TRIM_H
+#ifndef VMM_CACHE_IDLE_TRIM_H
+#define VMM_CACHE_IDLE_TRIM_H
 
-#include "cache/reuse/idle_scan.h"
+#include "cache/idle/idle_scan.h"
 
 enum trim_what {
     TRIM_ALL = 0,

@@ -1,6 +1,6 @@
 /* Asks other processes for memory: see claim.h. */
 #define _GNU_SOURCE
-#include "cache/reclaim/claim.h"
+#include "cache/claim.h"
 #include "base/arith.h"
 #include "base/callback.h"
 #include "base/size.h"

@@ -13,11 +13,11 @@
  * Owns: nothing. May be called by: refill. Locks: the caller holds the grow lock and the requesting heap's lane lock;
  * takes the other lanes' locks.
  */
-#ifndef VMM_CACHE_REUSE_GATHER_H
-#define VMM_CACHE_REUSE_GATHER_H
+#ifndef VMM_CACHE_IDLE_GATHER_H
+#define VMM_CACHE_IDLE_GATHER_H
 
+#include "cache/idle/idle_scan.h"
 #include "cache/request.h"
-#include "cache/reuse/idle_scan.h"
 
 /* Whether the heap, a large one, got any chunk. Without host memory, or if the driver fails, chunks stay where they
  * are. Requests of at least `chunk_bytes` gather first from now on, if all work has finished. */

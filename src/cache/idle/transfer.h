@@ -11,11 +11,11 @@
  * Owns: nothing. May be called by: reclaim, refill. Locks: the caller holds the grow lock and the receiving heap's lane
  * lock; takes the other lanes' locks.
  */
-#ifndef VMM_CACHE_REUSE_TRANSFER_H
-#define VMM_CACHE_REUSE_TRANSFER_H
+#ifndef VMM_CACHE_IDLE_TRANSFER_H
+#define VMM_CACHE_IDLE_TRANSFER_H
 
+#include "cache/idle/idle_scan.h"
 #include "cache/request.h"
-#include "cache/reuse/idle_scan.h"
 
 /* Gives the heap a free block that is long enough and that it did not have. VMM__NO_FIT: there is none, or its chunks
  * can no longer be transferred; some of them may have been. */

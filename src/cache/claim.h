@@ -13,8 +13,8 @@
  * The wake of a pool claims as a request does.
  * May be called by: cache, api. Locks: the neighbours' lock guards the slot.
  */
-#ifndef VMM_CACHE_RECLAIM_CLAIM_H
-#define VMM_CACHE_RECLAIM_CLAIM_H
+#ifndef VMM_CACHE_CLAIM_H
+#define VMM_CACHE_CLAIM_H
 
 #include "cache/cache.h"
 #include "neighbour/record.h"

@@ -1,6 +1,6 @@
 /* Expires idle memory by time: see decay.h. */
 #define _GNU_SOURCE
-#include "cache/reclaim/decay.h"
+#include "cache/decay.h"
 #include "base/callback.h"
 #include "base/time.h"
 

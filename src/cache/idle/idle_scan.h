@@ -4,8 +4,8 @@
  * Owns: nothing. May be called by: cache, api. Locks: the caller holds the grow lock and the locks of the lanes
  * involved.
  */
-#ifndef VMM_CACHE_REUSE_IDLE_SCAN_H
-#define VMM_CACHE_REUSE_IDLE_SCAN_H
+#ifndef VMM_CACHE_IDLE_IDLE_SCAN_H
+#define VMM_CACHE_IDLE_IDLE_SCAN_H
 
 #include "cache/cache.h"
 

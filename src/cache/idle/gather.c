@@ -1,5 +1,5 @@
 /* Gathers the idle chunks of other streams: see gather.h. */
-#include "cache/reuse/gather.h"
+#include "cache/idle/gather.h"
 
 /* Lists the idle chunks of a heap. False if the work on one of them is unfinished. */
 static bool heap_list(struct vmm_cache *cache, struct heap *from, const struct heap *to,

@@ -1,5 +1,5 @@
 /* Blocks from another lane's free memory: see borrow.h. */
-#include "cache/reuse/borrow.h"
+#include "cache/idle/borrow.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "lane/block_ref.h"

@@ -1,5 +1,5 @@
 /* Releases idle memory: see trim.h. */
-#include "cache/reclaim/trim.h"
+#include "cache/idle/trim.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "cache/compact/compact.h"

@@ -9,8 +9,8 @@
  * Owns: the readings of the clock. The expired epochs are in each lane (lane.h, invariant 3).
  * May be called by: cache, api. Locks: the grow lock; atomic fields may be read without it.
  */
-#ifndef VMM_CACHE_RECLAIM_DECAY_H
-#define VMM_CACHE_RECLAIM_DECAY_H
+#ifndef VMM_CACHE_DECAY_H
+#define VMM_CACHE_DECAY_H
 
 #include "lane/lanes.h"
 

@@ -10,8 +10,8 @@
  * Owns: nothing. May be called by: reclaim. Locks: the caller holds the grow lock and the requesting lane's lock; takes
  * the other lanes' locks.
  */
-#ifndef VMM_CACHE_REUSE_BORROW_H
-#define VMM_CACHE_REUSE_BORROW_H
+#ifndef VMM_CACHE_IDLE_BORROW_H
+#define VMM_CACHE_IDLE_BORROW_H
 
 #include "cache/cache.h"
 

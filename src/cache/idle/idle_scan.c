@@ -1,5 +1,5 @@
 /* Runs of idle chunks: see idle_scan.h. */
-#include "cache/reuse/idle_scan.h"
+#include "cache/idle/idle_scan.h"
 #include "base/arith.h"
 #include "base/hostmem.h"
 

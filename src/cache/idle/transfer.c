@@ -1,5 +1,5 @@
 /* Transfers idle chunks between heaps in place: see transfer.h. */
-#include "cache/reuse/transfer.h"
+#include "cache/idle/transfer.h"
 #include "base/arith.h"
 
 #include <stdlib.h>
