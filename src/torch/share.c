@@ -111,8 +111,8 @@ vmm_status vmm__torch_share_open(const void *handle, size_t handle_bytes, int or
     struct torch_device *device;
     struct error_line line;
     vmm_share *share;
-    vmm_status status =
-        vmm__torch_is_forked() ? vmm__torch_forked_error() : handle_read(handle, handle_bytes, &read);
+    vmm_status status = vmm__torch_is_forked() ? vmm__torch_forked_error()
+                                               : handle_read(handle, handle_bytes, &read);
     if (status == VMM_OK)
         status = vmm__torch_open(ordinal, &device);
     if (status == VMM_OK)
