@@ -130,7 +130,7 @@ static vmm_status clock_stop(vmm_cache *cache)
 
 static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
 {
-    vmm_status status = vmm__fork_watch(NULL);
+    vmm_status status = vmm__captures_open();
     if (status != VMM_OK)
         return status;
     vmm_cache *cache = vmm__host_alloc(1, sizeof *cache);

@@ -83,10 +83,14 @@ bool vmm__captures_has_locked(vmm_stream stream)
     return announced != NULL;
 }
 
+vmm_status vmm__captures_open(void)
+{
+    return vmm__fork_watch(child_begin);
+}
+
 vmm_status vmm__captures_announce(struct driver *driver, vmm_stream stream)
 {
-    vmm_status status = vmm__fork_watch(child_begin);
-    struct announcement *made = status == VMM_OK ? vmm__host_alloc(1, sizeof *made) : NULL;
+    struct announcement *made = vmm__host_alloc(1, sizeof *made);
     if (made == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_capture_announce: no host memory for a record");
     *made =

@@ -23,6 +23,10 @@ void vmm__captures_unlock(void);
 bool vmm__captures_any_locked(void);
 bool vmm__captures_has_locked(vmm_stream stream);
 
+/* Before the first use of what follows, by each cache: a child of fork() then begins without announcements, with a lock
+ * that no thread holds. ERR_HOST_OOM. */
+vmm_status vmm__captures_open(void);
+
 /* See vmm_capture_announce() and vmm_capture_retract(). `driver` is asked about the stream. ERR_HOST_OOM. Retract
  * returns whether the announcement stood. */
 vmm_status vmm__captures_announce(struct driver *driver, vmm_stream stream);

@@ -10,6 +10,7 @@
 #include "support/cache_support.h"
 #include "support/thread_support.h"
 #include "support/visit_support.h"
+#include "vm/captures.h"
 
 #include <string.h>
 
@@ -382,6 +383,16 @@ CACHE_TEST(children_leave_tickets_alone)
     block_check(test, block, 40 * MIB, 3, 1);
     work_verify(test);
     block_free(test, block);
+}
+
+/* Each event of a clock takes that lock, and the parent has announced no capture. */
+CACHE_TEST(child_does_not_wait_for_the_lock_of_captures)
+{
+    struct scene scene = scene_start(test);
+    vmm__captures_lock();
+    child_runs(own_cache_use, &scene);
+    vmm__captures_unlock();
+    scene_end(&scene);
 }
 
 CACHE_TEST(child_creates_its_own_cache)
