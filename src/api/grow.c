@@ -119,8 +119,8 @@ struct copy {
     void *from;
     uint64_t from_bytes; /* as requested */
     void *to;
-    uint64_t bytes; /* as requested */
-    struct pool *pool;
+    uint64_t bytes;       /* as requested */
+    const vmm_pool *pool; /* another thread may destroy it: see struct request */
     vmm_stream stream;
     char name[VMM_NAME_BYTES];
 };
@@ -175,9 +175,7 @@ static vmm_status copy_begin(const struct api_call *call, void *ptr, struct copy
     copy->from = ptr;
     copy->from_bytes = item.requested_bytes;
     memcpy(copy->name, item.name, sizeof copy->name);
-    copy->pool = vmm__handle_find(HANDLE_POOL, item.pool);
-    if (copy->pool == NULL) /* it is being destroyed */
-        copy->pool = &call->cache->pool;
+    copy->pool = item.pool;
     return copy_check(call->cache, copy, inner);
 }
 
@@ -207,7 +205,7 @@ static vmm_status copy_run(const struct api_call *call, struct copy *copy)
 {
     vmm_cache *cache = call->cache;
     struct request request = {
-        .pool = copy->pool, .bytes = copy->bytes, .stream = copy->stream, .is_unborrowed = true
+        .handle = copy->pool, .bytes = copy->bytes, .stream = copy->stream, .is_unborrowed = true
     };
     uint64_t bytes = vmm__min(copy->from_bytes, copy->bytes);
     vmm_status status = vmm__api_alloc(call, &request, &copy->to);

@@ -22,7 +22,10 @@ enum grow_from {
 };
 
 struct request {
-    struct pool *pool; /* NULL: the one that pushes and routes choose */
+    struct pool *pool; /* which the program keeps alive; NULL: see the next */
+    /* A pool that another thread may destroy meanwhile: the request then goes to the default one. NULL: the pool that
+     * pushes and routes choose. From alloc.c on: what a route chose; NULL: the program keeps the pool alive. */
+    const vmm_pool *handle;
     vmm_stream stream;
     uint64_t bytes;     /* as the program asked for; with `serve`: of new memory at most */
     uint64_t alignment; /* a power of two above 512; 0: none */

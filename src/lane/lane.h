@@ -178,6 +178,15 @@ static inline vmm_status vmm__lane_asleep_check(const char *call, const struct l
     return vmm__error(VMM_ERR_ASLEEP, "%s: pool %s sleeps: wake it first", call, lane->pool->name);
 }
 
+/* VMM__NOT_FOUND if a lane is not of the pool of a handle, which was destroyed; NULL: any will do. The caller holds the
+ * lane's lock. */
+static inline vmm_status vmm__lane_check_of(const struct lane *lane, const vmm_pool *handle)
+{
+    bool is_of =
+        handle == NULL || atomic_load_explicit(&lane->pool->handle, memory_order_relaxed) == handle;
+    return is_of ? VMM_OK : VMM__NOT_FOUND;
+}
+
 /* Whether idle memory of a lane may go to another one. The caller holds the grow lock. */
 static inline bool vmm__lane_may_give(const struct lane *from, const struct lane *to)
 {

@@ -3,6 +3,7 @@
 #include "support/pool_support.h"
 #include "support/thread_support.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 
 enum { WORKERS = 3, SLOTS = 12, ROUNDS = 2000 };
@@ -12,6 +13,7 @@ struct worker {
     vmm_pool *pool; /* NULL: the worker has pools of its own, or requests name none */
     pthread_t thread;
     unsigned number;
+    void *block;         /* to resize */
     const char *trouble; /* assertions belong to the main thread */
 };
 
@@ -157,6 +159,28 @@ CACHE_TEST(threads_create_push_and_destroy_pools)
     cache_verify_empty(test);
 }
 
+/* A source of addresses without memory, which counts its segments. */
+struct counted_source {
+    _Atomic uint64_t next;
+    _Atomic int segments;
+};
+
+static void *counted_alloc(void *context, size_t bytes, vmm_stream stream)
+{
+    struct counted_source *source = context;
+    (void)stream;
+    atomic_fetch_add(&source->segments, 1);
+    return (void *)(uintptr_t)atomic_fetch_add(&source->next, bytes + 4096);
+}
+
+static void counted_free(void *context, void *segment, size_t bytes)
+{
+    struct counted_source *source = context;
+    (void)segment;
+    (void)bytes;
+    atomic_fetch_sub(&source->segments, 1);
+}
+
 /* Requests that a route leads to a pool may be under way when the route ends and the pool is destroyed. */
 CACHE_TEST(routes_end_while_threads_allocate)
 {
@@ -172,6 +196,80 @@ CACHE_TEST(routes_end_while_threads_allocate)
         assert_ok(vmm_pool_destroy(pool, 1));
     }
     workers_join(workers);
+    cache_verify_empty(test);
+}
+
+/* Allocates and frees one block after the other. */
+static void *passer_main(void *context)
+{
+    struct worker *worker = context;
+    void *block = NULL;
+    uint64_t seed = worker->number;
+    for (unsigned round = 0; round < 20 * ROUNDS && worker->trouble == NULL; round++) {
+        if (!block_turn(worker, NULL, &block, &seed))
+            worker->trouble = "a block could not be had";
+        if (vmm_free(worker->test->cache, block) != VMM_OK)
+            worker->trouble = "a block could not be freed";
+        block = NULL;
+    }
+    atomic_fetch_sub(&workers_left, 1);
+    return NULL;
+}
+
+/* The same with pools of a source: what a route has led there goes to the pool that is next. */
+CACHE_TEST(routes_to_sources_end_while_threads_allocate)
+{
+    struct worker workers[WORKERS] = { { .test = NULL } };
+    struct counted_source source = { .next = UINT64_C(1) << 45 };
+    vmm_segment_source of = { .context = &source, .alloc = counted_alloc, .free = counted_free };
+    for (unsigned i = 0; i < WORKERS; i++)
+        workers[i] = (struct worker){ .test = test, .number = i };
+    workers_start(workers, passer_main);
+    while (atomic_load(&workers_left) > 0) {
+        vmm_pool *pool = pool_make(test, .source = of);
+        assert_ok(vmm_pool_route(pool, NULL, NULL));
+        sched_yield();
+        assert_ok(vmm_pool_unroute(pool));
+        while (vmm_pool_destroy(pool, 0) != VMM_OK) /* until its blocks are freed */
+            sched_yield();
+    }
+    workers_join(workers);
+    cache_verify_empty(test);
+    assert_int_equal(source.segments, 0);
+}
+
+/* A resize that copies allocates in the block's pool, which may be destroyed meanwhile. */
+static void *resizer_main(void *context)
+{
+    struct worker *worker = context;
+    vmm_cache *cache = worker->test->cache;
+    void *block = worker->block;
+    for (size_t bytes = 6000; bytes < 60000 && worker->trouble == NULL; bytes += 3000) {
+        if (vmm_resize(cache, block, bytes, &block) != VMM_OK)
+            worker->trouble = "a block could not be resized";
+    }
+    if (vmm_free(cache, block) != VMM_OK)
+        worker->trouble = "a resized block could not be freed";
+    atomic_fetch_sub(&workers_left, 1);
+    return NULL;
+}
+
+CACHE_TEST(pools_end_while_threads_resize_their_blocks)
+{
+    enum { LIVES = 300 };
+    for (int i = 0; i < LIVES; i++) {
+        struct worker workers[WORKERS] = { { .test = NULL } };
+        vmm_pool *pool = pool_make(test, .name = "short");
+        for (unsigned k = 0; k < WORKERS; k++)
+            workers[k] = (struct worker){ .test = test,
+                                          .number = k,
+                                          .block = pool_alloc(test, pool, 5000, 1 + k % 2) };
+        workers_start(workers, resizer_main);
+        for (int turn = 0; turn < i % 16; turn++)
+            sched_yield();
+        assert_ok(vmm_pool_destroy(pool, 1));
+        workers_join(workers);
+    }
     cache_verify_empty(test);
 }
 

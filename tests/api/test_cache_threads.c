@@ -283,6 +283,7 @@ CACHE_TEST(calls_lock_many_streams)
     void *blocks[STREAMS];
     void *other;
     uint64_t items = 0;
+    cache_streams_warm(test, STREAMS);
     cache_restart_with(test, .limit_bytes = 4 * CACHE_LIMIT);
     for (int i = 0; i < STREAMS; i++) {
         assert_ok(vmm__driver_stream_create(test->driver, &streams[i]));

@@ -17,16 +17,19 @@ static void lane_lock(struct vmm_cache *cache, struct lane *lane)
         (void)vmm__thread_slot_mine();
 }
 
-/* From the lane's own free memory, which no block has in whole chunks of its own. */
-static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
-                                    void **out)
+/* From the lane's own free memory, which no block has in whole chunks of its own. VMM__NOT_FOUND: the pool of the
+ * handle was destroyed, and its lane is another pool's. */
+static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane,
+                                    const vmm_pool *handle, uint64_t bytes, void **out)
 {
     vmm_stream stream = lane->stream;
     if (cache->no_caching || lane->has_own_chunks)
         return VMM__NO_FIT;
     vmm__clock_tick_due(lane->clock, cache->announces_captures ? NULL : &stream);
     lane_lock(cache, lane);
-    vmm_status status = vmm__lane_asleep_check("alloc", lane);
+    vmm_status status = vmm__lane_check_of(lane, handle);
+    if (status == VMM_OK)
+        status = vmm__lane_asleep_check("alloc", lane);
     if (status == VMM_OK)
         status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
@@ -35,9 +38,9 @@ static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane, 
     return status;
 }
 
-/* The lane of a request: in the given pool; NULL: in the one that pushes and routes choose. */
+/* The lane of a request, and what struct request says of the handle. */
 static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_stream stream,
-                              struct lane **out)
+                              const vmm_pool **handle, struct lane **out)
 {
     const char *function = pool == NULL ? "vmm_alloc" : "vmm_alloc_from";
     vmm_status status = vmm__cache_admit_work(cache, function);
@@ -45,9 +48,11 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
         status = vmm__stream_resolve(function, &stream);
     if (status != VMM_OK)
         return status;
+    if (*handle != NULL)
+        return vmm__pool_lane_of(cache, stream, out, handle);
     if (pool != NULL)
         return vmm__pool_lane(pool, stream, out);
-    return vmm__slow_path_is_only(cache) ? vmm__route_lane(cache, stream, out)
+    return vmm__slow_path_is_only(cache) ? vmm__route_lane(cache, stream, out, handle)
                                          : vmm__stream_lane(cache, stream, out);
 }
 
@@ -57,19 +62,31 @@ static bool is_admitted(const struct vmm_cache *cache)
     return vmm__thread_slot_number() >= 0 && cache->generation == vmm__fork_generation();
 }
 
+/* Not inlined, so that the path before has no request on its stack. */
+static __attribute__((noinline)) vmm_status lane_refill(struct vmm_cache *cache, struct lane *lane,
+                                                        const vmm_pool *handle, uint64_t bytes,
+                                                        void **out)
+{
+    struct request request = { .lane = lane, .bytes = bytes, .handle = handle };
+    return vmm__refill_request(cache, &request, out);
+}
+
 vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                            vmm_stream stream, void **out)
 {
+    const vmm_pool *handle = NULL;
     struct lane_table *table = pool == NULL ? &cache->pool.table : &pool->table;
     struct lane *lane = vmm__lane_table_find(table, stream);
     bool is_plain = lane != NULL && !vmm__slow_path_is_only(cache);
     if (is_plain && vmm__magazine_take(lane, bytes, out))
         return VMM_OK;
     vmm_status status =
-        is_plain && is_admitted(cache) ? VMM_OK : lane_choose(cache, pool, stream, &lane);
+        is_plain && is_admitted(cache) ? VMM_OK : lane_choose(cache, pool, stream, &handle, &lane);
     if (status == VMM_OK)
-        status = lane_alloc_cached(cache, lane, bytes, out);
-    return status == VMM__NO_FIT ? vmm__refill(cache, lane, bytes, out) : status;
+        status = lane_alloc_cached(cache, lane, handle, bytes, out);
+    if (status == VMM__NO_FIT)
+        status = lane_refill(cache, lane, handle, bytes, out);
+    return status == VMM__NOT_FOUND ? vmm__alloc_slow(cache, pool, bytes, stream, out) : status;
 }
 
 /* Graphs use the addresses of a retained pool, and a source has no guard pages: there the block is an ordinary one. */
@@ -105,22 +122,37 @@ static vmm_status alignment_settle(const struct vmm_cache *cache, struct request
                             alignment, lane->pool->name, (unsigned long long)granule_bytes);
 }
 
-vmm_status vmm__alloc_request(struct vmm_cache *cache, struct request *request, void **out)
+/* Chooses the lane, and settles what its pool does not allow. */
+static vmm_status lane_settle(struct vmm_cache *cache, struct request *request)
 {
-    bool has_more = request->alignment > 0 || request->is_unborrowed || request->wants_guards;
-    if (!has_more)
-        return vmm__alloc_slow(cache, request->pool, request->bytes, request->stream, out);
-    vmm_status status = lane_choose(cache, request->pool, request->stream, &request->lane);
+    vmm_status status =
+        lane_choose(cache, request->pool, request->stream, &request->handle, &request->lane);
     if (status == VMM_OK && request->wants_guards)
         guards_settle(cache, request);
     if (status == VMM_OK && request->alignment > 0)
         status = alignment_settle(cache, request);
+    return status;
+}
+
+vmm_status vmm__alloc_request(struct vmm_cache *cache, struct request *request, void **out)
+{
+    const struct request asked = *request;
+    bool has_more = request->alignment > 0 || request->is_unborrowed || request->wants_guards ||
+                    request->handle != NULL;
+    if (!has_more)
+        return vmm__alloc_slow(cache, request->pool, request->bytes, request->stream, out);
+    vmm_status status = lane_settle(cache, request);
     if (status != VMM_OK)
         return status;
     status = request->is_alone || request->alignment > 0
                  ? VMM__NO_FIT
-                 : lane_alloc_cached(cache, request->lane, request->bytes, out);
-    return status == VMM__NO_FIT ? vmm__refill_request(cache, request, out) : status;
+                 : lane_alloc_cached(cache, request->lane, request->handle, request->bytes, out);
+    if (status == VMM__NO_FIT)
+        status = vmm__refill_request(cache, request, out);
+    if (status != VMM__NOT_FOUND)
+        return status;
+    *request = asked; /* the pool is gone: choose again */
+    return vmm__alloc_request(cache, request, out);
 }
 
 struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address)

@@ -173,10 +173,12 @@ static vmm_status refill_aligned(struct vmm_cache *cache, const struct request *
 
 /* ---- Attempts -------------------------------------------------------------------------------- */
 
-/* While a step of the reclaim held no lock, the pool may have gone to sleep. */
+/* While a step of the reclaim held no lock, the pool may have gone to sleep, or was destroyed. */
 static vmm_status refill_once(struct vmm_cache *cache, const struct request *request, void **out)
 {
-    vmm_status status = vmm__lane_asleep_check("alloc", request->lane);
+    vmm_status status = vmm__lane_check_of(request->lane, request->handle);
+    if (status == VMM_OK)
+        status = vmm__lane_asleep_check("alloc", request->lane);
     if (status != VMM_OK)
         return status;
     vmm__lanes_touch(&cache->lanes, request->lane);
@@ -293,6 +295,8 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
         atomic_load_explicit(&cache->is_multithreaded, memory_order_relaxed);
     vmm__lane_lock(lane);
     vmm_status status = refill_locked(cache, request, out);
+    if (status != VMM_OK && vmm__lane_check_of(lane, request->handle) != VMM_OK)
+        status = VMM__NOT_FOUND;
     lane->refills--;
     if (!lane->has_source) /* a segment cannot be split */
         lane->large.strand_bytes = vmm__target_strand_bytes(cache);
@@ -311,7 +315,9 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     (void)vmm__source_return(cache, NULL);
     if (has_grown)
         vmm__headroom_look(cache);
-    if (status != VMM_OK)
+    if (status == VMM__NOT_FOUND)
+        vmm__error_restore(&line);
+    else if (status != VMM_OK)
         vmm__cache_log(cache, "alloc: %s", vmm_last_error());
     return vmm__error_end(&line, status);
 }

@@ -11,7 +11,8 @@
 #include "cache/request.h"
 
 /* Allocates a block for a lane's stream as vmm_alloc() promises; or *out is what serve() sets. The caller sets the
- * lane, the bytes, and what is special about the request; the rest is 0. */
+ * lane, the bytes, and what is special about the request; the rest is 0. VMM__NOT_FOUND: the lane has left the pool of
+ * the request's handle. */
 vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request, void **out);
 
 /* The same for a request with nothing special. */

@@ -1,6 +1,7 @@
 /* The pools of a cache: see pools.h. */
 #include "cache/pool/pools.h"
 #include "base/error.h"
+#include "base/handle.h"
 #include "base/hostmem.h"
 #include "cache/reserve/reserve.h"
 #include "cache/streams.h"
@@ -124,6 +125,21 @@ vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **ou
     if (status == VMM_OK)
         *out = lane;
     return status;
+}
+
+vmm_status vmm__pool_lane_of(struct vmm_cache *cache, vmm_stream stream, struct lane **out,
+                             const vmm_pool **handle)
+{
+    vmm_status status = VMM__NOT_FOUND;
+    vmm__fair_lock(&cache->grow_lock);
+    struct pool *pool = vmm__handle_find(HANDLE_POOL, *handle);
+    if (pool != NULL && pool != &cache->pool)
+        status = vmm__pool_lane_locked(pool, stream, out);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (status != VMM__NOT_FOUND)
+        return status;
+    *handle = NULL;
+    return vmm__stream_lane(cache, stream, out);
 }
 
 /* ---- Leave --------------------------------------------------------------------------------- */

@@ -29,6 +29,11 @@ vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **ou
 /* The same in another pool than the default one, for a caller that holds the grow lock. */
 vmm_status vmm__pool_lane_locked(struct pool *pool, vmm_stream stream, struct lane **out);
 
+/* The same in the pool of a handle, while other threads may destroy it; else in the default one. *handle: of the pool;
+ * NULL: the default one. */
+vmm_status vmm__pool_lane_of(struct vmm_cache *cache, vmm_stream stream, struct lane **out,
+                             const vmm_pool **handle);
+
 /* Makes the memory of leaving pools available whose work has finished. VMM__NOTHING if there is none. The caller holds
  * the grow lock and no lane's. */
 vmm_status vmm__pools_leave_locked(struct vmm_cache *cache);

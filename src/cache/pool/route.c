@@ -186,18 +186,21 @@ static struct pool *routed_find(struct vmm_cache *cache, vmm_stream stream)
 }
 
 /* VMM__NOT_FOUND if no route leads to another pool than the default one. */
-static vmm_status routed_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
+static vmm_status routed_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out,
+                              const vmm_pool **handle)
 {
     struct routes *routes = &cache->routes;
     vmm__mutex_lock(&routes->lock);
     struct pool *pool = routed_find(cache, stream);
     struct lane *lane = vmm__lane_table_find(&pool->table, stream);
+    *handle = pool == &cache->pool ? NULL : pool->handle;
     vmm__mutex_unlock(&routes->lock);
     vmm_status status = VMM_OK;
     if (lane == NULL) {
         vmm__fair_lock(&cache->grow_lock);
         pool = routed_find(cache, stream); /* another thread may have changed the routes */
-        status = pool == &cache->pool ? VMM__NOT_FOUND : vmm__pool_lane_locked(pool, stream, &lane);
+        *handle = pool == &cache->pool ? NULL : pool->handle;
+        status = *handle == NULL ? VMM__NOT_FOUND : vmm__pool_lane_locked(pool, stream, &lane);
         vmm__fair_unlock(&cache->grow_lock);
     }
     if (status == VMM_OK)
@@ -205,11 +208,13 @@ static vmm_status routed_lane(struct vmm_cache *cache, vmm_stream stream, struct
     return status;
 }
 
-vmm_status vmm__route_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
+vmm_status vmm__route_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out,
+                           const vmm_pool **handle)
 {
     struct pool *pool = pushed_find(cache);
+    *handle = NULL;
     if (pool != NULL)
         return vmm__pool_lane(pool, stream, out);
-    vmm_status status = routed_lane(cache, stream, out);
+    vmm_status status = routed_lane(cache, stream, out, handle);
     return status == VMM__NOT_FOUND ? vmm__stream_lane(cache, stream, out) : status;
 }

@@ -32,7 +32,9 @@ vmm_status vmm__route_pop(const vmm_pool *handle);
 /* Decides whether requests may take the fast path. The caller holds the grow lock. */
 void vmm__route_slow_path_set(struct vmm_cache *cache);
 
-/* The lane of a request on a stream that names no pool. Other threads may end routes and destroy pools meanwhile. */
-vmm_status vmm__route_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
+/* The lane of a request on a stream that names no pool. *handle: of the pool that a route chose; NULL: none did. Other
+ * threads may end the route and destroy the pool meanwhile: then the lane is that of another pool. */
+vmm_status vmm__route_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out,
+                           const vmm_pool **handle);
 
 #endif
