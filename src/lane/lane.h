@@ -56,19 +56,14 @@ struct last_scan {
 };
 
 /*
- * How often the lane takes idle memory of other lanes. A take costs 2 to 5 us; new memory costs as much as some dozens
- * of takes. So two streams that take the same memory from each other again and again should have more. A take is hasty
- * if it follows the one before within TAKES_APART_US: takes then cost some percent of the time. After TAKES_KEEP hasty
- * takes the lane keeps what it has: it no longer gathers, and takes only what a request needs. After TAKES_GROW it
- * grows beyond the footprint target, by one request. In traces of GPU programs, replayed without a GPU's work, at most
- * 10 follow one another.
+ * How often lanes take idle memory of other lanes. A take costs 2 to 5 us; new memory costs as much as some dozens of
+ * takes. So streams that take the same memory from each other again and again should have more. A take is hasty if the
+ * last ones of the pool, of whatever lanes, were less than TAKES_APART_US apart in the mean: then takes cost some percent
+ * of the time, however many streams take turns. After TAKES_KEEP hasty takes a lane keeps what it has: it no longer
+ * gathers, and takes only what a request needs. After TAKES_GROW it grows beyond the footprint target, by one request.
+ * docs/results/holes.md says how near traces of GPU programs come.
  */
-enum { TAKES_APART_US = 100, TAKES_KEEP = 32, TAKES_GROW = 64 };
-
-struct takes {
-    uint32_t last_us;
-    uint32_t hasty; /* since the last one that was not, or a trim */
-};
+enum { TAKES_APART_US = 25, TAKES_KEEP = 32, TAKES_GROW = 64 };
 
 struct block_ref;
 struct lane_list;
@@ -110,7 +105,8 @@ struct lane {
     uint64_t due_bytes;       /* between that and the next time */
     uint64_t gather_bytes;    /* requests of fewer bytes do not gather first: see pool.h */
     _Atomic uint32_t refills; /* refills under way: their requests need not gather again */
-    struct takes takes;       /* the grow lock guards it, too */
+    uint32_t
+        hasty_takes; /* since the last one that was not, or a trim; the grow lock guards it, too */
     struct counters counters;
     struct last_allocated last;
     struct last_scan last_scan;
@@ -151,17 +147,17 @@ static inline bool vmm__lane_is_retained(const struct lane *lane)
 void vmm__lane_takes_count(struct lane *lane);
 static inline void vmm__lane_takes_lower(struct lane *lane)
 {
-    lane->takes.hasty = TAKES_KEEP;
+    lane->hasty_takes = TAKES_KEEP;
 }
 
 /* Whether the lane takes no more than a request needs, and whether it rather grows. */
 static inline bool vmm__lane_keeps(const struct lane *lane)
 {
-    return lane->takes.hasty >= TAKES_KEEP;
+    return lane->hasty_takes >= TAKES_KEEP;
 }
 static inline bool vmm__lane_rather_grows(const struct lane *lane)
 {
-    return lane->takes.hasty >= TAKES_GROW;
+    return lane->hasty_takes >= TAKES_GROW;
 }
 
 /* Whether a request gathers before it uses the lane's own memory. The caller holds the lane's lock. */

@@ -38,6 +38,12 @@ struct gathering {
     _Atomic bool has_more;       /* another lane has freed much since */
 };
 
+/* How fast lanes of a pool take idle memory from each other: see lane.h. */
+struct takes {
+    uint32_t last_us;
+    uint32_t apart_us; /* the mean of the last ones, the latest weighing most; at first 0 */
+};
+
 /* How a pool that is offered would sleep: see cache/pool/offer.h. */
 struct offer {
     vmm_sleep_options options;
@@ -63,6 +69,7 @@ struct pool {
                         * and transfers join both */
     struct lane_table table;
     struct lane *lanes; /* all, linked by next_of_pool */
+    struct takes takes;
     uint64_t uses;   /* of its addresses: see vmm_pool_retain(); a graph pool is created with one */
     uint64_t routes; /* and pushes, of all threads, that lead requests to it */
     bool is_keeping; /* its free memory serves only this pool: see cache/pool/pools.h */

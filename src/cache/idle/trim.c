@@ -253,7 +253,7 @@ static void target_begin(struct vmm_cache *cache, uint64_t keep_bytes)
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
         vmm__lane_lock(lane);
         lane->trimmed = (struct expired){ .latest_epoch = vmm__lane_settle_locked(lane) };
-        lane->takes.hasty = 0;
+        lane->hasty_takes = 0;
         vmm__lane_unlock(lane);
     }
 }
