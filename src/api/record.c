@@ -12,6 +12,7 @@
 #include "debug/debug_mode.h"
 
 #include <stdarg.h>
+#include <stdio.h>
 
 static struct recorder *recorder_of(struct vmm_cache *cache)
 {
@@ -120,8 +121,11 @@ void vmm__record_name(struct vmm_cache *cache, const void *block, const char *na
 {
     struct recorder *recorder = recorder_of(cache);
     struct trace_event event = { .kind = TRACE_NAME, .address = number_of(block) };
-    if (recorder != NULL)
-        vmm__recorder_push_text(recorder, event, name);
+    char cut[VMM_NAME_BYTES]; /* as reports show it */
+    if (recorder == NULL || vmm__reserved_may_own(cache, event.address))
+        return; /* its units are blocks of the trace: see vmm__reserved_name() */
+    (void)snprintf(cut, sizeof cut, "%s", name);
+    vmm__recorder_push_text(recorder, event, cut);
 }
 
 void vmm__record_pool(struct vmm_cache *cache, vmm_pool *handle)

@@ -142,6 +142,7 @@ void vmm__lines_close(struct lines *lines)
     if (lines->file < 0)
         return;
     vmm__lines_flush(lines);
+    (void)flock(lines->file, LOCK_UN); /* a child of fork() has the open file, too */
     if (close(lines->file) != 0 && lines->failure == 0)
         lines->failure = errno;
     lines->file = -1;

@@ -807,6 +807,69 @@ CACHE_TEST(a_child_of_fork_leaves_the_file_alone)
     assert_int_equal(sum.frees, 1);
 }
 
+/* Such as a worker of a loader of data, which lives on. */
+CACHE_TEST(a_child_of_fork_keeps_no_recording_from_its_file)
+{
+    const char *path = recording_begin(test);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)pause();
+        _exit(0);
+    }
+    (void)recording_end(test, path);
+    vmm_status status = vmm_trace_start(test->cache, path, NULL);
+    (void)kill(child, SIGKILL);
+    (void)waitpid(child, NULL, 0);
+    assert_ok(status);
+    assert_ok(vmm_trace_stop(test->cache));
+}
+
+/* How often a text is in a file. */
+static unsigned file_count(const char *path, const char *text)
+{
+    char line[512];
+    unsigned count = 0;
+    FILE *file = trace_open(path);
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL)
+        count += strstr(line, text) != NULL ? 1 : 0;
+    (void)fclose(file);
+    return count;
+}
+
+/* Each unit with memory is a block of the trace, whenever it got its memory and the block its name. */
+CACHE_TEST(units_of_a_reserved_block_have_its_name)
+{
+    void *block;
+    const char *path = recording_begin(test);
+    assert_ok(vmm_reserve(vmm_cache_pool(test->cache), 8 * MIB, 2 * MIB, test->streams[0], &block));
+    assert_ok(vmm_name(test->cache, block, "weights"));
+    assert_ok(vmm_commit(test->cache, block, 2 * MIB, 4 * MIB));
+    assert_ok(vmm_decommit(test->cache, block, 2 * MIB, 2 * MIB));
+    assert_ok(vmm_commit(test->cache, block, 2 * MIB, 2 * MIB));
+    assert_ok(vmm_name(test->cache, block, "moved"));
+    assert_ok(vmm_free(test->cache, block));
+    (void)recording_end(test, path);
+    assert_int_equal(file_count(path, " weights"), 3);
+    assert_int_equal(file_count(path, " moved"), 2);
+}
+
+CACHE_TEST(a_recording_cuts_names_as_reports_do)
+{
+    char name[VMM_NAME_BYTES + 8];
+    const char *path = recording_begin(test);
+    void *block = block_alloc(test, 1000, 0);
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    assert_ok(vmm_name(test->cache, block, name));
+    block_free(test, block);
+    (void)recording_end(test, path);
+    name[VMM_NAME_BYTES] = '\0';
+    assert_int_equal(file_count(path, name), 0);
+    name[VMM_NAME_BYTES - 1] = '\0';
+    assert_int_equal(file_count(path, name), 1);
+}
+
 CACHE_TEST(the_environment_records_each_cache)
 {
     char first[128];

@@ -159,7 +159,15 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
-/* A unit with memory is a block of a trace. */
+static void unit_name_push(const struct vmm_cache *cache, struct recorder *recorder,
+                           const struct chunk *chunk, const char *text)
+{
+    struct trace_event event = { .kind = TRACE_NAME,
+                                 .address = vmm__chunk_address(&cache->vm, chunk) };
+    vmm__recorder_push_text(recorder, event, text);
+}
+
+/* A unit with memory is a block of a trace, and has the name of its block. */
 static void unit_record(struct vmm_cache *cache, const struct reserved *block, enum trace_kind kind,
                         const struct chunk *chunk)
 {
@@ -170,8 +178,14 @@ static void unit_record(struct vmm_cache *cache, const struct reserved *block, e
                                  .bytes = vmm__chunk_bytes(&cache->vm, chunk),
                                  .stream = (uint64_t)(uintptr_t)block->lane->stream,
                                  .pool = (uint64_t)(uintptr_t)block->lane->pool->handle };
-    if (recorder != NULL && !block->is_freed)
-        vmm__recorder_push(recorder, event);
+    if (recorder == NULL || block->is_freed)
+        return;
+    vmm__recorder_push(recorder, event);
+    char name[VMM_NAME_BYTES] = "";
+    if (kind == TRACE_ALLOC)
+        vmm__names_read(&cache->directory.names, block->address, name);
+    if (name[0] != '\0')
+        unit_name_push(cache, recorder, chunk, name);
 }
 
 void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block, vmm_change_kind kind,
@@ -294,17 +308,35 @@ void vmm__reserves_fini(struct reserves *reserves)
 
 /* ---- Names, pins and uses ------------------------------------------------------------------ */
 
+/* Names the units of a block that have memory in the recording. */
+static void units_name(struct vmm_cache *cache, const struct reserved *block)
+{
+    struct recorder *recorder =
+        atomic_load_explicit(&cache->directory.recorder, memory_order_acquire);
+    uint64_t limit = block->first + block->granules;
+    char name[VMM_NAME_BYTES];
+    vmm__names_read(&cache->directory.names, block->address, name);
+    for (uint64_t at = block->first; recorder != NULL && at < limit;) {
+        const struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
+        if (chunk != NULL && chunk->state == CHUNK_HELD)
+            unit_name_push(cache, recorder, chunk, name);
+    }
+}
+
 vmm_status vmm__reserved_name(struct vmm_cache *cache, uint64_t address, const char *text)
 {
     struct block_names *names = &cache->directory.names;
     vmm_status status = VMM_OK;
     vmm__fair_lock(&cache->grow_lock);
-    if (vmm__reserved_find_locked(cache, address) == NULL)
+    const struct reserved *block = vmm__reserved_find_locked(cache, address);
+    if (block == NULL)
         status = VMM__NOT_FOUND;
     else if (text != NULL)
         status = vmm__names_set(names, address, text);
     else
         vmm__names_drop(names, address);
+    if (status == VMM_OK)
+        units_name(cache, block);
     vmm__fair_unlock(&cache->grow_lock);
     return status;
 }
