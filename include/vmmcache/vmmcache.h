@@ -502,7 +502,8 @@ VMM_API vmm_status vmm_unpin(vmm_cache *cache, void *ptr);
 /*
  * Does:     sets the most physical memory that the cache may reserve (vmm_config.limit_bytes). The
  *           call releases no memory; call vmm_trim() for that.
- * Takes:    limit_bytes; 0 or VMM_NO_LIMIT: no limit.
+ * Takes:    limit_bytes; 0 or VMM_NO_LIMIT: no limit. Below what is reserved, or what pools were promised
+ *           (reserve_bytes), it refuses all that needs new memory, also to those pools.
  * Returns:  VMM_OK.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache).

@@ -1,8 +1,9 @@
 /*
  * What a pair of calls costs while streams take turns: one thread allocates 2 MiB and frees them on one of 4 streams
- * after the other, then on 64, on the sim driver. Once they have taken the memory from each other often enough, each stream keeps a
- * block of its own: a pair costs at most 20 times as much as on one stream, and the cache has reserved a
- * block for each at most. If each pair takes another stream's memory, it costs 60 to 100 times as much. The best of some rounds counts.
+ * after the other, then on 64, on the sim driver. Once they have taken the memory from each other often enough, each
+ * stream keeps a block of its own: a pair costs at most 20 times as much as on one stream, and the cache has reserved a
+ * block for each at most. If each pair takes another stream's memory, it costs 60 to 100 times as much. The best of
+ * some rounds counts.
  *
  * Ends with 1 if a bar is not met.
  */

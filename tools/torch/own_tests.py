@@ -45,6 +45,7 @@ ALONE = re.compile(r"out_of_memory|per_process_memory_fraction|large|overflow|me
 LAST = re.compile(r"TestCudaOptims|TestCudaAutocast")
 LEFT_OUT = {"test_multiprocessing.py": re.compile(r"^(?!.*(cuda|event|rebuild))"),  # what needs no GPU
             "cupy_tests/cuda_tests": re.compile(r"test_compiler|test_nccl|test_cutensor")}
+ALONE_TESTS = 3  # of one process, so that both allocators have run the same tests when the time is over
 PART_TESTS = 60  # of a process, unless that makes more processes than run at a time
 SHARES = (0.7, 0.85, 1.0)  # of the time: until the processes beside each other, those alone, and the repetitions end
 PAGE_SECONDS = 15
@@ -164,7 +165,8 @@ class Run:
                 count = min(math.ceil(len(names) / PART_TESTS), max(1, self.options.jobs // 2))
                 for part in range(count):
                     (last if is_last else beside).append(self.pairs(source, names[part::count], self.first))
-                alone.append(self.pairs(source, apart, self.first, alone=True))
+                alone += [self.pairs(source, apart[at:at + ALONE_TESTS], self.first, alone=True)
+                          for at in range(0, len(apart), ALONE_TESTS)]
         return [batch for pair in beside + last + alone for batch in pair]
 
     def repetitions(self):
