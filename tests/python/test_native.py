@@ -158,7 +158,8 @@ class InstallTest(NativeTest):
 
     def test_the_class_uses_the_standard_library_of_the_process(self):
         with open(os.path.join(self.folder, "other.cpp"), "w", encoding="ascii") as file:
-            file.write("#include <iostream>\nvoid tell() { std::cout << 1; }\n")  # the class takes longer, and adds nothing
+            # The class in its place takes longer and adds nothing.
+            file.write("#include <iostream>\nvoid tell() { std::cout << 1; }\n")
         self.program(INSTALL, CXX=self.compiler(f"""for word; do
     case $word in */shim.cpp) word={file.name} ;; esac
     set -- "$@" "$word"
