@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { WORKERS = 3, SLOTS = 16, CAPTURES = 150, GRAPH_BLOCKS = 8 };
+enum { WORKERS = 3, SLOTS = 16, CAPTURES = IS_SLOW_BUILD ? 60 : 150, GRAPH_BLOCKS = 8 };
 
 struct live {
     void *block;

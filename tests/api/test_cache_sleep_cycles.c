@@ -1,10 +1,19 @@
 /* A thousand cycles of sleep and wake: no granule stays on the device, no host memory is left, and no live byte
- * changes. */
+ * changes. The host driver does in 200 what it does in a thousand: to the library it is the same as sim, and each cycle
+ * moves tens of MiB. */
 #include "support/tenant_support.h"
 
 #include "base/hostmem.h"
 
-enum { CYCLES = IS_SLOW_BUILD ? 60 : 1000, HALVES = 2, TENANTS = 3, SLOTS = 8, CHANGES = 3 };
+enum {
+    CYCLES = 1000,
+    CYCLES_HOST = 200,
+    CYCLES_SLOW = 60,
+    HALVES = 2,
+    TENANTS = 3,
+    SLOTS = 8,
+    CHANGES = 3
+};
 #define LARGEST (3 * MIB)
 
 struct scene {
@@ -106,17 +115,20 @@ CACHE_TEST(a_thousand_cycles_leave_nothing)
 {
     uint64_t host_bytes[HALVES];
     struct scene scene = { .test = test, .seed = 7 };
+    unsigned cycles = driver_choice_kind() == VMM_DRIVER_HOST ? CYCLES_HOST : CYCLES;
+    if (IS_SLOW_BUILD)
+        cycles = CYCLES_SLOW;
     cache_restart(test, NULL);
     for (unsigned i = 0; i < TENANTS; i++)
         scene.tenants[i].pool = pool_make(test, VMM_ON_SLEEP_KEEP);
     for (unsigned half = 0; half < HALVES; half++) {
-        for (unsigned cycle = 0; cycle < CYCLES / HALVES; cycle++)
+        for (unsigned cycle = 0; cycle < cycles / HALVES; cycle++)
             cycle_run(&scene);
         host_bytes[half] = rest_bytes(&scene);
     }
     print_message(
-        "%d cycles: %llu MiB slept and woke; host memory after a half %llu B, after all %llu B\n",
-        CYCLES, (unsigned long long)(scene.checked_bytes / MIB), (unsigned long long)host_bytes[0],
+        "%u cycles: %llu MiB slept and woke; host memory after a half %llu B, after all %llu B\n",
+        cycles, (unsigned long long)(scene.checked_bytes / MIB), (unsigned long long)host_bytes[0],
         (unsigned long long)host_bytes[1]);
     assert_true(host_bytes[1] <= host_bytes[0]);
     for (unsigned i = 0; i < TENANTS; i++)

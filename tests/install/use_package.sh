@@ -176,19 +176,19 @@ if(TARGET vmmcache_torch OR TARGET fragtest OR TARGET uninstall OR CMAKE_BUILD_T
   message(FATAL_ERROR "the subproject does what it was not asked for")
 endif()
 END
-    for libraries in "" -DBUILD_SHARED_LIBS=ON -DBUILD_SHARED_LIBS=OFF; do
+    # One folder: each time other libraries are linked, from the same objects.
+    for libraries in -UBUILD_SHARED_LIBS -DBUILD_SHARED_LIBS=ON -DBUILD_SHARED_LIBS=OFF; do
         kind=shared
         [ "$libraries" != -DBUILD_SHARED_LIBS=OFF ] || kind=static
-        # shellcheck disable=SC2086
-        "$1" -S "$3/source" -B "$3/$kind" -DCMAKE_C_COMPILER="$4" -DCMAKE_CXX_COMPILER=/nonexistent \
+        "$1" -S "$3/source" -B "$3/build" -DCMAKE_C_COMPILER="$4" -DCMAKE_CXX_COMPILER=/nonexistent \
             -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O0 -Wno-cpp" $libraries >/dev/null
-        "$1" --build "$3/$kind" --target example >/dev/null
-        run_example "$3/$kind/example" "$kind"
-        has_no "$3/$kind/vmmcache" vmmcacheConfig.cmake
+        "$1" --build "$3/build" --target example >/dev/null
+        run_example "$3/build/example" "$kind"
+        has_no "$3/build/vmmcache" vmmcacheConfig.cmake
     done
-    "$1" -S "$3/source" -B "$3/asked" -DCMAKE_C_COMPILER="$4" -DVMM_INSTALL=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O0 -Wno-cpp" >/dev/null
-    "$1" --build "$3/asked" >/dev/null
-    "$1" --install "$3/asked" --prefix "$3/prefix" >/dev/null
+    "$1" -S "$3/source" -B "$3/build" -UBUILD_SHARED_LIBS -DVMM_INSTALL=ON >/dev/null
+    "$1" --build "$3/build" >/dev/null
+    "$1" --install "$3/build" --prefix "$3/prefix" >/dev/null
     has "$3/prefix" 'include/vmmcache/vmmcache.h' 'lib*/libvmmcache.a'
 }
 

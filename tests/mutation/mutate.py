@@ -3,12 +3,12 @@
 the tests until one fails.
 
 usage: mutate.py [--seed N] [--count N] [--minutes M] [--gate PERCENT] [--again] [--work FOLDER]
-                 [--files REGEX] [--tests REGEX] [--labels WORDS] [--slowest SECONDS]
+                 [--files REGEX] [--tests REGEX] [--labels WORDS] [--slowest SECONDS] [--flags FLAGS]
 
 Draws a sample of --count faults by --seed from all those of the files. FOLDER keeps the results: a run that --minutes
 ended continues there when it is started again, and --again tries the faults that survived once more. The sources are
 copied to FOLDER and built there; no other folder changes. Faults that do not change the compiled library are not part
-of the sample. Exits with 1 if the tests found fewer than PERCENT.
+of the sample. FLAGS take the place of those of Release. Exits with 1 if the tests found fewer than PERCENT.
 """
 import argparse
 import hashlib
@@ -38,6 +38,7 @@ def arguments():
     parser.add_argument("--tests", default="")
     parser.add_argument("--labels", default="unit,api,fault,stress,fuzz,negative,debug,life")
     parser.add_argument("--slowest", type=float, default=20)
+    parser.add_argument("--flags")
     return parser.parse_args()
 
 
@@ -128,7 +129,8 @@ def main():
     order = shuffle(codes, options.seed)
     print("%d files, %d mutants" % (len(codes), len(order)), flush=True)
     try:
-        trial = trials.Trials(HOME, options.work, options.tests, set(options.labels.split(",")), options.slowest)
+        trial = trials.Trials(HOME, options.work, options.tests, set(options.labels.split(",")), options.slowest,
+                              options.flags)
     except trials.Failure as failure:
         sys.exit(str(failure))
     print("%d tests, %.0f s in all" % (len(trial.tests), sum(test.seconds for test in trial.tests)), flush=True)

@@ -91,12 +91,13 @@ class Test:
 class Trials:
     """The copy, its build and its tests. `kills` counts, for each file, the tests that found its faults."""
 
-    def __init__(self, root, work, only, labels, slowest):
+    def __init__(self, root, work, only, labels, slowest, flags):
         self.tree, self.build = os.path.join(work, "tree"), os.path.join(work, "build")
         self.kills = {}
         self.copy(root)
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-        command("cmake", "--preset", "mutation", "-S", self.tree, "-B", self.build, *generator)
+        options = ["-DCMAKE_C_FLAGS_RELEASE=" + flags] if flags else []
+        command("cmake", "--preset", "mutation", "-S", self.tree, "-B", self.build, *options, *generator)
         self.make(*self.targets(only))
         self.sound = self.fingerprint()
         self.tests = self.find_tests(only, labels)

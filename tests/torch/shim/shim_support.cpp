@@ -8,7 +8,7 @@
 
 std::function<int(size_t)> on_pressure;
 
-static hooks opened;
+static hooks opened_hooks;
 static const vmm_torch_functions *functions;
 static vmm_driver_kind driver;
 
@@ -42,7 +42,7 @@ caching::CUDAAllocator &shim()
 
 const hooks &plugin()
 {
-    return opened;
+    return opened_hooks;
 }
 
 const vmm_torch_functions &provider()
@@ -111,18 +111,18 @@ static int pressure_forward(void *, vmm_pool *, size_t bytes)
 static void peers_check(vmm_config config)
 {
     config.peer_devices = 3;
-    assert_ok(opened.configure(&config));
+    assert_ok(opened_hooks.configure(&config));
     assert_int_equal(functions->peers_get(0), 3);
     assert_status(functions->peers_add(0, 1 << 2), VMM_ERR_INVALID_ARGUMENT);
     assert_true(has(functions->last_error(), "device 2 may not access memory of device 0"));
     config.peer_devices = UINT64_MAX;
-    assert_ok(opened.configure(&config));
+    assert_ok(opened_hooks.configure(&config));
     assert_int_equal(functions->peers_get(0), UINT64_MAX);
 }
 
 static int shim_install(void **)
 {
-    opened = hooks_open(VMM_TORCH_LIBRARY);
+    opened_hooks = hooks_open(VMM_TORCH_LIBRARY);
     void *library = dlopen(VMM_TORCH_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     functions = hook_find<const vmm_torch_functions *()>(library, "vmm_torch_provider")();
     vmm_config config = VMM_CONFIG_INIT;

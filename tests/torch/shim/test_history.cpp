@@ -389,17 +389,17 @@ TEST(trackers_hear_of_each_change)
 
 TEST(trackers_hear_in_which_pool_a_block_is)
 {
-    static const MempoolId_t graph(0, 7);
+    static const MempoolId_t captured(0, 7);
     heard().clear();
-    shim().beginAllocateToPool(0, graph, nullptr);
+    shim().beginAllocateToPool(0, captured, nullptr);
     void *block = shim().raw_alloc(5 * MIB);
-    shim().endAllocateToPool(0, graph);
+    shim().endAllocateToPool(0, captured);
     shim().raw_delete(block);
-    shim().releasePool(0, graph);
+    shim().releasePool(0, captured);
     int found = 0;
     for (const tracked &entry : heard())
         if (entry.action == action::ALLOC || entry.action == action::FREE_REQUESTED) {
-            assert_true(entry.pool == graph);
+            assert_true(entry.pool == captured);
             found++;
         }
     assert_int_equal(found, 2);

@@ -7,7 +7,7 @@ void inside_end();
 void inside_read(std::uint64_t *ns, std::uint64_t *count);
 }
 
-static uint64_t requests()
+static uint64_t requests_measured()
 {
     uint64_t ns = 0, count = 0;
     inside_read(&ns, &count);
@@ -17,17 +17,17 @@ static uint64_t requests()
 
 TEST(allocations_and_frees_are_measured)
 {
-    uint64_t before = requests();
+    uint64_t before = requests_measured();
     assert_int_equal(inside_begin(), 1);
     {
         c10::DataPtr block = shim().allocate(MIB);
         assert_non_null(block.get());
-        assert_int_equal(requests(), before + 1);
+        assert_int_equal(requests_measured(), before + 1);
         assert_true(block.get_deleter() == shim().raw_deleter()); /* PyTorch compares them */
         shim().recordStream(block, c10::cuda::CUDAStream(c10::Stream(stream_of(0x60))));
         assert_int_equal(live_blocks(), 1);
     }
-    assert_int_equal(requests(), before + 2);
+    assert_int_equal(requests_measured(), before + 2);
     assert_int_equal(live_blocks(), 0);
     inside_end();
 }
@@ -44,9 +44,9 @@ TEST(a_block_outlives_the_measurement)
     assert_int_equal(live_blocks(), 1);
     block = c10::DataPtr();
     assert_int_equal(live_blocks(), 0);
-    uint64_t before = requests();
+    uint64_t before = requests_measured();
     (void)shim().allocate(MIB);
-    assert_int_equal(requests(), before);
+    assert_int_equal(requests_measured(), before);
 }
 
 /* The library refuses a default stream of threads: the call reached it, and the block stays whole. */

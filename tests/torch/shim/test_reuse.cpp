@@ -11,7 +11,7 @@ namespace vmm_shim
 extern const vmm_torch_functions *library;
 }
 
-static const MempoolId_t graph(0, 7);
+static const MempoolId_t captured_pool(0, 7);
 static const cudaStream_t own = stream_of(0x40), other = stream_of(0x50), third = stream_of(0x60);
 
 /* The block that waits, for whom, and whether its wait was ended. */
@@ -47,8 +47,9 @@ struct captured_scene {
         vmm_shim::library = &table;
         fake().reuses_in_captures = is_on;
         fake().stream = own;
-        shim().beginAllocateToPool(
-            0, graph, [](cudaStream_t stream) { return fake().captures.count(stream) != 0; });
+        shim().beginAllocateToPool(0, captured_pool, [](cudaStream_t stream) {
+            return fake().captures.count(stream) != 0;
+        });
         of_own.after = of_other.after = of_third.after = { &begin };
         fake().captures = { { own, { 1, { &of_own } } },
                             { other, { 1, { &of_other } } },
@@ -62,8 +63,8 @@ struct captured_scene {
     ~captured_scene()
     {
         fake().captures.clear();
-        shim().endAllocateToPool(0, graph);
-        shim().releasePool(0, graph);
+        shim().endAllocateToPool(0, captured_pool);
+        shim().releasePool(0, captured_pool);
         fake().stream = nullptr;
         fake().reuses_in_captures = false;
         vmm_shim::library = &provider();
