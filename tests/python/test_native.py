@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
+from unittest import mock
 
 import native_tree
 import vmmcache
@@ -255,6 +257,17 @@ vmmcache.sleep()
         with open(prebuilt, "r+b") as file:
             file.truncate(1000)  # a broken one is not used
         self.assertIn("there is no C++ compiler", self.refusal(CXX="/nowhere/c++"))
+
+    def test_names_with_brackets_are_no_patterns(self):
+        folder = os.path.join(self.folder, "a[1]")
+        shutil.copytree(os.path.join(_build._CHECKOUT, "src", "torch", "shim"), os.path.join(folder, "torch", "shim"))
+        names = [os.path.basename(path) for path in _build.source_files([folder])]
+        self.assertEqual(names, sorted(os.listdir(os.path.join(folder, "torch", "shim"))))
+        packages = native_tree.make(folder)
+        torch = types.SimpleNamespace(__file__=os.path.join(packages, "torch", "__init__.py"),
+                                      version=types.SimpleNamespace(cuda="0.0"))
+        with mock.patch.dict(os.environ, {"CUDA_HOME": "", "CUDA_PATH": ""}):
+            self.assertEqual(_build._cuda_folders(torch), [os.path.join(packages, "nvidia", "cu13", "include")])
 
     def test_what_cannot_be_built_is_said(self):
         command = "import vmmcache.__main__ as command; raise SystemExit(command.main(['build']))"
