@@ -253,6 +253,18 @@ class RefusalTest(FileTest):
             with self.subTest(data[:80]):
                 self.refuses(data, *expected)
 
+    def test_lines_that_are_too_long(self):
+        """As in fragtest; at once, so that a file without ends of lines takes no time."""
+        whole = "# " + "x" * 253
+        self.assertEqual(self.read(f"{whole}\n+ 1 100 0\n").operations, 1)
+        why = "a line of more than 255 bytes"
+        for data, line in ((f"{whole}x\n+ 1 100 0\n", 1), (f"+ 1 100 0\n{whole}\n{whole}x\n- 1\n", 3),
+                           (f"+ 1 100 0\n{whole}x", 2), (f"+ 1 100 0\n{whole}\r\n", 2),
+                           (json.dumps([{"addr": 1}] * (1 << 20)), 1), (gzip.compress(bytes(1 << 27)), 1)):
+            with self.subTest(len(data)):
+                self.refuses(data, f":{line}: {why}")
+        self.assertEqual(self.read(f"+ 1 100 0\n{whole}").operations, 1)
+
     def test_damaged_gzip(self):
         data = gzip.compress(b"".join(b"+ %d 100 0\n" % i for i in range(9999)))
         self.refuses(data[:len(data) // 2], "the gzip data ends too early")
