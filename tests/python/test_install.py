@@ -106,6 +106,43 @@ for given in ({'reuse': 'never'}, {'decay_thread': True}):
 assert os.environ['VMM_LIMIT'] == '50%'
 """, VMM_LIMIT="50%")
 
+    def test_an_allocator_that_pytorch_refuses_takes_the_settings_back(self):
+        """Also where the environment is valid only together with the settings."""
+        for variable, given in (({"VMM_LIMIT": "4GiB"}, "limit='1GiB'"), ({"VMM_LIMIT": "junk"}, "limit='1GiB'")):
+            self.succeeds(BEGIN + f"""
+import os
+from vmmcache._figures import Figures
+def refuse(allocator):
+    raise RuntimeError('no')
+kept, memory.change_current_allocator = memory.change_current_allocator, refuse
+try:
+    vmmcache.install(native=False, {given})
+except vmmcache.InstallError as error:
+    assert 'refused the allocator: no' in str(error), error
+else:
+    raise AssertionError
+assert os.environ['VMM_LIMIT'] == {variable['VMM_LIMIT']!r} and not vmmcache.is_installed()
+del os.environ['VMM_LIMIT']
+memory.change_current_allocator = kept
+vmmcache.install(native=False)
+vmmcache.mem_get_info()
+assert Figures(0).number('limit_bytes') == 0
+""", **variable)
+
+    def test_a_wrong_choice_of_the_allocator_changes_nothing(self):
+        self.succeeds(BEGIN + """
+import os
+for _ in range(2):
+    try:
+        vmmcache.install(native='yes', limit=0)
+    except TypeError as error:
+        assert "native must be True, False or None, not 'yes'" in str(error), error
+    else:
+        raise AssertionError
+    assert os.environ['VMM_LIMIT'] == '50%'
+    vmmcache.install(native=False)
+""", VMM_LIMIT="50%")
+
 
 class InstallTest(ProgramTest):
     def test_host_memory_is_never_taken_for_a_gpu_s(self):

@@ -328,6 +328,37 @@ main([])
         self.fails(LOAD + "vmmcache.install(native=True)", "InstallError", "there is no C++ compiler", fake=False,
                    **self.environment(CXX="/nowhere/c++"))
 
+    def test_a_demand_that_fails_changes_no_settings(self):
+        """Neither if the class cannot be compiled nor if PyTorch refuses it."""
+        self.prepare()
+        tell = LOAD + """
+from vmmcache._figures import Figures
+BEFORE
+for given in ({'limit': '1GiB'}, {'limit': 0.25, 'footprint': 100}):
+    try:
+        vmmcache.install(native=True, **given)
+    except vmmcache.InstallError as error:
+        print(error)
+assert not vmmcache.is_installed()
+print(sorted(name for name in os.environ if name in ('VMM_LIMIT', 'VMM_FOOTPRINT')))
+vmmcache.mem_get_info()
+print(Figures(0).number('limit_bytes') >> 30)
+"""
+        refuse = """
+from vmmcache import _native
+def refuse(shim):
+    raise _native.NativeError('PyTorch cannot use it')
+_native.install = refuse
+"""
+        without = {"CXX": "/nowhere/c++", "VMMCACHE_CACHE": os.path.join(self.folder, "none")}
+        for before, why, more in (("", "there is no C++ compiler", without),
+                                  (refuse, "PyTorch cannot use it", {})):
+            said = self.program(tell.replace("BEFORE", before), VMM_LIMIT="4GiB", VMM_FOOTPRINT="20", **more)
+            first, second, *rest = said.splitlines()
+            self.assertIn(why, first)
+            self.assertIn(why, second)
+            self.assertEqual(rest, ["['VMM_FOOTPRINT', 'VMM_LIMIT']", "4"])
+
     def test_no_headers(self):
         os.rename(os.path.join(self.packages, "torch", "include"), os.path.join(self.folder, "gone"))
         self.assertIn("PyTorch's headers are missing", self.refusal())
@@ -369,7 +400,8 @@ main([])
     vmmcache.install()
     c10.fake_init(1)
     from vmmcache import _native
-    _native.install(torch)"""), "PyTorch has used its own allocator already", fake=False, **self.environment())
+    _native.install(_native.load(torch))"""), "PyTorch has used its own allocator already", fake=False,
+                   **self.environment())
 
     def test_a_folder_that_others_can_write(self):
         os.mkdir(self.cache)
