@@ -318,6 +318,13 @@ assert len(unsupported) == 7 and unsupported[0] == 'torch.cuda.MemPool', unsuppo
                                "expandable_segments_reserve_by_class, without effect on vmmcache: see "
                                "docs/pytorch.md#settings")
 
+    def test_what_only_the_class_follows_is_named(self):
+        line, _ = self.warnings(PYTORCH_CUDA_ALLOC_CONF="graph_capture_record_stream_reuse:True,"
+                                                        "per_process_memory_fraction:0.5")
+        self.assertEqual(line, "PYTORCH_CUDA_ALLOC_CONF has per_process_memory_fraction, "
+                               "graph_capture_record_stream_reuse, without effect on vmmcache: see "
+                               "docs/pytorch.md#settings")
+
     def test_another_allocator_that_was_chosen_stays(self):
         self.fails(BEGIN + "vmmcache.install()", "PYTORCH_ALLOC_CONF has backend:cudaMallocAsync, which is another "
                         "allocator", PYTORCH_ALLOC_CONF="max_split_size_mb:20,backend:cudaMallocAsync")
