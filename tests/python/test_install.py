@@ -140,7 +140,8 @@ for _ in range(2):
     else:
         raise AssertionError
     assert os.environ['VMM_LIMIT'] == '50%'
-    vmmcache.install(native=False)
+    vmmcache.install(native=0)  # as False
+assert not vmmcache.capabilities()['native']
 """, VMM_LIMIT="50%")
 
 

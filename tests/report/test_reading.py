@@ -326,6 +326,11 @@ class RefusalTest(FileTest):
                 self.assertEqual(report.main([path, option, "/dev/full"]), 2)
             self.assertEqual(said.getvalue(), "vmmcache-report: /dev/full: No space left on device\n")
 
+    def test_digits_that_are_no_pid(self):
+        for digits, why in (("9" * 12, "no process has the pid 999999999999"),
+                            ("9" * 5000, "99999999999999999999... is neither a file nor a pid")):
+            self.assertEqual(self.run_report(digits), (2, f"vmmcache-report: {why}\n"))
+
     def test_a_name_that_is_no_text(self):
         path = self.write("+ 1 100 0\n", os.fsdecode(b"odd\xff.trace"))
         self.assertEqual(self.run_report(path, "--perfetto", self.path("run.json")), (0, ""))

@@ -94,6 +94,7 @@ def _install(settings, patch, plain_graphs, native) -> tuple:
     why_not = None
     if native not in (None, True, False):
         raise TypeError(f"native must be True, False or None, not {native!r}")
+    native = native if native is None else bool(native)
     with contextlib.suppress(ImportError):
         importlib.import_module("torch")  # which may install automatically, and so takes the lock
     with _guard.lock:
