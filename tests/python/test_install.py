@@ -145,6 +145,16 @@ assert not vmmcache.capabilities()['native']
 """, VMM_LIMIT="50%")
 
 
+class EnvironmentTest(ProgramTest):
+    """What is wrong with a variable is said by install(), not by the first tensor."""
+
+    def test_variables_that_the_trial_does_not_need(self):
+        for wrong, why in (({"VMM_DRIVER": "cpu"}, "VMM_DRIVER=cpu: not one of: cuda, host, sim"),
+                           ({"VMM_DRIVER": "HOST"}, "VMM_DRIVER=HOST: not one of"),
+                           ({"VMM_MONITOR": "rel"}, "VMM_MONITOR=rel: not 0, 1 or the path of a folder")):
+            self.fails(BEGIN + "vmmcache.install(native=False)", "InstallError", why, **wrong)
+
+
 class InstallTest(ProgramTest):
     def test_host_memory_is_never_taken_for_a_gpu_s(self):
         for driver in ("", "cuda"):
