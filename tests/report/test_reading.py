@@ -236,7 +236,7 @@ class RefusalTest(FileTest):
                 ("+ 1 0 0\n", ":1: ", "0 bytes"), ("+ 1 100 0\n+ 2 100 0 0\n", ":2: "),
                 ("+ 1 100 0\n+ 2 -1 0\n", ":2: "),
                 ("+ 1 100 4096\n", ":1: stream 4096"), (f"+ 1 {1 << 47} 0\n", ":1: "),
-                (b"+ 1 100 0\n- \0\n", ":2: a zero byte"),
+                (b"+ 1 100 0\n- \0\n", ":2: a zero byte"), (b"+ 1 100 0\n# \0x\n", ":2: a zero byte"),
                 ("+ 1 100 0\n-  1\n", ":2: "), ("#@ frame 2 1 f\n", ":1: wrong fields in the note 'frame'"),
                 ("#@ next frame=3\n+ 1 1 0\n", ":2: frame 3 is not known"), ("#@ next time\n", ":1: "),
                 ("#@ wait 5\n", ":1: "),

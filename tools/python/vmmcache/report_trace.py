@@ -143,10 +143,10 @@ class _Reader:
 
     def _other(self, line: bytes, kind: bytes) -> None:
         line = line.rstrip(b"\r\t ")
-        if not line or (line.startswith(b"#") and not line.startswith(b"#@")):
-            return
         if b"\0" in line:
             self._fail("a zero byte")
+        if not line or (line.startswith(b"#") and not line.startswith(b"#@")):
+            return
         if kind == b"+ ":
             self._alloc_line(line)
         elif kind == b"- ":
