@@ -101,7 +101,7 @@ static vmm_status fields_check(const vmm_config *config)
     if (config->footprint_permille > FOOTPRINT_MOST &&
         config->footprint_permille != VMM_FOOTPRINT_ANY)
         return field_wrong("footprint_permille", config->footprint_permille,
-                           "not 1 to 1000 or VMM_FOOTPRINT_ANY");
+                           "not 0 to 1000 or VMM_FOOTPRINT_ANY");
     if (config->neighbours_wait_ms > NEIGHBOURS_WAIT_MOST)
         return field_wrong("neighbours_wait_ms", config->neighbours_wait_ms, "more than a minute");
     return VMM_OK;

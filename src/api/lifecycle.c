@@ -281,14 +281,25 @@ static vmm_status limit_check(const vmm_config *config, const struct driver *dri
                       (unsigned long long)driver->granule_bytes);
 }
 
+static vmm_status settings_read(const vmm_config *config, vmm_config *settings)
+{
+    vmm_status status = vmm__config_read(config, settings);
+    if (status == VMM_OK)
+        status = vmm__config_environment(settings);
+    return status == VMM_OK ? vmm__config_settle(settings) : status;
+}
+
+vmm_status vmm__cache_settings_check(const vmm_config *config)
+{
+    vmm_config settings;
+    vmm_status status = settings_read(config, &settings);
+    return status == VMM_OK ? vmm__monitor_check() : status;
+}
+
 vmm_status vmm__cache_create_trial(const vmm_config *config, vmm_cache **out)
 {
     vmm_config settings;
-    vmm_status status = vmm__config_read(config, &settings);
-    if (status == VMM_OK)
-        status = vmm__config_environment(&settings);
-    if (status == VMM_OK)
-        status = vmm__config_settle(&settings);
+    vmm_status status = settings_read(config, &settings);
     if (status != VMM_OK)
         return status;
     struct driver_options options = { .device = settings.device,

@@ -156,6 +156,12 @@ static vmm_status folder_choose(const char **folder)
     return VMM_OK;
 }
 
+vmm_status vmm__monitor_check(void)
+{
+    const char *folder;
+    return folder_choose(&folder);
+}
+
 vmm_status vmm__monitor_environment(struct vmm_cache *cache)
 {
     const char *folder;

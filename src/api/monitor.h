@@ -22,6 +22,9 @@
 /* Publishes a cache if VMM_MONITOR asks for it. ERR_INVALID_ARGUMENT: the segment cannot be made; ERR_HOST_OOM. */
 vmm_status vmm__monitor_environment(struct vmm_cache *cache);
 
+/* Does what that does as far as it needs no cache: reads VMM_MONITOR. */
+vmm_status vmm__monitor_check(void);
+
 /* Ends that, before anything of the cache is destroyed. */
 void vmm__monitor_end(struct vmm_cache *cache);
 

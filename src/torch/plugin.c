@@ -84,7 +84,10 @@ vmm_status vmm_torch_configure(const vmm_config *config)
     wanted.config.struct_size = bytes < sizeof *config ? sizeof *config : bytes;
     if (vmm__torch_is_forked())
         return vmm__torch_forked_error();
-    vmm_status status = settings_check(&wanted, NULL);
+    vmm_status status =
+        vmm__cache_settings_check(&wanted.config); /* the trial has another driver */
+    if (status == VMM_OK)
+        status = settings_check(&wanted, NULL);
     if (status != VMM_OK)
         return status;
     vmm__mutex_lock(&opening);

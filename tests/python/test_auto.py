@@ -178,6 +178,17 @@ except vmmcache.InstallError as error:
 else:
     raise SystemExit('other settings were accepted')
 """)
+        self.told("""
+import os, torch, vmmcache
+from vmmcache._figures import Figures
+try:
+    vmmcache.install(native=True, limit='64MiB')
+except vmmcache.InstallError as error:
+    assert 'installed already, with native=False' in str(error), error
+assert os.environ['VMM_LIMIT'] == '128MiB'
+vmmcache.mem_get_info()
+assert Figures(0).number('limit_bytes') == 128 << 20
+""", VMM_LIMIT="128MiB")
         self.fails("import torch, vmmcache\nvmmcache.mem_get_info()\nvmmcache.install(limit='64MiB')",
                    "a device was opened before", fake=False, PYTHONPATH=self.paths(), VMMCACHE_AUTOINSTALL="1")
         self.fails("import torch, vmmcache\nvmmcache.install(native=True)", "installed already, with native=False",

@@ -48,6 +48,12 @@ class ReportTest(unittest.TestCase):
         os.close(writer)
         self.assertEqual((done.returncode, done.stderr), (1, "python -m vmmcache: the output could not be written\n"))
 
+    def test_an_output_without_room_is_told(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([sys.executable, "-B", "-m", "vmmcache"], text=True, check=False, stdout=full,
+                                  stderr=subprocess.PIPE, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (1, "python -m vmmcache: the output could not be written\n"))
+
 
 class SnapshotFileTest(LibraryTest):
     def setUp(self):

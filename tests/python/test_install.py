@@ -106,6 +106,54 @@ for given in ({'reuse': 'never'}, {'decay_thread': True}):
 assert os.environ['VMM_LIMIT'] == '50%'
 """, VMM_LIMIT="50%")
 
+    def test_an_allocator_that_pytorch_refuses_takes_the_settings_back(self):
+        """Also where the environment is valid only together with the settings."""
+        for variable, given in (({"VMM_LIMIT": "4GiB"}, "limit='1GiB'"), ({"VMM_LIMIT": "junk"}, "limit='1GiB'")):
+            self.succeeds(BEGIN + f"""
+import os
+from vmmcache._figures import Figures
+def refuse(allocator):
+    raise RuntimeError('no')
+kept, memory.change_current_allocator = memory.change_current_allocator, refuse
+try:
+    vmmcache.install(native=False, {given})
+except vmmcache.InstallError as error:
+    assert 'refused the allocator: no' in str(error), error
+else:
+    raise AssertionError
+assert os.environ['VMM_LIMIT'] == {variable['VMM_LIMIT']!r} and not vmmcache.is_installed()
+del os.environ['VMM_LIMIT']
+memory.change_current_allocator = kept
+vmmcache.install(native=False)
+vmmcache.mem_get_info()
+assert Figures(0).number('limit_bytes') == 0
+""", **variable)
+
+    def test_a_wrong_choice_of_the_allocator_changes_nothing(self):
+        self.succeeds(BEGIN + """
+import os
+for _ in range(2):
+    try:
+        vmmcache.install(native='yes', limit=0)
+    except TypeError as error:
+        assert "native must be True, False or None, not 'yes'" in str(error), error
+    else:
+        raise AssertionError
+    assert os.environ['VMM_LIMIT'] == '50%'
+    vmmcache.install(native=0)  # as False
+assert not vmmcache.capabilities()['native']
+""", VMM_LIMIT="50%")
+
+
+class EnvironmentTest(ProgramTest):
+    """What is wrong with a variable is said by install(), not by the first tensor."""
+
+    def test_variables_that_the_trial_does_not_need(self):
+        for wrong, why in (({"VMM_DRIVER": "cpu"}, "VMM_DRIVER=cpu: not one of: cuda, host, sim"),
+                           ({"VMM_DRIVER": "HOST"}, "VMM_DRIVER=HOST: not one of"),
+                           ({"VMM_MONITOR": "rel"}, "VMM_MONITOR=rel: not 0, 1 or the path of a folder")):
+            self.fails(BEGIN + "vmmcache.install(native=False)", "InstallError", why, **wrong)
+
 
 class InstallTest(ProgramTest):
     def test_host_memory_is_never_taken_for_a_gpu_s(self):
@@ -279,6 +327,13 @@ assert len(unsupported) == 7 and unsupported[0] == 'torch.cuda.MemPool', unsuppo
                                                    "expandable_segments_reserve_by_class:[a:0.5]")
         self.assertEqual(line, "PYTORCH_ALLOC_CONF has roundup_power2_divisions, throw_on_cudamalloc_oom, "
                                "expandable_segments_reserve_by_class, without effect on vmmcache: see "
+                               "docs/pytorch.md#settings")
+
+    def test_what_only_the_class_follows_is_named(self):
+        line, _ = self.warnings(PYTORCH_CUDA_ALLOC_CONF="graph_capture_record_stream_reuse:True,"
+                                                        "per_process_memory_fraction:0.5")
+        self.assertEqual(line, "PYTORCH_CUDA_ALLOC_CONF has per_process_memory_fraction, "
+                               "graph_capture_record_stream_reuse, without effect on vmmcache: see "
                                "docs/pytorch.md#settings")
 
     def test_another_allocator_that_was_chosen_stays(self):

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
+from unittest import mock
 
 import native_tree
 import vmmcache
@@ -292,6 +294,17 @@ vmmcache.sleep()
             file.truncate(1000)  # a broken one is not used
         self.assertIn("there is no C++ compiler", self.refusal(CXX="/nowhere/c++"))
 
+    def test_names_with_brackets_are_no_patterns(self):
+        folder = os.path.join(self.folder, "a[1]")
+        shutil.copytree(os.path.join(_build._CHECKOUT, "src", "torch", "shim"), os.path.join(folder, "torch", "shim"))
+        names = [os.path.basename(path) for path in _build.source_files([folder])]
+        self.assertEqual(names, sorted(os.listdir(os.path.join(folder, "torch", "shim"))))
+        packages = native_tree.make(folder)
+        torch = types.SimpleNamespace(__file__=os.path.join(packages, "torch", "__init__.py"),
+                                      version=types.SimpleNamespace(cuda="0.0"))
+        with mock.patch.dict(os.environ, {"CUDA_HOME": "", "CUDA_PATH": ""}):
+            self.assertEqual(_build._cuda_folders(torch), [os.path.join(packages, "nvidia", "cu13", "include")])
+
     def test_what_cannot_be_built_is_said(self):
         command = "import vmmcache.__main__ as command; raise SystemExit(command.main(['build']))"
         status, said = run_python(command, **self.environment(CXX="/nowhere/c++"))
@@ -349,6 +362,37 @@ main([])
         self.fails(LOAD + "vmmcache.install(native=True)", "InstallError", "there is no C++ compiler", fake=False,
                    **self.environment(CXX="/nowhere/c++"))
 
+    def test_a_demand_that_fails_changes_no_settings(self):
+        """Neither if the class cannot be compiled nor if PyTorch refuses it."""
+        self.prepare()
+        tell = LOAD + """
+from vmmcache._figures import Figures
+BEFORE
+for given in ({'limit': '1GiB'}, {'limit': 0.25, 'footprint': 100}):
+    try:
+        vmmcache.install(native=True, **given)
+    except vmmcache.InstallError as error:
+        print(error)
+assert not vmmcache.is_installed()
+print(sorted(name for name in os.environ if name in ('VMM_LIMIT', 'VMM_FOOTPRINT')))
+vmmcache.mem_get_info()
+print(Figures(0).number('limit_bytes') >> 30)
+"""
+        refuse = """
+from vmmcache import _native
+def refuse(shim):
+    raise _native.NativeError('PyTorch cannot use it')
+_native.install = refuse
+"""
+        without = {"CXX": "/nowhere/c++", "VMMCACHE_CACHE": os.path.join(self.folder, "none")}
+        for before, why, more in (("", "there is no C++ compiler", without),
+                                  (refuse, "PyTorch cannot use it", {})):
+            said = self.program(tell.replace("BEFORE", before), VMM_LIMIT="4GiB", VMM_FOOTPRINT="20", **more)
+            first, second, *rest = said.splitlines()
+            self.assertIn(why, first)
+            self.assertIn(why, second)
+            self.assertEqual(rest, ["['VMM_FOOTPRINT', 'VMM_LIMIT']", "4"])
+
     def test_no_headers(self):
         os.rename(os.path.join(self.packages, "torch", "include"), os.path.join(self.folder, "gone"))
         self.assertIn("PyTorch's headers are missing", self.refusal())
@@ -390,7 +434,8 @@ main([])
     vmmcache.install()
     c10.fake_init(1)
     from vmmcache import _native
-    _native.install(torch)"""), "PyTorch has used its own allocator already", fake=False, **self.environment())
+    _native.install(_native.load(torch))"""), "PyTorch has used its own allocator already", fake=False,
+                   **self.environment())
 
     def test_a_folder_that_others_can_write(self):
         os.mkdir(self.cache)

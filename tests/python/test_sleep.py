@@ -291,6 +291,10 @@ for keep in ('wieghts', ['weights', 'cache']):
     raises(vmmcache.VmmError, 'nothing was allocated in a region(', vmmcache.sleep, 'weights', keep=keep)
     assert asleep()['weights'] is False and holds(weights, 3)
 raises(TypeError, 'a tag is a str', vmmcache.sleep, 'weights', keep=[7])
+for keep in (1, 0, 7, 1.0):
+    raises(TypeError, f'a tag is a str, not {keep}', vmmcache.sleep, 'weights', keep=keep)
+    raises(TypeError, f'a tag is a str, not {keep}', vmmcache.sleep, keep)
+    assert asleep()['weights'] is False and holds(weights, 3)
 """)
 
     def test_a_signal_handler_may_come_at_any_time(self):

@@ -128,6 +128,20 @@ class DrawTest(PageTest):
             self.assertEqual(int(said.group(2).replace("\u202f", "")), len(live), state)
             self.assertAlmostEqual(size(said.group(1)), sum(live), delta=0.006 * sum(live), msg=str(state))
 
+    def test_parts_without_number_cost_nothing(self):
+        """The page does not make them one by one."""
+        for name, lines, *expected in (
+                ("bytes", ("#@ chunk 1", "#@ map 4194304 400194304 0", "#@ next address=4194304", "+ 1 704 0"),
+                 "in 400\u202f193\u202f600 parts of 1 B", "0 B of free memory lie beside"),
+                ("terabytes", ("#@ chunk 2097152", f"#@ map 1048576 {1 << 46} 0", f"#@ next address={3 << 20}",
+                               f"+ 1 {(1 << 45) + 4096} 0"),
+                 "lie in 16\u202f777\u202f214 parts of 2 MiB", "2 MiB of free memory lie beside",
+                 "are free parts of 2 chunks")):
+            with self.subTest(name):
+                self.open(self.write_trace(name, lines))
+                for text in expected:
+                    self.assertIn(text, self.text(".words"))
+
     def test_hostile_texts_stay_texts(self):
         hostile = "</script><img src=x onerror=alert(1)>@@DATA@@"
         snapshot = scenes.training()

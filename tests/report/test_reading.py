@@ -236,7 +236,7 @@ class RefusalTest(FileTest):
                 ("+ 1 0 0\n", ":1: ", "0 bytes"), ("+ 1 100 0\n+ 2 100 0 0\n", ":2: "),
                 ("+ 1 100 0\n+ 2 -1 0\n", ":2: "),
                 ("+ 1 100 4096\n", ":1: stream 4096"), (f"+ 1 {1 << 47} 0\n", ":1: "),
-                (b"+ 1 100 0\n- \0\n", ":2: a zero byte"),
+                (b"+ 1 100 0\n- \0\n", ":2: a zero byte"), (b"+ 1 100 0\n# \0x\n", ":2: a zero byte"),
                 ("+ 1 100 0\n-  1\n", ":2: "), ("#@ frame 2 1 f\n", ":1: wrong fields in the note 'frame'"),
                 ("#@ next frame=3\n+ 1 1 0\n", ":2: frame 3 is not known"), ("#@ next time\n", ":1: "),
                 ("#@ wait 5\n", ":1: "),
@@ -252,6 +252,18 @@ class RefusalTest(FileTest):
                 *((line % ("9" * 5000), ":1: ") for line in ("+ %s 1 0\n", "+ 1 %s 0\n", "+ 1 1 %s\n", "- %s\n"))):
             with self.subTest(data[:80]):
                 self.refuses(data, *expected)
+
+    def test_lines_that_are_too_long(self):
+        """As in fragtest; at once, so that a file without ends of lines takes no time."""
+        whole = "# " + "x" * 253
+        self.assertEqual(self.read(f"{whole}\n+ 1 100 0\n").operations, 1)
+        why = "a line of more than 255 bytes"
+        for data, line in ((f"{whole}x\n+ 1 100 0\n", 1), (f"+ 1 100 0\n{whole}\n{whole}x\n- 1\n", 3),
+                           (f"+ 1 100 0\n{whole}x", 2), (f"+ 1 100 0\n{whole}\r\n", 2),
+                           (json.dumps([{"addr": 1}] * (1 << 20)), 1), (gzip.compress(bytes(1 << 27)), 1)):
+            with self.subTest(len(data)):
+                self.refuses(data, f":{line}: {why}")
+        self.assertEqual(self.read(f"+ 1 100 0\n{whole}").operations, 1)
 
     def test_damaged_gzip(self):
         data = gzip.compress(b"".join(b"+ %d 100 0\n" % i for i in range(9999)))
@@ -313,6 +325,11 @@ class RefusalTest(FileTest):
             with redirect_stderr(io.StringIO()) as said:
                 self.assertEqual(report.main([path, option, "/dev/full"]), 2)
             self.assertEqual(said.getvalue(), "vmmcache-report: /dev/full: No space left on device\n")
+
+    def test_digits_that_are_no_pid(self):
+        for digits, why in (("9" * 12, "no process has the pid 999999999999"),
+                            ("9" * 5000, "99999999999999999999... is neither a file nor a pid")):
+            self.assertEqual(self.run_report(digits), (2, f"vmmcache-report: {why}\n"))
 
     def test_a_name_that_is_no_text(self):
         path = self.write("+ 1 100 0\n", os.fsdecode(b"odd\xff.trace"))

@@ -54,7 +54,7 @@ CONFIG_TEST(footprint_is_permille_or_any)
     config.footprint_permille = VMM_FOOTPRINT_ANY;
     check_accepted(&config);
     config.footprint_permille = 1001;
-    check_refused(&config, "footprint_permille is 1001");
+    check_refused(&config, "footprint_permille is 1001, not 0 to 1000 or VMM_FOOTPRINT_ANY");
 }
 
 CONFIG_TEST(decay_thread_needs_decay)

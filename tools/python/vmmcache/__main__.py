@@ -138,12 +138,12 @@ def _describe(snapshot: dict) -> None:
 
 
 def _command() -> int:
-    """main() for a shell, which may close the output early."""
+    """main() for a shell, which may close the output early, or send it to a full disk."""
     try:
         status = main()
         print(end="", flush=True)
         return status
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter writes the rest at its end
         print("python -m vmmcache: the output could not be written", file=sys.stderr)
         return 1

@@ -103,7 +103,7 @@ def source_files(folders: list) -> list:
     """The files that a build consists of."""
     patterns = ("torch/shim/*.cpp", "torch/shim/*.h", "vmmcache/*.h")
     return sorted((path for folder in folders for pattern in patterns
-                   for path in glob.glob(os.path.join(folder, pattern))), key=os.path.basename)
+                   for path in glob.glob(os.path.join(glob.escape(folder), pattern))), key=os.path.basename)
 
 
 def _key(torch, sources: list) -> str:
@@ -212,8 +212,8 @@ def _compiler() -> list:
 
 def _cuda_folders(torch) -> list:
     """Folders with the headers of CUDA's runtime: those of PyTorch's own packages, else of a toolkit."""
-    packages = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))), "nvidia", "*")
-    roots = sorted(glob.glob(packages))
+    packages = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))), "nvidia")
+    roots = sorted(glob.glob(os.path.join(glob.escape(packages), "*")))
     roots += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     roots += [f"/usr/local/cuda-{torch.version.cuda}", "/usr/local/cuda"]
     found = []

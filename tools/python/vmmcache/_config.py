@@ -10,6 +10,7 @@ from . import _interrupts, _layout, _library, _sizes
 _ALL_DEVICES = 0xFFFFFFFFFFFFFFFF
 _kept = []  # what the library holds pointers to
 _taken: dict = {}  # variables that the settings took out of the environment
+_passed = (_layout.Config(struct_size=ctypes.sizeof(_layout.Config)), 0.0)  # what the library has
 
 # Arguments that have a variable. The library reads the variable where a field is zero, but zero may also be what
 # the argument says.
@@ -18,29 +19,44 @@ _VARIABLES = {"limit": "VMM_LIMIT", "footprint": "VMM_FOOTPRINT", "reuse": "VMM_
               "ipc": "VMM_SHAREABLE", "neighbours": "VMM_NEIGHBOURS"}
 
 
-def configure(**given) -> None:
+def configure(**given):
     """Checks the settings of install() and passes them to the library. The variable of each argument that is
-    not None is removed from the environment, and restored when later settings do not give that argument.
+    not None is removed from the environment, and restored when later settings do not give that argument. Returns a
+    function that takes all of it back, which the library allows until a cache exists.
 
-    Raises ValueError or TypeError for an invalid argument, VmmError if a cache exists already.
+    Raises ValueError or TypeError for an invalid argument, VmmError if the library refuses the settings or a cache
+    exists already; then nothing has changed.
     """
-    global _taken
+    global _taken, _passed
     config, share = translated(**given)
     library = _library.load()
+    taken, passed = _taken, _passed
     names = {name for argument, name in _VARIABLES.items() if given.get(argument) is not None}
     before = {name: os.environ[name] for name in _VARIABLES.values() if name in os.environ}
     found = {**_taken, **before}
+
+    def undo() -> None:
+        global _taken, _passed
+        # The library tries settings together with the environment: those of before may need its old variables, or may
+        # need that a wrong one is away.
+        library.vmm_torch_configure(ctypes.byref(passed[0]))
+        _variables_set(before)
+        library.vmm_torch_configure(ctypes.byref(passed[0]))
+        library.vmm_torch_limit_share(passed[1])
+        _taken, _passed = taken, passed
+
+    _kept.append(config)
+    if config.pressure:
+        atexit.register(library.vmm_torch_pressure_end)  # it must not call Python once that has ended
     _variables_set({name: found[name] for name in found.keys() - names})
     try:
         _library.check(library.vmm_torch_configure(ctypes.byref(config)), "the settings were refused")
         _library.check(library.vmm_torch_limit_share(share), "the limit was refused")
     except BaseException:
-        _variables_set(before)
+        undo()
         raise
-    _taken = {name: found[name] for name in found.keys() & names}
-    _kept.append(config)
-    if config.pressure:
-        atexit.register(library.vmm_torch_pressure_end)  # it must not call Python once that has ended
+    _taken, _passed = {name: found[name] for name in found.keys() & names}, (config, share)
+    return undo
 
 
 def _variables_set(values: dict) -> None:
@@ -53,7 +69,7 @@ def _variables_set(values: dict) -> None:
 def translated(limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
                decay_keep=None, decay_thread=None, no_caching=None, peers="auto",
                pressure=None, ipc=None, neighbours=None) -> tuple:
-    """The vmm_config, and the limit as a share of the device, or 0."""
+    """The vmm_config, and the limit as a share of the device, or 0. Raises ValueError or TypeError."""
     config = _layout.Config(struct_size=ctypes.sizeof(_layout.Config))
     bytes_, share = _sizes.parse(limit)
     config.limit_bytes = bytes_ or 0

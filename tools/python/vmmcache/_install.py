@@ -92,6 +92,9 @@ def _install(settings, patch, plain_graphs, native) -> tuple:
     """Whether this call has installed it, and why PyTorch has the plug-in."""
     global _settings, _has_plain_graphs, _is_automatic
     why_not = None
+    if native not in (None, True, False):
+        raise TypeError(f"native must be True, False or None, not {native!r}")
+    native = native if native is None else bool(native)
     with contextlib.suppress(ImportError):
         importlib.import_module("torch")  # which may install automatically, and so takes the lock
     with _guard.lock:
@@ -99,10 +102,7 @@ def _install(settings, patch, plain_graphs, native) -> tuple:
         if is_first:
             torch = _usable_torch()
             _library.demand_gpu()
-            _configure(settings)
-            why_not = _install_class(torch, native)
-            if why_not is not None:
-                _put_in(torch)
+            why_not = _install_first(torch, settings, native)
         else:
             _demand_same(settings, native)
         _settings, _is_automatic = settings, False
@@ -114,35 +114,63 @@ def _install(settings, patch, plain_graphs, native) -> tuple:
     return is_first, why_not
 
 
+def _install_first(torch, settings, native):
+    """Returns why PyTorch has the plug-in, or None. A call that fails leaves the settings and the environment as they
+    were: what takes long comes first, and the rest is taken back."""
+    _config.translated(**settings)  # raises what is wrong with an argument, before the compiler runs
+    shim, why_not = _class_of(torch, native)
+    undo = _configure(settings)
+    try:
+        if shim is not None:
+            why_not = _install_class(shim, native)
+        if why_not is not None:
+            _put_in(torch)
+    except BaseException:
+        undo()
+        raise
+    return why_not
+
+
 def _demand_same(settings, native) -> None:
     """Takes the settings of a program whose installation was automatic. Any others must be those of before."""
-    if settings != _settings and _is_automatic:
-        _configure(settings)
-    elif settings != _settings:
+    if settings != _settings and not _is_automatic:
         raise InstallError(f"vmmcache is installed already, with {_told(_settings)}; PyTorch can "
                            "change its allocator only once")
     if native is not None and native != _native.is_installed():
         raise InstallError(f"vmmcache is installed already, with native={_native.is_installed()}")
+    if settings != _settings:
+        _configure(settings)
 
 
-def _install_class(torch, native):
-    """None, or why PyTorch gets the plug-in instead; empty if that is what was asked for."""
-    if native not in (None, True, False):
-        raise TypeError(f"native must be True, False or None, not {native!r}")
+def _class_of(torch, native) -> tuple:
+    """The allocator class, or None; and why PyTorch gets the plug-in instead: empty if that is what was asked for."""
     if native is False:
-        return ""
+        return None, ""
     try:
-        _native.install(torch)
+        return _native.load(torch), None
     except _native.NativeError as error:
-        if native:
-            raise InstallError(f"the allocator class cannot be used: {error}") from error
-        return str(error)
+        return None, _why_not(error, native)
+
+
+def _install_class(shim, native):
+    """None, or why PyTorch gets the plug-in instead."""
+    try:
+        _native.install(shim)
+    except _native.NativeError as error:
+        return _why_not(error, native)
     return None
 
 
-def _configure(settings: dict) -> None:
+def _why_not(error, native) -> str:
+    """Raises InstallError if the plug-in will not do."""
+    if native:
+        raise InstallError(f"the allocator class cannot be used: {error}") from error
+    return str(error)
+
+
+def _configure(settings: dict):
     try:
-        _config.configure(**settings)
+        return _config.configure(**settings)
     except VmmError as error:
         raise InstallError(f"vmmcache.install(): {error}") from error
 

@@ -17,9 +17,8 @@ UNSUPPORTED = (f"registration of all memory with NCCL ({_REGISTRATION[0]})",)
 _shim = None  # once installed
 
 
-def install(torch) -> None:
-    """Makes the class PyTorch's allocator. Raises NativeError, and PyTorch has the allocator that it had."""
-    global _shim
+def load(torch) -> ctypes.CDLL:
+    """The build of the class, which is compiled if it is not there. Raises NativeError."""
     path = _build.built(torch)
     try:
         shim = ctypes.CDLL(path)
@@ -27,6 +26,12 @@ def install(torch) -> None:
         shim.vmm_shim_install.argtypes = [ctypes.c_void_p]
     except (OSError, AttributeError) as error:
         raise NativeError(f"its build cannot be loaded: {error}") from error
+    return shim
+
+
+def install(shim: ctypes.CDLL) -> None:
+    """Makes the class PyTorch's allocator. Raises NativeError, and PyTorch has the allocator that it had."""
+    global _shim
     library = _library.load()
     problem = shim.vmm_shim_install(library.vmm_torch_provider())
     if problem is not None:

@@ -19,7 +19,8 @@ _SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _WITHOUT_EFFECT = ("max_split_size_mb", "max_non_split_rounding_mb", "large_segment_size_mb",
                    "garbage_collection_threshold", "release_lock_on_cudamalloc", "throw_on_cudamalloc_oom",
                    "expandable_segments_reserve", "expandable_segments_reserve_by_class")
-_WITHOUT_EFFECT_ON_PLUG_IN = ("roundup_power2_divisions", *_WITHOUT_EFFECT)
+_WITHOUT_EFFECT_ON_PLUG_IN = ("per_process_memory_fraction", "graph_capture_record_stream_reuse",
+                              "roundup_power2_divisions", *_WITHOUT_EFFECT)
 
 
 def unsupported(has_plain_graphs: bool, has_graphs: bool, has_record_stream: bool) -> list:
@@ -66,7 +67,8 @@ def other_backend():
 
 
 def _pairs(name: str) -> dict:
-    """The settings of a variable such as 'max_split_size_mb:64,roundup_power2_divisions:[256:1,>:8]'."""
+    """The settings of a variable such as 'max_split_size_mb:64,roundup_power2_divisions:[256:1,>:8]'. Of a key that is
+    there twice the last one counts, as in PyTorch."""
     text = re.sub(r"\[[^]]*\]", "[]", os.environ.get(name, ""))
     pairs = (setting.partition(":") for setting in text.split(","))
     return {key.strip().lower(): value.strip() for key, _, value in pairs if key.strip()}

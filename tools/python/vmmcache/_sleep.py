@@ -6,6 +6,7 @@ devices first, and takes back what it has done if one of them fails.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from contextlib import contextmanager
 
 from . import _cupy, _device, _install, _layout, _library
@@ -76,7 +77,7 @@ def sleep(tags=None, keep=None, on_claim=False) -> int:
     is then awake again, if the device still has room for it), during a capture, or with VMM_DEBUG.
     """
     pools = _chosen(tags)
-    if keep not in (None, True, False):
+    if keep is not None and not isinstance(keep, bool):
         _chosen(keep)
     _device.demand_no_capture("memory cannot sleep")
     with _alone():
@@ -211,7 +212,7 @@ def _chosen(tags) -> list:
 
 def _names(tags) -> list:
     """Each tag once."""
-    names = [tags] if isinstance(tags, str) else list(tags)
+    names = list(tags) if isinstance(tags, Iterable) and not isinstance(tags, str) else [tags]
     for name in names:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"a tag is a str, not {name!r}")

@@ -17,6 +17,7 @@ from .report_recording import Recording, ReportError
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # as a shell has it
+_MOST_DIGITS = 20  # of a pid; Python refuses to read thousands
 _PICKLE, _JSON = b"\x80", b"{"
 _CUT = "the recording ends here: the file was cut"
 _ENDINGS = (".gz", ".trace", ".txt", ".pickle", ".pkl", ".json")
@@ -48,6 +49,8 @@ def _read_input(options) -> Recording:
     name = options.input
     if not (name.isascii() and name.isdigit()) or os.path.exists(name):
         return read(name, options.device)
+    if len(name) > _MOST_DIGITS:
+        raise ReportError(f"{name[:_MOST_DIGITS]}... is neither a file nor a pid")
     return report_process.read(int(name), options.seconds, options.vmmtop, options.device)
 
 

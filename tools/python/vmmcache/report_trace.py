@@ -9,6 +9,7 @@ from .report_recording import MOST_STREAM, Recording, ReportError
 GZIP = b"\x1f\x8b"
 HEAD = b"# recorded by libvmmcache"
 PIECE_BYTES = 1 << 20
+MOST_LINE_BYTES = 255
 MOST_BYTES, MOST_LIVE_BYTES = 1 << 46, 1 << 60
 MOST_ID = (1 << 64) - 1
 MOST_NUMBER = 1 << 63  # of a note
@@ -35,6 +36,7 @@ def read(file, path: str, name: str) -> Recording:
             lines = (rest + piece).split(b"\n")
             rest = lines.pop()
             reader.take(lines)
+            reader.demand_length(rest)  # now: the file may have no end of a line at all
     except EOFError:
         if not is_recorded:
             raise
@@ -56,6 +58,20 @@ class _Reader:
         recording.pools.number(0, "default pool")
 
     def take(self, lines: list) -> None:
+        if max(map(len, lines), default=0) <= MOST_LINE_BYTES:
+            self._take_whole(lines)
+            return
+        for line in lines:
+            self.demand_length(line)
+            self._take_whole([line])
+
+    def demand_length(self, line: bytes) -> None:
+        """Refuses the next line if it is too long."""
+        if len(line) > MOST_LINE_BYTES:
+            self.line += 1
+            self._fail(f"a line of more than {MOST_LINE_BYTES} bytes")
+
+    def _take_whole(self, lines: list) -> None:
         try:
             self._take(lines)
         except ValueError:  # Python refuses thousands of digits
@@ -127,10 +143,10 @@ class _Reader:
 
     def _other(self, line: bytes, kind: bytes) -> None:
         line = line.rstrip(b"\r\t ")
-        if not line or (line.startswith(b"#") and not line.startswith(b"#@")):
-            return
         if b"\0" in line:
             self._fail("a zero byte")
+        if not line or (line.startswith(b"#") and not line.startswith(b"#@")):
+            return
         if kind == b"+ ":
             self._alloc_line(line)
         elif kind == b"- ":
