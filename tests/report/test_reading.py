@@ -237,6 +237,8 @@ class RefusalTest(FileTest):
                 ("+ 1 100 0\n+ 2 -1 0\n", ":2: "),
                 ("+ 1 100 4096\n", ":1: stream 4096"), (f"+ 1 {1 << 47} 0\n", ":1: "),
                 (b"+ 1 100 0\n- \0\n", ":2: a zero byte"),
+                (b"# a \0 in a comment\n+ 1 100 0\n", ":1: a zero byte"),
+                (b"#@ next a\0=1\n+ 1 100 0\n", ":1: a zero byte"),
                 ("+ 1 100 0\n-  1\n", ":2: "), ("#@ frame 2 1 f\n", ":1: wrong fields in the note 'frame'"),
                 ("#@ next frame=3\n+ 1 1 0\n", ":2: frame 3 is not known"), ("#@ next time\n", ":1: "),
                 ("#@ wait 5\n", ":1: "),

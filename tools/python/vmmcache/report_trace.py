@@ -81,7 +81,7 @@ class _Reader:
                 if name is not None and name not in live:
                     self._alloc(name, int(fields[2]), streams[fields[3]])
                     continue
-            elif count > 2 and fields[1] == b"next" and fields[0] == b"#@":
+            elif count > 2 and fields[1] == b"next" and fields[0] == b"#@" and b"\0" not in line:
                 self._next(line.split()[2:])
                 continue
             self._other(line, line[:2])
@@ -127,10 +127,10 @@ class _Reader:
 
     def _other(self, line: bytes, kind: bytes) -> None:
         line = line.rstrip(b"\r\t ")
-        if not line or (line.startswith(b"#") and not line.startswith(b"#@")):
-            return
         if b"\0" in line:
             self._fail("a zero byte")
+        if not line or (line.startswith(b"#") and not line.startswith(b"#@")):
+            return
         if kind == b"+ ":
             self._alloc_line(line)
         elif kind == b"- ":
