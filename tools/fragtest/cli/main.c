@@ -6,6 +6,7 @@
  * JSON and the CSV.
  */
 #include "driver/sim/sim.h"
+#include "fragtest/cli/distinct.h"
 #include "fragtest/cli/help.h"
 #include "fragtest/cli/interrupt.h"
 #include "fragtest/cli/machine.h"
@@ -269,7 +270,7 @@ static int options_run(const struct options *options)
     struct trace_error error;
     int code = EXIT_BAD;
 
-    if (!runner_load(&runner, options, &error))
+    if (!distinct_check(options, &error) || !runner_load(&runner, options, &error))
         return fail(error.text);
     cuts_tell(&runner);
     if (outputs_init(&outputs, options, &error))
