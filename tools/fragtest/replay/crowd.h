@@ -50,7 +50,8 @@ struct crowd {
 /* Whether a name is this workload's: "neighbours", or "neighbours:SIZE" with what each needs. */
 bool crowd_parse(const char *name, uint64_t *need_bytes);
 
-/* ERR_DRIVER: the processes could not be started, or left something behind; the line says what. */
+/* A signal that ends the program does so once the processes have ended and their folder is gone. ERR_DRIVER: the
+ * processes could not be started, or left something behind; the line says what. */
 vmm_status crowd_run(struct crowd *crowd, struct progress *progress);
 
 /* Whether all have finished with the right contents. */
