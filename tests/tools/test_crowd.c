@@ -61,6 +61,8 @@ TEST(sizes_are_read)
     assert_int_equal(bytes, 1);
     assert_true(crowd_parse("neighbours", &bytes) && bytes == 192 * MIB);
     assert_true(crowd_parse("neighbours:64MiB", &bytes) && bytes == 64 * MIB);
+    assert_true(crowd_parse("neighbours:32MiB", &bytes) && bytes == 32 * MIB);
+    assert_true(crowd_parse("neighbours:4GiB", &bytes) && bytes == 4 * GIB);
 }
 
 TEST(the_command_shows_all_three)

@@ -20,7 +20,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DEFAULT_MIB = 192, LEAST_MIB = 32, BASE_PART = 8, STEPS = CROWD_SAMPLES / 2 };
+enum {
+    DEFAULT_MIB = 192,
+    LEAST_MIB = 32,
+    MOST_MIB = 4096,
+    BASE_PART = 8,
+    STEPS = CROWD_SAMPLES / 2
+};
 #define MIB (UINT64_C(1) << 20)
 
 /* A claim is served in milliseconds; on a busy machine it may take longer, which is no failure. */
@@ -67,7 +73,7 @@ bool crowd_parse(const char *name, uint64_t *need_bytes)
     uint64_t bytes = DEFAULT_MIB * MIB;
     bool is_own = strcmp(name, "neighbours") == 0 ||
                   (strncmp(name, "neighbours:", 11) == 0 && vmm__size_parse(name + 11, &bytes) &&
-                   bytes >= LEAST_MIB * MIB && bytes / MIB < BLOCKS_MOST);
+                   bytes >= LEAST_MIB * MIB && bytes <= MOST_MIB * MIB);
     if (is_own)
         *need_bytes = bytes;
     return is_own;
