@@ -80,6 +80,31 @@ TEST(no_output_replaces_another)
                    0);
 }
 
+/* What the driver opens must not take the number of a closed output, and with it the table. */
+TEST(a_closed_output_is_an_error)
+{
+    static const char *const drivers[] = { "sim", "host" };
+    char rest[200];
+
+    for (unsigned i = 0; i < 2; i++) {
+        (void)snprintf(rest, sizeof(rest), "--driver %s --workload steady --quiet 2>&1 >&-",
+                       drivers[i]);
+        command_expect(rest, 2);
+        assert_contains(ran.output, "fragtest: the output could not be written");
+        (void)snprintf(rest, sizeof(rest),
+                       "--driver %s --workload steady --quiet --json - 2>&1 >&-", drivers[i]);
+        command_expect(rest, 2);
+        assert_contains(ran.output, "fragtest: the JSON could not be written");
+        (void)snprintf(rest, sizeof(rest), "--driver %s --workload steady --quiet <&- 2>&-",
+                       drivers[i]);
+        command_expect(rest, 0);
+        assert_contains(ran.output, "vmmcache survived");
+    }
+    command_expect("--help 2>/dev/null >&-", 2);
+    command_expect("--driver sim --trace - 2>&1 <&-", 2);
+    assert_contains(ran.output, "fragtest: stdin:1: ");
+}
+
 /* ---- Signals ----------------------------------------------------------------------------------- */
 
 static const int ending_signals[] = { SIGINT, SIGTERM, SIGHUP };

@@ -13,6 +13,7 @@
 #include "fragtest/cli/output.h"
 #include "fragtest/cli/pick.h"
 #include "fragtest/cli/runner.h"
+#include "fragtest/cli/standard.h"
 #include "fragtest/report/crowd_show.h"
 #include "fragtest/report/csv.h"
 #include "fragtest/report/json.h"
@@ -292,6 +293,8 @@ int main(int argc, char **argv)
     struct options options;
     struct options_error error;
 
+    if (!standard_open())
+        return fail("cannot open /dev/null in place of a closed standard output");
     (void)setlocale(LC_CTYPE, "");
     switch (options_parse(argc, argv, &options, &error)) {
     case OPTIONS_HELP:
