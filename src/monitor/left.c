@@ -47,11 +47,11 @@ static bool is_left(int file, uint64_t pid)
            vmm__process_has_ended(pid, head.start_ticks);
 }
 
-bool vmm__left_unlink(int folder, const char *name, int file)
+bool vmm__left_unlink(int folder, const char *name, int file, uint64_t pid)
 {
     struct stat named;
     struct stat opened;
-    return flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &opened) == 0 &&
+    return is_left(file, pid) && flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &opened) == 0 &&
            fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
            named.st_ino == opened.st_ino && named.st_dev == opened.st_dev &&
            unlinkat(folder, name, 0) == 0;
@@ -62,7 +62,7 @@ bool vmm__left_remove(int folder, const char *name, uint64_t pid)
     int file = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0)
         return false;
-    bool is_removed = is_left(file, pid) && vmm__left_unlink(folder, name, file);
+    bool is_removed = vmm__left_unlink(folder, name, file, pid);
     (void)close(file);
     return is_removed;
 }

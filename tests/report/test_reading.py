@@ -207,6 +207,8 @@ class MappingsTest(unittest.TestCase):
 
 
 class RefusalTest(FileTest):
+    """One line on stderr that says what and where, exit status 2, and no page."""
+
     def test_no_output_replaces_the_input(self):
         path = self.write(b"+ 1 100 0\n- 1\n", "run.trace")
         os.symlink(path, self.path("link.html"))
@@ -217,7 +219,19 @@ class RefusalTest(FileTest):
         with open(path, "rb") as file:
             self.assertEqual(file.read(), b"+ 1 100 0\n- 1\n")
 
-    """One line on stderr that says what and where, exit status 2, and no page."""
+    def test_no_output_replaces_another(self):
+        path = self.write(b"+ 1 100 0\n- 1\n", "run.trace")
+        page = self.path("page.html")  # which the first -o names
+        for name in (page, os.path.join(self.folder, ".", "page.html")):
+            self.assertEqual(self.run_report(path, "--perfetto", name),
+                             (2, f"vmmcache-report: {name}: -o and --perfetto are the same file\n"))
+            self.assertFalse(os.path.exists(page))
+        os.link(self.write(b"before", "page.html"), self.path("other"))
+        self.assertEqual(self.run_report(path, "--trace", self.path("other")),
+                         (2, f"vmmcache-report: {self.path('other')}: -o and --trace are the same file\n"))
+        with open(page, "rb") as file:
+            self.assertEqual(file.read(), b"before")
+        self.assertEqual(self.run_report(path, "-o", os.devnull, "--perfetto", os.devnull), (0, ""))
 
     def refuses(self, data, *expected, name="some.trace"):
         path = self.write(data, name)
@@ -236,7 +250,9 @@ class RefusalTest(FileTest):
                 ("+ 1 0 0\n", ":1: ", "0 bytes"), ("+ 1 100 0\n+ 2 100 0 0\n", ":2: "),
                 ("+ 1 100 0\n+ 2 -1 0\n", ":2: "),
                 ("+ 1 100 4096\n", ":1: stream 4096"), (f"+ 1 {1 << 47} 0\n", ":1: "),
-                (b"+ 1 100 0\n- \0\n", ":2: a zero byte"), (b"+ 1 100 0\n# \0x\n", ":2: a zero byte"),
+                (b"+ 1 100 0\n- \0\n", ":2: a zero byte"),
+                (b"# a \0 in a comment\n+ 1 100 0\n", ":1: a zero byte"),
+                (b"#@ next a\0=1\n+ 1 100 0\n", ":1: a zero byte"),
                 ("+ 1 100 0\n-  1\n", ":2: "), ("#@ frame 2 1 f\n", ":1: wrong fields in the note 'frame'"),
                 ("#@ next frame=3\n+ 1 1 0\n", ":2: frame 3 is not known"), ("#@ next time\n", ":1: "),
                 ("#@ wait 5\n", ":1: "),

@@ -10,7 +10,9 @@ TEST(test_help)
     command_expect("--help", 0);
     assert_contains(ran.output, "--policy");
     assert_contains(ran.output, "sawtooth");
-    assert_contains(ran.output, "alternate:SIZE "); /* a space behind the longest name */
+    assert_contains(ran.output, "  neighbours[:SIZE] Three processes"); /* the longest name */
+    assert_contains(ran.output, "32MiB to 4GiB");
+    assert_contains(ran.output, "8MiB to 1024GiB");
     struct run help = ran;
     command_expect("-h", 0);
     assert_string_equal(ran.output, help.output);

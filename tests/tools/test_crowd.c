@@ -3,6 +3,9 @@
 
 #include "fragtest/replay/crowd.h"
 
+#include <signal.h>
+#include <sys/prctl.h>
+
 static struct crowd crowd_of(uint64_t need_bytes, uint64_t device_bytes)
 {
     struct crowd crowd = { .need_bytes = need_bytes, .device_bytes = device_bytes };
@@ -58,6 +61,8 @@ TEST(sizes_are_read)
     assert_int_equal(bytes, 1);
     assert_true(crowd_parse("neighbours", &bytes) && bytes == 192 * MIB);
     assert_true(crowd_parse("neighbours:64MiB", &bytes) && bytes == 64 * MIB);
+    assert_true(crowd_parse("neighbours:32MiB", &bytes) && bytes == 32 * MIB);
+    assert_true(crowd_parse("neighbours:4GiB", &bytes) && bytes == 4 * GIB);
 }
 
 TEST(the_command_shows_all_three)
@@ -74,4 +79,71 @@ TEST(the_command_shows_all_three)
     command_refuse("--workload neighbours --driver sim", "runs with --driver host");
     command_refuse("--workload neighbours --workload sleep", "runs alone");
     command_refuse("--workload neighbours --timeline x.csv", "no timeline");
+}
+
+enum { NAP_US = 10000, NAPS = 2000 };
+
+/* The folder of the processes of a run, once all have opened its device. */
+static void folder_wait(pid_t leader, char *folder, size_t folder_bytes)
+{
+    char command[512];
+    char line[128];
+    unsigned members = 0;
+
+    (void)snprintf(command, sizeof(command),
+                   "for stat in $(grep -lsE '^[0-9]+ .fragtest. . %d ' /proc/[0-9]*/stat); do "
+                   "readlink ${stat%%/stat}/fd/* | grep -m1 '^/dev/shm/fragtest.*/device$'; done",
+                   (int)leader);
+    for (unsigned i = 0; i < NAPS && members < CROWD; i++) {
+        FILE *lines = popen(command, "r");
+        assert_non_null(lines);
+        for (members = 0; fgets(line, sizeof(line), lines) != NULL; members++)
+            (void)snprintf(folder, folder_bytes, "%.*s", (int)(strrchr(line, '/') - line), line);
+        (void)pclose(lines);
+        (void)usleep(NAP_US);
+    }
+    assert_int_equal(members, CROWD);
+}
+
+/* Ends a run by a signal to its first process alone: all must end. Returns whether the folder stays. */
+static bool run_end(int number)
+{
+    char folder[128] = "";
+    struct test_path own = test_path("");
+    char program[5000];
+    int status;
+    pid_t ended = 0;
+
+    *strrchr(own.text, '/') = '\0';
+    (void)snprintf(program, sizeof(program), "%.4000s/../bin/fragtest", own.text);
+    pid_t leader = fork();
+    if (leader == 0) {
+        (void)signal(number, SIG_DFL); /* the caller of the test may ignore it */
+        (void)execl(program, program, "--workload", "neighbours:64MiB", "--quiet", (char *)NULL);
+        _exit(127);
+    }
+    folder_wait(leader, folder, sizeof(folder));
+    assert_int_equal(kill(leader, number), 0);
+    assert_int_equal(waitpid(leader, &status, 0), leader);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), number);
+    for (unsigned i = 0; i < NAPS && ended >= 0; i++) {
+        ended = waitpid(-1, NULL, WNOHANG);
+        (void)usleep(NAP_US);
+    }
+    assert_int_equal(ended, -1); /* there is no process left */
+    bool stays = access(folder, F_OK) == 0;
+    (void)snprintf(program, sizeof(program), "rm -rf '%s'", folder);
+    assert_int_equal(system(program), 0);
+    return stays;
+}
+
+TEST(all_end_with_the_first)
+{
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); /* this process gets the orphans */
+    assert_false(run_end(SIGINT));
+    assert_false(run_end(SIGTERM));
+    assert_false(run_end(SIGHUP));
+    (void)run_end(SIGKILL);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
 }

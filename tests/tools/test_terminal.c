@@ -113,7 +113,7 @@ static bool any_file(const char *path)
 
 TEST(test_interrupted_run_leaves_no_file)
 {
-    static const int signals[] = { SIGINT, SIGTERM };
+    static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
     struct test_path path = test_path("interrupted");
     char rest[10000];
 

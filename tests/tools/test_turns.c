@@ -58,6 +58,7 @@ TEST(sizes_are_read)
 
     assert_true(turns_parse("sleep", &bytes) && bytes == 512 * MIB);
     assert_true(turns_parse("sleep:64MiB", &bytes) && bytes == 64 * MIB);
+    assert_true(turns_parse("sleep:8MiB", &bytes) && turns_parse("sleep:1024GiB", &bytes));
     assert_false(turns_parse("sleep:", &bytes) || turns_parse("sleep:1", &bytes) ||
                  turns_parse("sleepy", &bytes) || turns_parse("sleep:8MiBs", &bytes));
 }

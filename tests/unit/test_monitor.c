@@ -475,21 +475,23 @@ MONITOR_TEST(many_files_are_removed_in_turns)
 MONITOR_TEST(a_file_goes_only_by_its_own_name_and_once)
 {
     char path[128];
-    struct monitor_head head = head_left(1);
+    uint64_t pid = (uint64_t)getpid();
+    struct monitor_head head = head_left(getpid());
     file_write(0, &head, sizeof head);
     path_of(path, sizeof path, getpid(), 0);
     int file = open(path, O_RDONLY | O_CLOEXEC);
     int other = open(path, O_RDONLY | O_CLOEXEC);
     assert_int_equal(flock(other, LOCK_EX), 0);
-    assert_false(vmm__left_unlink(AT_FDCWD, path, file));
+    assert_false(vmm__left_unlink(AT_FDCWD, path, file, pid));
     (void)close(other);
     assert_int_equal(unlink(path), 0);
-    assert_false(vmm__left_unlink(AT_FDCWD, path, file));
+    assert_false(vmm__left_unlink(AT_FDCWD, path, file, pid));
     file_write(0, &head, sizeof head);
-    assert_false(vmm__left_unlink(AT_FDCWD, path, file));
+    assert_false(vmm__left_unlink(AT_FDCWD, path, file, pid));
     (void)close(file);
     file = open(path, O_RDONLY | O_CLOEXEC);
-    assert_true(vmm__left_unlink(AT_FDCWD, path, file));
+    assert_false(vmm__left_unlink(AT_FDCWD, path, file, pid + 1)); /* not what this one left */
+    assert_true(vmm__left_unlink(AT_FDCWD, path, file, pid));
     (void)close(file);
     assert_int_equal(files_count(), 0);
 }

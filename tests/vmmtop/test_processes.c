@@ -127,7 +127,8 @@ FOLDER_TEST(what_an_ended_process_left_is_removed)
     sample.head.pid = pid;
     sample_seal(&sample);
     file_write(path_of(pid, ".0"), &sample, sizeof sample, 0600);
-    file_write(path_of(pid, ".1"), &sample, 10, 0600); /* killed while it wrote */
+    sample.first.pools++;
+    file_write(path_of(pid, ".1"), &sample, sizeof sample, 0600); /* killed while it wrote */
     sample = sample_make();
     sample.head.start_ticks--; /* an earlier process with our pid */
     sample_seal(&sample);
@@ -136,6 +137,32 @@ FOLDER_TEST(what_an_ended_process_left_is_removed)
     assert_int_equal(processes.count, 0);
     assert_int_equal(processes.refused_count, 0);
     assert_int_equal(processes.removed, 3);
+}
+
+/* That no process here has the pid of a name proves nothing: the file may be of a process in another pid namespace, or
+ * never have been a segment. */
+FOLDER_TEST(what_no_process_is_known_to_have_left_stays)
+{
+    struct sample sample = sample_make();
+    uint64_t pid = (uint64_t)ended_pid();
+    struct path path = path_of(pid, ".1");
+    sample.head.pid = pid;
+    file_write(path, &sample, 10, 0600);
+    scan_refuse("it is cut");
+    sample.head.version++;
+    file_write(path, &sample, sizeof sample, 0600);
+    scan_refuse("format 4; this vmmtop reads format 3");
+    sample.head.version--;
+    sample.head.pid_space++;
+    file_write(path, &sample, sizeof sample, 0600); /* it is being written */
+    scan_refuse("its checksum is wrong");
+    sample_seal(&sample);
+    file_write(path, &sample, sizeof sample, 0600);
+    scan_refuse("its process is in another pid namespace");
+    sample.head.magic[0]++;
+    file_write(path, &sample, sizeof sample, 0600);
+    scan_refuse("not a segment of vmmcache");
+    remove_file(path);
 }
 
 FOLDER_TEST(damaged_and_forged_files_are_refused_and_stay)

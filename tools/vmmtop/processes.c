@@ -140,35 +140,24 @@ static const char *file_fault(const struct candidate *candidate, const struct st
     return NULL;
 }
 
-/* Whether the process that wrote the file has ended. A file that cannot be read is left over if no process has the pid
- * of its name. */
-static bool is_left_over(const struct candidate *candidate, const struct snapshot *snapshot)
-{
-    if (snapshot->head == NULL)
-        return process_user(candidate->pid) == (uid_t)-1;
-    return vmm__process_has_ended(candidate->pid, snapshot->head->start_ticks);
-}
-
 static void snapshot_judge(const struct candidate *candidate, enum snapshot_outcome outcome,
                            struct snapshot *snapshot, const char *why)
 {
     struct processes *processes = candidate->processes;
+    const struct monitor_head *head = snapshot->head;
     struct process *process = NULL;
-    bool is_ours = outcome != SNAPSHOT_OK || snapshot->head->pid_space == vmm__process_pid_space();
-    if (outcome == SNAPSHOT_OK && snapshot->head->pid != candidate->pid) {
-        refuse(candidate, "it names another process than its file does");
-    } else if (!is_ours) {
-        refuse(candidate, "its process is in another pid namespace");
-    } else if (is_left_over(candidate, snapshot) &&
-               vmm__left_unlink(candidate->folder, candidate->name, candidate->file)) {
+    if (vmm__left_unlink(candidate->folder, candidate->name, candidate->file, candidate->pid))
         processes->removed++;
-    } else if (outcome != SNAPSHOT_OK) {
+    else if (outcome != SNAPSHOT_OK)
         refuse(candidate, why);
-    } else if (is_left_over(candidate, snapshot)) {
+    else if (head->pid != candidate->pid)
+        refuse(candidate, "it names another process than its file does");
+    else if (head->pid_space != vmm__process_pid_space())
+        refuse(candidate, "its process is in another pid namespace");
+    else if (vmm__process_has_ended(candidate->pid, head->start_ticks))
         refuse(candidate, "its process has ended, and it cannot be removed");
-    } else {
+    else
         process = process_place(processes, candidate->pid, candidate->number);
-    }
     if (process != NULL)
         process_take(process, snapshot);
     else

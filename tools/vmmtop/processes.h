@@ -2,8 +2,9 @@
  * The processes that publish: reads all segments of a folder.
  *
  * A segment is shown if it is a whole regular file of this user that others cannot open, and names a process that runs.
- * One whose process has ended is removed. Everything else is refused with a line. Segments of other users cannot be
- * opened, and are only counted; root reads those that belong to the user of their process.
+ * One that a process of this user is known to have left (monitor/left.h) is removed. Everything else is refused with a
+ * line. Segments of other users cannot be opened, and are only counted; root reads those that belong to the user of
+ * their process.
  *
  * Owns: for each process the last two states, so that rates can be computed. May be called by: vmmtop, tests. Locks:
  * none.

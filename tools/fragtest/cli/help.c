@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { PLAIN_WIDTH = 80, TEXT_INDENT = 17 };
+enum { PLAIN_WIDTH = 80, TEXT_INDENT = 20 };
 
 /* A name, and its text in a column beside it. */
 static void entry_write(FILE *out, unsigned width, const char *name, const char *text)
@@ -63,11 +63,13 @@ void help_workloads(FILE *out, unsigned width)
     for (unsigned i = 0; i < WORKLOAD_COUNT; i++)
         entry_write(out, width == 0 ? PLAIN_WIDTH : width, workload_name(i), workload_note(i));
     entry_write(out, width == 0 ? PLAIN_WIDTH : width, TURNS_NAME,
-                "Two tenants of SIZE (512MiB) take turns in memory for one; runs alone");
+                "Two tenants of SIZE (512MiB; " TURNS_SIZES
+                ") take turns in memory for one; runs alone");
     entry_write(out, width == 0 ? PLAIN_WIDTH : width, UNRECORDED_NAME,
                 "A block is freed while another stream reads it without a declaration; runs alone");
     entry_write(out, width == 0 ? PLAIN_WIDTH : width, CROWD_NAME,
-                "Three processes that need SIZE (192MiB) in turn, without neighbours and with "
+                "Three processes that need SIZE (192MiB; " CROWD_SIZES
+                ") in turn, without neighbours and with "
                 "them; runs alone");
 }
 

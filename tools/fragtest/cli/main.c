@@ -6,12 +6,14 @@
  * JSON and the CSV.
  */
 #include "driver/sim/sim.h"
+#include "fragtest/cli/distinct.h"
 #include "fragtest/cli/help.h"
 #include "fragtest/cli/interrupt.h"
 #include "fragtest/cli/machine.h"
 #include "fragtest/cli/output.h"
 #include "fragtest/cli/pick.h"
 #include "fragtest/cli/runner.h"
+#include "fragtest/cli/standard.h"
 #include "fragtest/report/crowd_show.h"
 #include "fragtest/report/csv.h"
 #include "fragtest/report/json.h"
@@ -269,7 +271,7 @@ static int options_run(const struct options *options)
     struct trace_error error;
     int code = EXIT_BAD;
 
-    if (!runner_load(&runner, options, &error))
+    if (!distinct_check(options, &error) || !runner_load(&runner, options, &error))
         return fail(error.text);
     cuts_tell(&runner);
     if (outputs_init(&outputs, options, &error))
@@ -291,6 +293,8 @@ int main(int argc, char **argv)
     struct options options;
     struct options_error error;
 
+    if (!standard_open())
+        return fail("cannot open /dev/null in place of a closed standard output");
     (void)setlocale(LC_CTYPE, "");
     switch (options_parse(argc, argv, &options, &error)) {
     case OPTIONS_HELP:

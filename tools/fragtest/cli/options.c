@@ -73,6 +73,14 @@ static bool trace_take(struct parser *parser, const char *value)
     return source_take(parser, value, false);
 }
 
+/* Of a workload that takes a size, and got one that it does not take; NULL: it is none. */
+static const char *workload_sizes(const char *value)
+{
+    if (strncmp(value, "neighbours:", 11) == 0)
+        return CROWD_SIZES;
+    return strncmp(value, "sleep:", 6) == 0 ? TURNS_SIZES : NULL;
+}
+
 static bool workload_take(struct parser *parser, const char *value)
 {
     const char *names[WORKLOAD_COUNT + 3] = { [WORKLOAD_COUNT] = TURNS_NAME,
@@ -90,6 +98,9 @@ static bool workload_take(struct parser *parser, const char *value)
     if (crowd_parse(value, &parser->options->crowd_bytes) ||
         turns_parse(value, &parser->options->tenant_bytes))
         return true;
+    if (workload_sizes(value) != NULL)
+        return parser_fail(parser, "--workload %.60s: its SIZE is %s", value,
+                           workload_sizes(value));
     for (unsigned i = 0; i < WORKLOAD_COUNT; i++)
         names[i] = workload_name(i);
     struct nearest_text nearest = nearest_name(value, strlen(value), names, WORKLOAD_COUNT + 3);

@@ -1,6 +1,8 @@
 /* Files of results: see output.h. */
 #include "fragtest/cli/output.h"
 
+#include "fragtest/cli/interrupt.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,16 +12,42 @@
 
 #define NEW_FILE_MODE 0666 /* less the umask */
 
+/* A signal comes before the file is there, or once it is known who removes it. */
+static int temporary_open(const struct output *output)
+{
+    sigset_t signals;
+
+    interrupt_hold(&signals);
+    int descriptor =
+        open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, NEW_FILE_MODE);
+    if (descriptor >= 0)
+        interrupt_removes(output->temporary);
+    interrupt_release(&signals);
+    return descriptor;
+}
+
+/* The temporary file gets its name, if `path` is not NULL, or goes; then it is not there any more. */
+static bool temporary_end(const struct output *output, const char *path)
+{
+    sigset_t signals;
+
+    interrupt_hold(&signals);
+    bool is_moved = path != NULL && rename(output->temporary, path) == 0;
+    bool is_gone = is_moved || unlink(output->temporary) == 0;
+    interrupt_removes(NULL);
+    interrupt_release(&signals);
+    return path == NULL ? is_gone : is_moved;
+}
+
 static FILE *file_create(const struct output *output)
 {
     struct stat status;
-    int descriptor =
-        open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, NEW_FILE_MODE);
+    int descriptor = temporary_open(output);
     FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "w");
 
     if (file == NULL && descriptor >= 0) {
         (void)close(descriptor);
-        (void)unlink(output->temporary);
+        (void)temporary_end(output, NULL);
     }
     if (file != NULL && stat(output->path, &status) == 0)
         (void)fchmod(descriptor, status.st_mode & 07777);
@@ -53,7 +81,7 @@ static bool path_is_writable(const struct output *output)
     if (output->temporary[0] == '\0')
         return access(output->path, W_OK) == 0;
     FILE *file = file_create(output);
-    return file != NULL && fclose(file) == 0 && unlink(output->temporary) == 0;
+    return file != NULL && fclose(file) == 0 && temporary_end(output, NULL);
 }
 
 bool output_init(struct output *output, const char *name, struct trace_error *error)
@@ -68,13 +96,6 @@ bool output_init(struct output *output, const char *name, struct trace_error *er
 
 FILE *output_begin(struct output *output)
 {
-    sigset_t signals;
-
-    (void)sigemptyset(&signals);
-    (void)sigaddset(&signals, SIGINT);
-    (void)sigaddset(&signals, SIGTERM);
-    (void)sigaddset(&signals, SIGHUP);
-    (void)sigprocmask(SIG_BLOCK, &signals, &output->signals);
     if (output_is_stdout(output->name))
         output->file = stdout;
     else if (output->temporary[0] == '\0')
@@ -92,12 +113,8 @@ bool output_end(struct output *output, bool ok)
     ok = ok && output->file != NULL && fflush(output->file) == 0;
     if (output->file != NULL && !is_stdout)
         ok = fclose(output->file) == 0 && ok;
-    if (is_moved) {
-        ok = ok && rename(output->temporary, output->path) == 0;
-        if (!ok)
-            (void)unlink(output->temporary);
-    }
+    if (is_moved)
+        ok = temporary_end(output, ok ? output->path : NULL) && ok;
     output->file = NULL;
-    (void)sigprocmask(SIG_SETMASK, &output->signals, NULL);
     return ok;
 }

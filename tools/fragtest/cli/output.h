@@ -1,6 +1,6 @@
 /*
  * A file of results that is either whole or not there: it is written under another name in the same
- * folder and then renamed, so a run that is interrupted leaves what was there before.
+ * folder and then renamed, so a run that is interrupted leaves what was there before, and no other file.
  *
  * Standard output, and what is no ordinary file (a pipe, a device), is written directly.
  * Owns: the open file. May be called by: main. Locks: none (one thread).
@@ -11,7 +11,6 @@
 #include "fragtest/trace/trace.h"
 
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 
 struct output {
@@ -19,13 +18,12 @@ struct output {
     char path[PATH_MAX];
     char temporary[PATH_MAX + 32]; /* empty: written directly */
     FILE *file;
-    sigset_t signals; /* before output_begin() blocked those that end the program */
 };
 
 /* Whether the name can be written, checked before the run; leaves no file. "-": standard output. */
 bool output_init(struct output *output, const char *name, struct trace_error *error);
 
-/* Opens it; NULL: it cannot be written. Signals that end the program wait until output_end(). */
+/* Opens it; NULL: it cannot be written. One file is open at a time. */
 FILE *output_begin(struct output *output);
 
 /* Puts the file in its place if all of it was written, which `ok` says; else removes it. */

@@ -6,7 +6,9 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "base/time.h"
+#include "fragtest/cli/interrupt.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -14,10 +16,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DEFAULT_MIB = 192, LEAST_MIB = 32, BASE_PART = 8, STEPS = CROWD_SAMPLES / 2 };
+enum {
+    DEFAULT_MIB = 192,
+    LEAST_MIB = 32,
+    MOST_MIB = 4096,
+    BASE_PART = 8,
+    STEPS = CROWD_SAMPLES / 2
+};
 #define MIB (UINT64_C(1) << 20)
 
 /* A claim is served in milliseconds; on a busy machine it may take longer, which is no failure. */
@@ -32,6 +41,8 @@ enum { SIZES = sizeof block_bytes / sizeof block_bytes[0], BLOCKS_MOST = 4096 };
 
 /* What the processes of a run share. */
 struct stage {
+    pid_t leader;
+    sigset_t signals; /* that the leader blocks only for itself */
     struct crowd_run run;
     _Atomic unsigned phase;
     _Atomic unsigned done[CROWD]; /* phases */
@@ -62,7 +73,7 @@ bool crowd_parse(const char *name, uint64_t *need_bytes)
     uint64_t bytes = DEFAULT_MIB * MIB;
     bool is_own = strcmp(name, "neighbours") == 0 ||
                   (strncmp(name, "neighbours:", 11) == 0 && vmm__size_parse(name + 11, &bytes) &&
-                   bytes >= LEAST_MIB * MIB && bytes / MIB < BLOCKS_MOST);
+                   bytes >= LEAST_MIB * MIB && bytes <= MOST_MIB * MIB);
     if (is_own)
         *need_bytes = bytes;
     return is_own;
@@ -189,10 +200,19 @@ static vmm_status member_open(struct member *member, const char *device, bool ha
                             : status;
 }
 
+/* The process ends when its leader does, also if that is killed; it may have been before this call. */
+static void leader_follow(const struct stage *stage)
+{
+    interrupt_release(&stage->signals);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != stage->leader)
+        _exit(1);
+}
+
 /* A program that runs out of memory ends there and then. */
 static void member_main(struct member *member, const char *device, bool has_neighbours)
 {
     uint64_t places = 0;
+    leader_follow(member->stage);
     vmm_status status = member_open(member, device, has_neighbours);
     if (status == VMM_OK)
         status = phases_live(member);
@@ -209,11 +229,21 @@ static void member_main(struct member *member, const char *device, bool has_neig
 
 /* ---- A run ------------------------------------------------------------------------------------- */
 
-/* Begins the next phase when all that live have done theirs. */
+static void children_kill(const pid_t *children)
+{
+    for (unsigned i = 0; i < CROWD; i++) {
+        if (children[i] > 0) {
+            (void)kill(children[i], SIGKILL);
+            (void)waitpid(children[i], NULL, 0);
+        }
+    }
+}
+
+/* Begins the next phase when all that live have done theirs, until none does or a signal waits. */
 static void phases_lead(struct stage *stage, pid_t *children, struct progress *progress)
 {
     unsigned living = CROWD;
-    while (living > 0) {
+    while (living > 0 && !interrupt_waits()) {
         unsigned phase = atomic_load(&stage->phase);
         bool is_done = true;
         living = 0;
@@ -252,6 +282,7 @@ static void processes_run(const struct crowd *crowd, struct stage *stage, const 
         free(member);
     }
     phases_lead(stage, children, progress);
+    children_kill(children);
     stage->run.ns = vmm__time_ns() - begin_ns;
 }
 
@@ -260,9 +291,21 @@ static vmm_status system_failed(const char *what)
     return vmm__error(VMM_ERR_DRIVER, "neighbours: %s: %s", what, strerror(errno));
 }
 
+/* What processes that were killed have left. */
+static void folder_remove(const char *folder)
+{
+    DIR *listing = opendir(folder);
+    if (listing == NULL)
+        return;
+    for (const struct dirent *entry; (entry = readdir(listing)) != NULL;)
+        (void)unlinkat(dirfd(listing), entry->d_name, 0);
+    (void)closedir(listing);
+    (void)rmdir(folder);
+}
+
 /* In a folder of its own, which the last process must leave empty but for the device. */
 static vmm_status run_in(struct crowd *crowd, unsigned number, const char *folder,
-                         struct progress *progress)
+                         const sigset_t *signals, struct progress *progress)
 {
     char device[64];
     struct stage *stage =
@@ -272,15 +315,21 @@ static vmm_status run_in(struct crowd *crowd, unsigned number, const char *folde
     (void)snprintf(device, sizeof device, "%s/device", folder);
     if (setenv("VMM_NEIGHBOURS_DIR", folder, 1) != 0)
         return system_failed("setenv");
+    stage->leader = getpid();
+    stage->signals = *signals;
     processes_run(crowd, stage, device, number > 0, progress);
     crowd->runs[number] = stage->run;
     (void)munmap(stage, sizeof *stage);
+    if (interrupt_waits()) {
+        folder_remove(folder);
+        return vmm__error(VMM_ERR_DRIVER, "neighbours: interrupted");
+    }
     if (unlink(device) != 0 || rmdir(folder) != 0)
         return system_failed(folder);
     return VMM_OK;
 }
 
-vmm_status crowd_run(struct crowd *crowd, struct progress *progress)
+static vmm_status runs_run(struct crowd *crowd, const sigset_t *signals, struct progress *progress)
 {
     static const char *const names[CROWD_RUNS] = { "without neighbours", "with neighbours" };
     vmm_status status = VMM_OK;
@@ -289,8 +338,17 @@ vmm_status crowd_run(struct crowd *crowd, struct progress *progress)
         if (mkdtemp(folder) == NULL)
             return system_failed("mkdtemp");
         progress_begin(progress, CROWD_PHASES, "%s", names[i]);
-        status = run_in(crowd, i, folder, progress);
+        status = run_in(crowd, i, folder, signals, progress);
         progress_end(progress);
     }
+    return status;
+}
+
+vmm_status crowd_run(struct crowd *crowd, struct progress *progress)
+{
+    sigset_t signals;
+    interrupt_hold(&signals);
+    vmm_status status = runs_run(crowd, &signals, progress);
+    interrupt_release(&signals); /* one that waits takes effect here */
     return status;
 }

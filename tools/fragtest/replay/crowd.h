@@ -11,7 +11,8 @@
 #include "fragtest/cli/progress.h"
 
 /* As --workload list shows it. */
-#define CROWD_NAME "neighbours[:SIZE]"
+#define CROWD_NAME  "neighbours[:SIZE]"
+#define CROWD_SIZES "32MiB to 4GiB"
 
 #define CROWD         3
 #define CROWD_RUNS    2 /* without neighbours, and with them */
@@ -47,10 +48,11 @@ struct crowd {
     struct crowd_run runs[CROWD_RUNS];
 };
 
-/* Whether a name is this workload's: "neighbours", or "neighbours:SIZE" with what each needs. */
+/* Whether a name is this workload's: "neighbours", or "neighbours:SIZE" with what each needs, one of CROWD_SIZES. */
 bool crowd_parse(const char *name, uint64_t *need_bytes);
 
-/* ERR_DRIVER: the processes could not be started, or left something behind; the line says what. */
+/* A signal that ends the program does so once the processes have ended and their folder is gone. ERR_DRIVER: the
+ * processes could not be started, or left something behind; the line says what. */
 vmm_status crowd_run(struct crowd *crowd, struct progress *progress);
 
 /* Whether all have finished with the right contents. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_MIB = 512, LEAST_MIB = 8 };
+enum { DEFAULT_MIB = 512, LEAST_MIB = 8, MOST_MIB = 1 << 20 };
 #define MIB (UINT64_C(1) << 20)
 
 /* Sizes of a tenant's blocks, again and again. */
@@ -41,7 +41,7 @@ bool turns_parse(const char *name, uint64_t *tenant_bytes)
     if (strcmp(name, "sleep") == 0)
         return true;
     return strncmp(name, "sleep:", 6) == 0 && vmm__size_parse(name + 6, tenant_bytes) &&
-           *tenant_bytes >= LEAST_MIB * MIB;
+           *tenant_bytes >= LEAST_MIB * MIB && *tenant_bytes <= MOST_MIB * MIB;
 }
 
 /* The size of the next block of a tenant with so many bytes left. */

@@ -11,7 +11,8 @@
 #include "fragtest/policies/policy.h"
 
 /* As --workload list shows it. */
-#define TURNS_NAME "sleep[:SIZE]"
+#define TURNS_NAME  "sleep[:SIZE]"
+#define TURNS_SIZES "8MiB to 1024GiB"
 
 #define TURNS          8
 #define TURNS_TENANTS  2

@@ -55,10 +55,22 @@ def _read_input(options) -> Recording:
 
 
 def _demand_other_files(options) -> None:
-    """Raises ReportError if an output would replace the input."""
-    for option, path in (("-o", options.output), ("--perfetto", options.perfetto), ("--trace", options.trace)):
-        if path and os.path.exists(path) and os.path.exists(options.input) and os.path.samefile(path, options.input):
+    """Raises ReportError if an output would replace the input, or another output."""
+    outputs = [(option, path) for option, path in (("-o", options.output), ("--perfetto", options.perfetto),
+                                                   ("--trace", options.trace)) if path]
+    for at, (option, path) in enumerate(outputs):
+        if os.path.exists(options.input) and _is_same_file(path, options.input):
             raise ReportError(f"{path}: it is the input; {option} would replace it")
+        for earlier, other in outputs[:at]:
+            if _is_same_file(path, other):
+                raise ReportError(f"{path}: {earlier} and {option} are the same file")
+
+
+def _is_same_file(path: str, other: str) -> bool:
+    """Whether to write one would replace the other. A device takes both."""
+    if os.path.exists(path) and os.path.exists(other):
+        return os.path.isfile(path) and os.path.samefile(path, other)
+    return os.path.realpath(path) == os.path.realpath(other)
 
 
 def _demand_history(options, recording: Recording) -> None:

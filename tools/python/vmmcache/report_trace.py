@@ -97,7 +97,7 @@ class _Reader:
                 if name is not None and name not in live:
                     self._alloc(name, int(fields[2]), streams[fields[3]])
                     continue
-            elif count > 2 and fields[1] == b"next" and fields[0] == b"#@":
+            elif count > 2 and fields[1] == b"next" and fields[0] == b"#@" and b"\0" not in line:
                 self._next(line.split()[2:])
                 continue
             self._other(line, line[:2])
