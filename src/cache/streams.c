@@ -153,6 +153,7 @@ static bool lane_give(struct lane *lane, vmm_stream stream)
     if (!vmm__clock_move(lane->clock, stream))
         return false;
     atomic_store_explicit(&lane->is_gone, false, memory_order_relaxed);
+    lane->hasty_takes = 0;
     /* before the clock sees it as open */
     atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
     atomic_store_explicit(&lane->has_ended, false, memory_order_release);

@@ -16,6 +16,7 @@ void vmm__pool_join(struct pool *pool, struct lane *lane)
     if (lane->pool != NULL)
         vmm__pool_leave(lane);
     lane->pool = pool;
+    lane->hasty_takes = 0;
     lane->next_of_pool = pool->lanes;
     lane->pool_link = &pool->lanes;
     if (lane->next_of_pool != NULL)
