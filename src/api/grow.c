@@ -204,9 +204,12 @@ static vmm_status old_free(vmm_cache *cache, void *block)
 static vmm_status copy_run(const struct api_call *call, struct copy *copy)
 {
     vmm_cache *cache = call->cache;
-    struct request request = {
-        .handle = copy->pool, .bytes = copy->bytes, .stream = copy->stream, .is_unborrowed = true
-    };
+    struct request request = { .pool =
+                                   copy->pool == NULL ? &cache->pool : NULL, /* else it is gone */
+                               .handle = copy->pool,
+                               .bytes = copy->bytes,
+                               .stream = copy->stream,
+                               .is_unborrowed = true };
     uint64_t bytes = vmm__min(copy->from_bytes, copy->bytes);
     vmm_status status = vmm__api_alloc(call, &request, &copy->to);
     if (status != VMM_OK)
