@@ -118,10 +118,14 @@ static inline uint64_t device_free_bytes(struct vmm_cache *cache)
     return free_bytes;
 }
 
+/* Fails if the other process does not set the flag: it may have ended. */
 static inline void flag_wait(const _Atomic unsigned *flag, unsigned wanted)
 {
-    while (atomic_load(flag) < wanted)
+    uint64_t begin_ns = vmm__time_ns();
+    while (atomic_load(flag) < wanted) {
+        assert_true(ms_since(begin_ns) < 12 * (uint64_t)LONG_MS);
         (void)usleep(500);
+    }
 }
 
 #endif

@@ -236,17 +236,35 @@ NEIGHBOURS_TEST(what_was_decommitted_is_given)
     assert_ok(vmm_destroy(holder));
 }
 
-NEIGHBOURS_TEST(memory_that_goes_to_and_fro_is_counted)
+/* Processes take turns if they claim within TURN_MS of what they gave: see cache/claim.c. */
+enum { TURN_MS = 1000, ATTEMPTS = 5 };
+
+/* False: a claim took so long that its cache may not count it as a turn. */
+static bool turns_are_counted(void)
 {
     vmm_cache *caches[2] = { CACHE(), CACHE() };
+    bool was_quick = true;
     for (int round = 0; round < 4; round++) {
+        uint64_t begin_ns = vmm__time_ns();
         void *whole = block(caches[round % 2], 60 * MIB);
         assert_ok(vmm_free(caches[round % 2], whole));
+        was_quick = was_quick && ms_since(begin_ns) < TURN_MS;
     }
-    assert_int_equal(stats(caches[0]).neighbour_turns, 1); /* its second round */
-    assert_int_equal(stats(caches[1]).neighbour_turns, 1);
-    assert_ok(vmm_destroy(caches[0]));
-    assert_ok(vmm_destroy(caches[1]));
+    for (int i = 0; i < 2; i++) {
+        if (was_quick)
+            assert_int_equal(stats(caches[i]).neighbour_turns, 1); /* its second round */
+        assert_ok(vmm_destroy(caches[i]));
+    }
+    return was_quick;
+}
+
+/* One attempt says it: the others are for machines that have no time for this process. */
+NEIGHBOURS_TEST(memory_that_goes_to_and_fro_is_counted)
+{
+    bool was_quick = false;
+    for (int i = 0; i < ATTEMPTS && !was_quick; i++)
+        was_quick = turns_are_counted();
+    assert_true(was_quick);
 }
 
 /* ---- Processes ---------------------------------------------------------------------------------- */
