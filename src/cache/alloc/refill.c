@@ -63,11 +63,22 @@ static vmm_status step_within(struct vmm_cache *cache, const struct request *req
     return given(request, vmm__grow(cache, request, GROW_WITHIN));
 }
 
+/* Whether the pool has a free block of the size for each lane: more would not keep them from taking turns. */
+static bool has_one_each(const struct vmm_cache *cache, const struct request *request)
+{
+    const struct pool *pool = request->lane->pool;
+    uint64_t reserved_bytes = vmm__stat_now(&pool->account.reserved_bytes);
+    uint64_t allocated_bytes = vmm__stat_now(&pool->totals.allocated_bytes);
+    uint64_t free_bytes = reserved_bytes - vmm__min(reserved_bytes, allocated_bytes);
+    return free_bytes / request->block_bytes >= cache->lanes.stocked.count;
+}
+
 /* New memory beyond the target, for a lane that else takes from others again and again. Without it, the lane takes. */
 static vmm_status step_new(struct vmm_cache *cache, const struct request *request)
 {
     struct error_line line;
-    if (request->from != GROW_TARGET || !vmm__lane_rather_grows(request->lane))
+    if (request->from != GROW_TARGET || !vmm__lane_rather_grows(request->lane) ||
+        has_one_each(cache, request))
         return VMM__NO_FIT;
     vmm__error_save(&line);
     vmm__lane_takes_lower(request->lane);
