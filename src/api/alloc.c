@@ -90,7 +90,7 @@ vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **o
         return vmm__api_alloc_slow(cache, NULL, bytes, stream, out, CALLER);
     vmm_status status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
-    return status == VMM__NO_FIT ? vmm__refill(cache, lane, bytes, out) : status;
+    return status == VMM__NO_FIT ? vmm__refill(cache, lane, NULL, bytes, out) : status;
 }
 
 vmm_status vmm__api_unknown_pointer(vmm_cache *cache, const char *function, const void *ptr)

@@ -191,7 +191,7 @@ vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, voi
                                    __builtin_return_address(0));
     vmm_status status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
-    return status == VMM__NO_FIT ? vmm__refill(pool->cache, lane, bytes, out) : status;
+    return status == VMM__NO_FIT ? vmm__refill(pool->cache, lane, NULL, bytes, out) : status;
 }
 
 static vmm_status block_place(const struct api_call *call, struct request *request)

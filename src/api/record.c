@@ -76,7 +76,7 @@ vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct api_call 
         pool = status == VMM_OK ? number_of(lane->pool->handle) : 0; /* others may lend a refill */
         vmm__biased_unlock(&lane->lock);
         if (status == VMM__NO_FIT)
-            status = vmm__refill(cache, lane, request->bytes, out);
+            status = vmm__refill(cache, lane, NULL, request->bytes, out);
     }
     if (status == VMM_OK)
         alloc_record(recorder, call, request, *out, pool);

@@ -62,15 +62,6 @@ static bool is_admitted(const struct vmm_cache *cache)
     return vmm__thread_slot_number() >= 0 && cache->generation == vmm__fork_generation();
 }
 
-/* Not inlined, so that the path before has no request on its stack. */
-static __attribute__((noinline)) vmm_status lane_refill(struct vmm_cache *cache, struct lane *lane,
-                                                        const vmm_pool *handle, uint64_t bytes,
-                                                        void **out)
-{
-    struct request request = { .lane = lane, .bytes = bytes, .handle = handle };
-    return vmm__refill_request(cache, &request, out);
-}
-
 vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                            vmm_stream stream, void **out)
 {
@@ -85,7 +76,7 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t by
     if (status == VMM_OK)
         status = lane_alloc_cached(cache, lane, handle, bytes, out);
     if (status == VMM__NO_FIT)
-        status = lane_refill(cache, lane, handle, bytes, out);
+        status = vmm__refill(cache, lane, handle, bytes, out);
     return status == VMM__NOT_FOUND ? vmm__alloc_slow(cache, pool, bytes, stream, out) : status;
 }
 

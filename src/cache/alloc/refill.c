@@ -63,7 +63,8 @@ static vmm_status step_within(struct vmm_cache *cache, const struct request *req
     return given(request, vmm__grow(cache, request, GROW_WITHIN));
 }
 
-/* Whether the pool has a free block of the size for each lane: more would not keep them from taking turns. */
+/* Whether the pool has as many free blocks of the size as the cache has lanes with memory: no lane then needs another
+ * one's. */
 static bool has_one_each(const struct vmm_cache *cache, const struct request *request)
 {
     const struct pool *pool = request->lane->pool;
@@ -333,8 +334,9 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     return vmm__error_end(&line, status);
 }
 
-vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
+vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, const vmm_pool *handle,
+                       uint64_t bytes, void **out)
 {
-    struct request request = { .lane = lane, .bytes = bytes };
+    struct request request = { .lane = lane, .bytes = bytes, .handle = handle };
     return vmm__refill_request(cache, &request, out);
 }

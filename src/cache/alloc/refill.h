@@ -15,7 +15,8 @@
  * the request's handle. */
 vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request, void **out);
 
-/* The same for a request with nothing special. */
-vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out);
+/* The same for a request with nothing special but perhaps a handle. */
+vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, const vmm_pool *handle,
+                       uint64_t bytes, void **out);
 
 #endif

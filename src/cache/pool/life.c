@@ -105,7 +105,7 @@ static void options_take(struct pool *pool, const vmm_pool_options *options, uin
         (void)snprintf(pool->name, sizeof pool->name, "#%llu", (unsigned long long)number);
     vmm__line_make(pool->name);
     pool->kind = options->kind;
-    pool->uses = options->kind == VMM_POOL_GRAPH ? 1 : 0;
+    pool->uses = vmm__pool_own_uses(pool);
     pool->on_sleep = options->on_sleep;
     pool->account.name = pool->name;
     pool->account.limit_bytes = options->limit_bytes;

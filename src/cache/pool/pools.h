@@ -41,8 +41,8 @@ vmm_status vmm__pools_leave_locked(struct vmm_cache *cache);
 /* The same after the host has waited for that work. VMM__NOTHING: no pool is leaving, or a capture forbids the wait. */
 vmm_status vmm__pools_leave_wait_locked(struct vmm_cache *cache);
 
-/* For the destruction of a pool. The caller holds the grow lock and no lane's. leave_begin: from now on it is leaving.
- * leave: so it is without uses; may have left on return. end: frees a destroyed one that is not retained. */
+/* For the destruction of a pool. The caller holds the grow lock and no lane's. leave_begin makes it leaving. leave does
+ * that, too, and lets it leave at once if its work has finished. end frees a destroyed pool that is not retained. */
 void vmm__pool_leave_begin(struct pool *pool);
 vmm_status vmm__pool_leave_locked(struct pool *pool);
 void vmm__pool_end_locked(struct pool *pool);
