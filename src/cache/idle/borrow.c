@@ -124,9 +124,10 @@ static vmm_status lanes_borrow(struct vmm_cache *cache, struct lane *to, uint64_
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
 }
 
+/* Blocks that a destroyed pool left with chunks of their own stay whole: the driver gets those back instead. */
 static bool may_give(const struct lane *from, const struct lane *to)
 {
-    return from != to && from->pool == to->pool;
+    return from != to && from->pool == to->pool && !from->has_own_chunks;
 }
 
 vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
