@@ -256,7 +256,7 @@ static void *resizer_main(void *context)
 
 CACHE_TEST(pools_end_while_threads_resize_their_blocks)
 {
-    enum { LIVES = 300 };
+    enum { LIVES = 100 };
     for (int i = 0; i < LIVES; i++) {
         struct worker workers[WORKERS] = { { .test = NULL } };
         vmm_pool *pool = pool_make(test, .name = "short");
