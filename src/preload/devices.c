@@ -174,7 +174,7 @@ struct preload_device *vmm__preload_device_if_made(void)
 
 struct preload_device *vmm__preload_device(void)
 {
-    CUcontext current = current_context();
+    CUcontext current = vmm__preload_mode() == PRELOAD_SERVE ? current_context() : NULL;
     if (current == NULL)
         return NULL;
     struct preload_device *device = device_find(current);
@@ -198,6 +198,8 @@ static bool cache_find(struct preload_device *device, CUdeviceptr address,
 bool vmm__preload_block_find(CUdeviceptr address, struct preload_block *out)
 {
     bool is_found = false;
+    if (address == 0)
+        return false;
     vmm__preload_caches_hold();
     for (int i = 0; i < PRELOAD_DEVICES && !is_found; i++) {
         struct preload_device *device = vmm__preload_device_at(i);

@@ -5,17 +5,17 @@
  * and cuMemFree() waits for the device. Their blocks belong to the device's idle stream. cuMemAllocAsync() and
  * cuMemFreeAsync() are vmm_alloc() and vmm_free() on the program's stream.
  */
+#include "base/error.h"
 #include "preload/preload.h"
-
-#define EXPORT __attribute__((visibility("default")))
 
 /* The cache aligns blocks as cuMemAlloc() does; rows of cuMemAllocPitch() have the same alignment on all devices. */
 enum { PITCH_BYTES = 512 };
 
-static bool is_no_memory(vmm_status status)
+/* Whether the cache has done an allocation, with *result; otherwise libcuda does it. */
+static bool is_done(vmm_status status, CUresult *result)
 {
-    return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_HOST_OOM ||
-           status == VMM_ERR_ADDRESS_SPACE;
+    *result = status == VMM_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return status == VMM_OK || status == VMM_ERR_HOST_OOM || vmm__is_oom(status);
 }
 
 /* ---- cuMemAlloc ------------------------------------------------------------------------------ */
@@ -44,15 +44,10 @@ static vmm_status idle_alloc(struct preload_device *device, size_t bytes, CUdevi
     return status;
 }
 
-/* Whether the call is done, with *result; otherwise libcuda does it. */
 static bool alloc_serve(CUdeviceptr *out, size_t bytes, CUresult *result)
 {
     struct preload_device *device = bytes > 0 && out != NULL ? vmm__preload_device() : NULL;
-    if (device == NULL)
-        return false;
-    vmm_status status = idle_alloc(device, bytes, out);
-    *result = status == VMM_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    return status == VMM_OK || is_no_memory(status);
+    return device != NULL && is_done(idle_alloc(device, bytes, out), result);
 }
 
 /* An allocation by libcuda. If memory runs out, again without what the cache holds and no block uses, which
@@ -68,7 +63,7 @@ static CUresult mem_alloc(const struct preload_real *real, CUdeviceptr *out, siz
                           const void *caller)
 {
     CUresult result;
-    if (vmm__preload_mode() == PRELOAD_SERVE && alloc_serve(out, bytes, &result))
+    if (alloc_serve(out, bytes, &result))
         return result;
     ALLOC_BY_LIBCUDA(result, real->cuMemAlloc_v2(out, bytes));
     if (result == CUDA_SUCCESS)
@@ -76,17 +71,8 @@ static CUresult mem_alloc(const struct preload_real *real, CUdeviceptr *out, siz
     return result;
 }
 
-EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
-{
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (!vmm__preload_enter())
-        return real->cuMemAlloc_v2(out, bytes);
-    CUresult result = mem_alloc(real, out, bytes, __builtin_return_address(0));
-    vmm__preload_leave();
-    return result;
-}
+PRELOAD_CALL(cuMemAlloc_v2, (CUdeviceptr * out, size_t bytes), (out, bytes),
+             mem_alloc(real, out, bytes, __builtin_return_address(0)))
 
 /* ---- cuMemAllocPitch ------------------------------------------------------------------------- */
 
@@ -105,8 +91,8 @@ static CUresult mem_alloc_pitch(const struct preload_real *real, CUdeviceptr *ou
     size_t row = 0;
     size_t bytes = 0;
     CUresult result;
-    if (vmm__preload_mode() == PRELOAD_SERVE && pitch != NULL &&
-        pitch_bytes(width, height, element, &row, &bytes) && alloc_serve(out, bytes, &result)) {
+    if (pitch != NULL && pitch_bytes(width, height, element, &row, &bytes) &&
+        alloc_serve(out, bytes, &result)) {
         if (result == CUDA_SUCCESS)
             *pitch = row;
         return result;
@@ -117,19 +103,10 @@ static CUresult mem_alloc_pitch(const struct preload_real *real, CUdeviceptr *ou
     return result;
 }
 
-EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
-                                   unsigned element)
-{
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (!vmm__preload_enter())
-        return real->cuMemAllocPitch_v2(out, pitch, width, height, element);
-    CUresult result =
-        mem_alloc_pitch(real, out, pitch, width, height, element, __builtin_return_address(0));
-    vmm__preload_leave();
-    return result;
-}
+PRELOAD_CALL(cuMemAllocPitch_v2,
+             (CUdeviceptr * out, size_t *pitch, size_t width, size_t height, unsigned element),
+             (out, pitch, width, height, element),
+             mem_alloc_pitch(real, out, pitch, width, height, element, __builtin_return_address(0)))
 
 /* ---- cuMemFree ------------------------------------------------------------------------------- */
 
@@ -154,23 +131,13 @@ static CUresult block_free(const struct preload_block *block)
 static CUresult mem_free(const struct preload_real *real, CUdeviceptr address)
 {
     struct preload_block block;
-    if (address != 0 && vmm__preload_block_at(address, &block))
+    if (vmm__preload_block_at(address, &block))
         return block_free(&block);
     vmm__preload_record_free(address);
     return real->cuMemFree_v2(address);
 }
 
-EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
-{
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (!vmm__preload_enter())
-        return real->cuMemFree_v2(address);
-    CUresult result = mem_free(real, address);
-    vmm__preload_leave();
-    return result;
-}
+PRELOAD_CALL(cuMemFree_v2, (CUdeviceptr address), (address), mem_free(real, address))
 
 /* ---- cuMemAllocAsync ------------------------------------------------------------------------- */
 
@@ -194,91 +161,57 @@ static bool async_serve(const struct preload_real *real, struct preload_device *
     vmm_status status = vmm_alloc(device->cache, bytes, stream, &block);
     if (status == VMM_OK)
         *out = (CUdeviceptr)(uintptr_t)block;
-    *result = status == VMM_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    return status == VMM_OK || is_no_memory(status);
-}
-
-/* The forms of one call for the legacy and the thread's own default stream. */
-struct stream_form {
-    bool is_per_thread;
-    const void *caller;
-};
-
-#define LEGACY_FORM     ((struct stream_form){ false, __builtin_return_address(0) })
-#define PER_THREAD_FORM ((struct stream_form){ true, __builtin_return_address(0) })
-
-static CUstream form_stream(struct stream_form form, CUstream stream)
-{
-    return stream == NULL && form.is_per_thread ? PRELOAD_PER_THREAD : stream;
+    return is_done(status, result);
 }
 
 /* `pool` NULL: the device's current pool. */
-static CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream,
-                            struct stream_form form)
+static CUresult alloc_async(const struct preload_real *real, CUdeviceptr *out, size_t bytes,
+                            CUmemoryPool pool, CUstream stream, const void *caller)
 {
-    const struct preload_real *real = vmm__preload_real();
     CUresult result;
-    stream = form_stream(form, stream);
-    if (vmm__preload_mode() == PRELOAD_SERVE) {
-        struct preload_device *device = vmm__preload_pool_device(pool);
-        if (async_serve(real, device, out, bytes, stream, &result))
-            return result;
-    }
+    if (async_serve(real, vmm__preload_pool_device(pool), out, bytes, stream, &result))
+        return result;
     ALLOC_BY_LIBCUDA(result, pool == NULL
                                  ? real->cuMemAllocAsync(out, bytes, stream)
                                  : real->cuMemAllocFromPoolAsync(out, bytes, pool, stream));
     if (result == CUDA_SUCCESS)
-        vmm__preload_record_alloc(*out, bytes, stream, form.caller);
+        vmm__preload_record_alloc(*out, bytes, stream, caller);
     return result;
 }
 
-#define ALLOC_ASYNC(name, form)                                                                    \
-    EXPORT CUresult name(CUdeviceptr *out, size_t bytes, CUstream stream)                          \
-    {                                                                                              \
-        const struct preload_real *real = vmm__preload_real();                                     \
-        if (real == NULL || real->name == NULL)                                                    \
-            return CUDA_ERROR_NOT_SUPPORTED;                                                       \
-        if (!vmm__preload_enter())                                                                 \
-            return real->name(out, bytes, stream);                                                 \
-        CUresult result = alloc_async(out, bytes, NULL, stream, form);                             \
-        vmm__preload_leave();                                                                      \
-        return result;                                                                             \
-    }
-ALLOC_ASYNC(cuMemAllocAsync, LEGACY_FORM)
-ALLOC_ASYNC(cuMemAllocAsync_ptsz, PER_THREAD_FORM)
+#define ALLOC_ASYNC(name, named)                                                                   \
+    PRELOAD_CALL(name, (CUdeviceptr * out, size_t bytes, CUstream stream), (out, bytes, stream),   \
+                 alloc_async(real, out, bytes, NULL, named, __builtin_return_address(0)))
+ALLOC_ASYNC(cuMemAllocAsync, stream)
+ALLOC_ASYNC(cuMemAllocAsync_ptsz, PRELOAD_SECOND_FORM(stream))
 
-#define ALLOC_FROM_POOL(name, form)                                                                \
-    EXPORT CUresult name(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)       \
-    {                                                                                              \
-        const struct preload_real *real = vmm__preload_real();                                     \
-        if (real == NULL || real->name == NULL)                                                    \
-            return CUDA_ERROR_NOT_SUPPORTED;                                                       \
-        if (pool == NULL || !vmm__preload_enter())                                                 \
-            return real->name(out, bytes, pool, stream);                                           \
-        CUresult result = alloc_async(out, bytes, pool, stream, form);                             \
-        vmm__preload_leave();                                                                      \
-        return result;                                                                             \
-    }
-ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, LEGACY_FORM)
-ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, PER_THREAD_FORM)
+#define ALLOC_FROM_POOL(name, named)                                                               \
+    PRELOAD_CALL(name, (CUdeviceptr * out, size_t bytes, CUmemoryPool pool, CUstream stream),      \
+                 (out, bytes, pool, stream),                                                       \
+                 pool == NULL                                                                      \
+                     ? real->name(out, bytes, pool, stream)                                        \
+                     : alloc_async(real, out, bytes, pool, named, __builtin_return_address(0)))
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, stream)
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, PRELOAD_SECOND_FORM(stream))
 
 /* ---- cuMemCreate ----------------------------------------------------------------------------- */
 
-EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
-                            const CUmemAllocationProp *property, unsigned long long flags)
+static CUresult mem_create(const struct preload_real *real, CUmemGenericAllocationHandle *handle,
+                           size_t bytes, const CUmemAllocationProp *property,
+                           unsigned long long flags)
 {
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL || real->cuMemCreate == NULL)
-        return CUDA_ERROR_NOT_SUPPORTED;
     CUresult result = real->cuMemCreate(handle, bytes, property, flags);
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || !vmm__preload_enter())
-        return result;
-    if (property->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+    if (result == CUDA_ERROR_OUT_OF_MEMORY &&
+        property->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
         vmm__preload_give_back(property->location.id))
         result = real->cuMemCreate(handle, bytes, property, flags);
-    vmm__preload_leave();
     return result;
 }
+
+PRELOAD_CALL(cuMemCreate,
+             (CUmemGenericAllocationHandle * handle, size_t bytes,
+              const CUmemAllocationProp *property, unsigned long long flags),
+             (handle, bytes, property, flags), mem_create(real, handle, bytes, property, flags))
 
 /* ---- cuMemFreeAsync -------------------------------------------------------------------------- */
 
@@ -339,12 +272,10 @@ static CUresult block_free_async(const struct preload_real *real, const struct p
     return block_free_after_unknown(real, block, stream);
 }
 
-static CUresult free_async(CUdeviceptr address, CUstream stream, struct stream_form form)
+static CUresult free_async(const struct preload_real *real, CUdeviceptr address, CUstream stream)
 {
-    const struct preload_real *real = vmm__preload_real();
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     struct preload_block block;
-    stream = form_stream(form, stream);
     if (!vmm__preload_block_at(address, &block)) {
         vmm__preload_record_free(address);
         return real->cuMemFreeAsync(address, stream);
@@ -355,17 +286,8 @@ static CUresult free_async(CUdeviceptr address, CUstream stream, struct stream_f
     return result == CUDA_SUCCESS ? block_free_async(real, &block, stream) : result;
 }
 
-#define FREE_ASYNC(name, form)                                                                     \
-    EXPORT CUresult name(CUdeviceptr address, CUstream stream)                                     \
-    {                                                                                              \
-        const struct preload_real *real = vmm__preload_real();                                     \
-        if (real == NULL || real->name == NULL)                                                    \
-            return CUDA_ERROR_NOT_SUPPORTED;                                                       \
-        if (address == 0 || !vmm__preload_enter())                                                 \
-            return real->name(address, stream);                                                    \
-        CUresult result = free_async(address, stream, form);                                       \
-        vmm__preload_leave();                                                                      \
-        return result;                                                                             \
-    }
-FREE_ASYNC(cuMemFreeAsync, LEGACY_FORM)
-FREE_ASYNC(cuMemFreeAsync_ptsz, PER_THREAD_FORM)
+#define FREE_ASYNC(name, named)                                                                    \
+    PRELOAD_CALL(name, (CUdeviceptr address, CUstream stream), (address, stream),                  \
+                 free_async(real, address, named))
+FREE_ASYNC(cuMemFreeAsync, stream)
+FREE_ASYNC(cuMemFreeAsync_ptsz, PRELOAD_SECOND_FORM(stream))

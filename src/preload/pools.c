@@ -9,8 +9,6 @@
 #include "base/map.h"
 #include "preload/preload.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 struct pool_record {
     struct map_node node; /* the pool's handle */
     int ordinal;
@@ -102,30 +100,20 @@ static bool is_served(const CUmemPoolProps *properties)
            has_plain_rest(properties);
 }
 
-EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+static CUresult pool_create(const struct preload_real *real, CUmemoryPool *pool,
+                            const CUmemPoolProps *properties)
 {
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL || real->cuMemPoolCreate == NULL)
-        return CUDA_ERROR_NOT_SUPPORTED;
     CUresult result = real->cuMemPoolCreate(pool, properties);
-    if (result == CUDA_SUCCESS && is_served(properties) && vmm__preload_enter()) {
+    if (result == CUDA_SUCCESS && is_served(properties))
         pool_add(*pool, properties->location.id);
-        vmm__preload_leave();
-    }
     return result;
 }
 
-EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
-{
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL || real->cuMemPoolDestroy == NULL)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (vmm__preload_enter()) {
-        pool_remove(pool);
-        vmm__preload_leave();
-    }
-    return real->cuMemPoolDestroy(pool);
-}
+PRELOAD_CALL(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps *properties),
+             (pool, properties), pool_create(real, pool, properties))
+
+PRELOAD_CALL(cuMemPoolDestroy, (CUmemoryPool pool), (pool),
+             (pool_remove(pool), real->cuMemPoolDestroy(pool)))
 
 static struct preload_device *trimmed_device(CUmemoryPool pool)
 {
@@ -137,19 +125,18 @@ static struct preload_device *trimmed_device(CUmemoryPool pool)
     return NULL;
 }
 
-EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
+static CUresult pool_trim(const struct preload_real *real, CUmemoryPool pool, size_t keep_bytes)
 {
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL || real->cuMemPoolTrimTo == NULL)
-        return CUDA_ERROR_NOT_SUPPORTED;
     CUresult result = real->cuMemPoolTrimTo(pool, keep_bytes);
-    if (result != CUDA_SUCCESS || !vmm__preload_enter())
+    if (result != CUDA_SUCCESS)
         return result;
     vmm__preload_caches_hold();
     struct preload_device *device = trimmed_device(pool);
     if (device != NULL)
         (void)vmm_trim(device->cache, keep_bytes, NULL);
     vmm__preload_caches_release();
-    vmm__preload_leave();
     return result;
 }
+
+PRELOAD_CALL(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep_bytes), (pool, keep_bytes),
+             pool_trim(real, pool, keep_bytes))

@@ -72,19 +72,32 @@ enum preload_mode vmm__preload_mode(void);
  * parent may have held the locks, and a recording's file is its parent's. ERR_HOST_OOM. */
 vmm_status vmm__preload_leave_children(void);
 
-/* Whether a replacement should do more than pass its call on. Then call leave afterwards. */
-static inline bool vmm__preload_enter(void)
+/* Whether a replacement should do more than pass its call on. */
+static inline bool vmm__preload_serves(void)
 {
-    if (vmm__preload_inside > 0 || vmm__preload_mode() == PRELOAD_OFF)
-        return false;
-    vmm__preload_inside++;
-    return true;
+    return vmm__preload_inside == 0 && vmm__preload_mode() != PRELOAD_OFF;
 }
 
-static inline void vmm__preload_leave(void)
-{
-    vmm__preload_inside--;
-}
+/* Defines a replacement, whose result `serve` computes, inside this library and with libcuda's functions in `real`. */
+#define PRELOAD_CALL(name, parameters, arguments, serve)                                           \
+    __attribute__((visibility("default"))) CUresult name parameters                                \
+    {                                                                                              \
+        const struct preload_real *real = vmm__preload_real();                                     \
+        if (real == NULL)                                                                          \
+            return CUDA_ERROR_NOT_INITIALIZED;                                                     \
+        if (real->name == NULL)                                                                    \
+            return CUDA_ERROR_NOT_SUPPORTED;                                                       \
+        if (!vmm__preload_serves())                                                                \
+            return real->name arguments;                                                           \
+        vmm__preload_inside++;                                                                     \
+        CUresult result = serve;                                                                   \
+        vmm__preload_inside--;                                                                     \
+        return result;                                                                             \
+    }
+
+/* The handle by which the thread's own default stream is named, and the stream that the second form of a call names. */
+#define PRELOAD_PER_THREAD          ((CUstream)CU_STREAM_PER_THREAD)
+#define PRELOAD_SECOND_FORM(stream) ((stream) == NULL ? PRELOAD_PER_THREAD : (stream))
 
 /* Writes a line to stderr: why a program that was started under this library runs without it. */
 void vmm__preload_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -105,7 +118,7 @@ struct preload_device {
 };
 
 /* The device whose primary context is current, with a cache that is made now if there is none; NULL: libcuda serves the
- * call. */
+ * call, as always in PRELOAD_RECORD. */
 struct preload_device *vmm__preload_device(void);
 
 /* The same, but makes no cache. */
@@ -147,11 +160,6 @@ struct preload_scope {
 };
 struct preload_scope vmm__preload_scope(const struct preload_device *device);
 void vmm__preload_restore(const struct preload_scope *scope);
-
-/* ---- memory.c -------------------------------------------------------------------------------- */
-
-/* The handle by which the thread's own default stream is named. */
-#define PRELOAD_PER_THREAD ((CUstream)CU_STREAM_PER_THREAD)
 
 /* ---- streams.c ------------------------------------------------------------------------------- */
 

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
 /* ---- How much is free ------------------------------------------------------------------------ */
 
 /* What the cache reserves and no block uses is free for the program; with a limit, at most what the limit leaves. */
@@ -25,39 +23,25 @@ static size_t free_bytes_of(const struct preload_device *device, size_t free_byt
     return room < free_bytes ? (size_t)room : free_bytes;
 }
 
-EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+static CUresult info_get(const struct preload_real *real, size_t *free_bytes, size_t *total_bytes)
 {
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
     CUresult result = real->cuMemGetInfo_v2(free_bytes, total_bytes);
-    if (result != CUDA_SUCCESS || free_bytes == NULL || !vmm__preload_enter())
-        return result;
     const struct preload_device *device = vmm__preload_device_if_made();
-    if (device != NULL)
+    if (result == CUDA_SUCCESS && free_bytes != NULL && device != NULL)
         *free_bytes = free_bytes_of(device, *free_bytes);
-    vmm__preload_leave();
     return result;
 }
 
+PRELOAD_CALL(cuMemGetInfo_v2, (size_t * free_bytes, size_t *total_bytes), (free_bytes, total_bytes),
+             info_get(real, free_bytes, total_bytes))
+
 /* ---- Whose an address is --------------------------------------------------------------------- */
 
-static bool block_find(CUdeviceptr address, struct preload_block *found)
+static CUresult range_get(const struct preload_real *real, CUdeviceptr *base, size_t *bytes,
+                          CUdeviceptr address)
 {
-    if (address == 0 || !vmm__preload_enter())
-        return false;
-    bool is_found = vmm__preload_block_find(address, found);
-    vmm__preload_leave();
-    return is_found;
-}
-
-EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
-{
-    const struct preload_real *real = vmm__preload_real();
     struct preload_block found;
-    if (real == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (!block_find(address, &found))
+    if (!vmm__preload_block_find(address, &found))
         return real->cuMemGetAddressRange_v2(base, bytes, address);
     if (base != NULL)
         *base = found.address;
@@ -65,6 +49,9 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevi
         *bytes = found.bytes;
     return CUDA_SUCCESS;
 }
+
+PRELOAD_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *bytes, CUdeviceptr address),
+             (base, bytes, address), range_get(real, base, bytes, address))
 
 /* Stores what cuMemAlloc() would have stored; libcuda answers for the whole mapping. False: libcuda's answer is
  * right. */
@@ -87,36 +74,39 @@ static bool attribute_store(const struct preload_block *found, CUpointer_attribu
     }
 }
 
-EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
-                                      CUdeviceptr address)
+static CUresult attribute_get(const struct preload_real *real, void *data,
+                              CUpointer_attribute attribute, CUdeviceptr address)
 {
-    const struct preload_real *real = vmm__preload_real();
     struct preload_block found;
-    if (real == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
     bool is_changed = attribute == CU_POINTER_ATTRIBUTE_CONTEXT ||
                       attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
                       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE;
-    if (data != NULL && is_changed && block_find(address, &found) &&
+    if (data != NULL && is_changed && vmm__preload_block_find(address, &found) &&
         attribute_store(&found, attribute, data))
         return CUDA_SUCCESS;
     return real->cuPointerGetAttribute(data, attribute, address);
 }
 
-EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
-                                       CUdeviceptr address)
+PRELOAD_CALL(cuPointerGetAttribute,
+             (void *data, CUpointer_attribute attribute, CUdeviceptr address),
+             (data, attribute, address), attribute_get(real, data, attribute, address))
+
+static CUresult attributes_get(const struct preload_real *real, unsigned count,
+                               CUpointer_attribute *attributes, void **data, CUdeviceptr address)
 {
-    const struct preload_real *real = vmm__preload_real();
     struct preload_block found;
-    if (real == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
     CUresult result = real->cuPointerGetAttributes(count, attributes, data, address);
-    if (result != CUDA_SUCCESS || !block_find(address, &found))
+    if (result != CUDA_SUCCESS || !vmm__preload_block_find(address, &found))
         return result;
     for (unsigned i = 0; i < count; i++)
         (void)attribute_store(&found, attributes[i], data[i]);
     return result;
 }
+
+PRELOAD_CALL(cuPointerGetAttributes,
+             (unsigned count, CUpointer_attribute *attributes, void **data, CUdeviceptr address),
+             (count, attributes, data, address),
+             attributes_get(real, count, attributes, data, address))
 
 /* ---- Handles for other processes ------------------------------------------------------------- */
 
@@ -124,34 +114,24 @@ EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attr
 static bool block_refuse(CUdeviceptr address, const char *line)
 {
     struct preload_block found;
-    if (!block_find(address, &found))
+    if (!vmm__preload_block_find(address, &found))
         return false;
-    vmm__preload_inside++;
     (void)vmm_log_write(found.device->cache, line);
-    vmm__preload_inside--;
     return true;
 }
 
-EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
-{
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (block_refuse(address, "cuIpcGetMemHandle: not supported for memory of the cache; start the "
-                              "program without libvmmcache_preload"))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return real->cuIpcGetMemHandle(handle, address);
-}
+PRELOAD_CALL(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr address), (handle, address),
+             block_refuse(address,
+                          "cuIpcGetMemHandle: not supported for memory of the cache; start the "
+                          "program without libvmmcache_preload")
+                 ? CUDA_ERROR_NOT_SUPPORTED
+                 : real->cuIpcGetMemHandle(handle, address))
 
 /* As for memory of cuMemAlloc(), which has no handle. */
-EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
-{
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL || real->cuMemRetainAllocationHandle == NULL)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (block_refuse((CUdeviceptr)(uintptr_t)address,
-                     "cuMemRetainAllocationHandle: memory of the cache has no handle for the "
-                     "program"))
-        return CUDA_ERROR_INVALID_VALUE;
-    return real->cuMemRetainAllocationHandle(handle, address);
-}
+PRELOAD_CALL(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, void *address),
+             (handle, address),
+             block_refuse((CUdeviceptr)(uintptr_t)address,
+                          "cuMemRetainAllocationHandle: memory of the cache has no handle for the "
+                          "program")
+                 ? CUDA_ERROR_INVALID_VALUE
+                 : real->cuMemRetainAllocationHandle(handle, address))

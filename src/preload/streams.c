@@ -8,8 +8,6 @@
 #include "base/map.h"
 #include "preload/preload.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 struct capture {
     struct map_node node; /* key_of() the stream on which it begins */
     CUstream stream;
@@ -201,59 +199,40 @@ static void capture_begins(CUstream stream)
     (void)pthread_mutex_unlock(&lock);
 }
 
-/* After a call that may have begun or ended a capture. An error does not say so, hence libcuda is asked. */
-static void capture_look(CUstream stream)
+/* After a call that may have begun or ended a capture. An error does not say so, hence libcuda is asked. Returns the
+ * call's result. */
+static CUresult capture_look(CUstream stream, CUresult result)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (vmm__preload_real()->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
         status == CU_STREAM_CAPTURE_STATUS_NONE)
         capture_remove(stream);
+    return result;
 }
 
-static void nothing_begins(CUstream stream)
-{
-    (void)stream;
-}
-
-/* Passes a call on; `before` gets the stream. */
-#define CAPTURE_CALL(name, before, named, parameters, arguments)                                   \
-    EXPORT CUresult name parameters                                                                \
-    {                                                                                              \
-        const struct preload_real *real = vmm__preload_real();                                     \
-        if (real == NULL || real->name == NULL)                                                    \
-            return CUDA_ERROR_NOT_SUPPORTED;                                                       \
-        if (!vmm__preload_enter())                                                                 \
-            return real->name arguments;                                                           \
-        before(named);                                                                             \
-        CUresult result = real->name arguments;                                                    \
-        capture_look(named);                                                                       \
-        vmm__preload_leave();                                                                      \
-        return result;                                                                             \
-    }
-
-/* The stream that a form of a call names. */
-#define LEGACY     stream
-#define PER_THREAD (stream == NULL ? PRELOAD_PER_THREAD : stream)
+#define CAPTURE_BEGIN(name, named, parameters, arguments)                                          \
+    PRELOAD_CALL(name, parameters, arguments,                                                      \
+                 (capture_begins(named), capture_look(named, real->name arguments)))
 
 #define BEGIN_CALL(name, named)                                                                    \
-    CAPTURE_CALL(name, capture_begins, named, (CUstream stream, CUstreamCaptureMode mode),         \
-                 (stream, mode))
-BEGIN_CALL(cuStreamBeginCapture_v2, LEGACY)
-BEGIN_CALL(cuStreamBeginCapture_v2_ptsz, PER_THREAD)
+    CAPTURE_BEGIN(name, named, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGIN_CALL(cuStreamBeginCapture_v2, stream)
+BEGIN_CALL(cuStreamBeginCapture_v2_ptsz, PRELOAD_SECOND_FORM(stream))
 
 #define END_CALL(name, named)                                                                      \
-    CAPTURE_CALL(name, nothing_begins, named, (CUstream stream, CUgraph * graph), (stream, graph))
-END_CALL(cuStreamEndCapture, LEGACY)
-END_CALL(cuStreamEndCapture_ptsz, PER_THREAD)
+    PRELOAD_CALL(name, (CUstream stream, CUgraph * graph), (stream, graph),                        \
+                 capture_look(named, real->name(stream, graph)))
+END_CALL(cuStreamEndCapture, stream)
+END_CALL(cuStreamEndCapture_ptsz, PRELOAD_SECOND_FORM(stream))
 
 #if CUDA_VERSION >= 12030
 #define BEGIN_TO_GRAPH_CALL(name, named)                                                           \
-    CAPTURE_CALL(name, capture_begins, named,                                                      \
-                 (CUstream stream, CUgraph graph, const CUgraphNode *nodes,                        \
-                  const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode),           \
-                 (stream, graph, nodes, edges, count, mode))
-BEGIN_TO_GRAPH_CALL(cuStreamBeginCaptureToGraph, LEGACY)
-BEGIN_TO_GRAPH_CALL(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
+    CAPTURE_BEGIN(name, named,                                                                     \
+                  (CUstream stream, CUgraph graph, const CUgraphNode *nodes,                       \
+                   const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode),          \
+                  (stream, graph, nodes, edges, count, mode))
+BEGIN_TO_GRAPH_CALL(cuStreamBeginCaptureToGraph, stream)
+BEGIN_TO_GRAPH_CALL(cuStreamBeginCaptureToGraph_ptsz, PRELOAD_SECOND_FORM(stream))
 #endif
 
 /* ---- Streams and devices that end ------------------------------------------------------------ */
@@ -261,6 +240,9 @@ BEGIN_TO_GRAPH_CALL(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
 /* Afterwards no cache asks libcuda about the stream. A cache that does not know it does nothing. */
 static void stream_end(CUstream stream)
 {
+    if (stream == NULL)
+        return;
+    capture_remove(stream); /* or a cache refuses the end of a stream that is announced */
     vmm__preload_caches_hold();
     for (int i = 0; i < PRELOAD_DEVICES; i++) {
         struct preload_device *device = vmm__preload_device_at(i);
@@ -270,28 +252,9 @@ static void stream_end(CUstream stream)
     vmm__preload_caches_release();
 }
 
-EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
-{
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (stream != NULL && vmm__preload_enter()) {
-        capture_remove(stream); /* or a cache refuses the end of a stream that is announced */
-        stream_end(stream);
-        vmm__preload_leave();
-    }
-    return real->cuStreamDestroy_v2(stream);
-}
+PRELOAD_CALL(cuStreamDestroy_v2, (CUstream stream), (stream),
+             (stream_end(stream), real->cuStreamDestroy_v2(stream)))
 
-EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-    const struct preload_real *real = vmm__preload_real();
-    if (real == NULL)
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (vmm__preload_enter()) {
-        vmm__preload_device_end(device);
-        device_captures_remove(device);
-        vmm__preload_leave();
-    }
-    return real->cuDevicePrimaryCtxReset_v2(device);
-}
+PRELOAD_CALL(cuDevicePrimaryCtxReset_v2, (CUdevice device), (device),
+             (vmm__preload_device_end(device), device_captures_remove(device),
+              real->cuDevicePrimaryCtxReset_v2(device)))
