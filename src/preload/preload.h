@@ -46,8 +46,11 @@ struct preload_real {
 /* Loads libcuda at the first call. NULL: there is none. */
 const struct preload_real *vmm__preload_real(void);
 
+/* Whether a function of that name is replaced. It does not take libcuda to tell. */
+bool vmm__preload_has_name(const char *exported);
+
 /* The library's own function that replaces a function which dlsym() or cuGetProcAddress() found by this name; NULL:
- * none does. */
+ * none does. `found` is not NULL. */
 void *vmm__preload_by_symbol(const char *exported, const void *found);
 void *vmm__preload_by_name(const char *asked, const void *found);
 

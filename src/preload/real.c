@@ -19,16 +19,11 @@
 struct hook {
     const char *exported;
     const char *asked;
-    void *replacement;
+    int version;
+    cuuint64_t flags;
+    void (*replacement)(void);
     void *by_symbol;
     void *by_name;
-};
-
-enum {
-#define HOOK_NUMBER(name, like, asked, version, flags) HOOK_##name,
-    PRELOAD_HOOK_MAP(HOOK_NUMBER)
-#undef HOOK_NUMBER
-        HOOKS
 };
 
 _Thread_local unsigned vmm__preload_inside __attribute__((tls_model("initial-exec")));
@@ -37,7 +32,13 @@ static pthread_once_t load_once = PTHREAD_ONCE_INIT;
 static bool is_loaded;
 static struct preload_real functions;
 static _Atomic int known_mode = -1;
-static struct hook hooks[HOOKS];
+static struct hook hooks[] = {
+#define HOOK(name, like, asked, version, flags)                                                    \
+    { #name, asked, version, flags, (void (*)(void))(name), NULL, NULL },
+    PRELOAD_HOOK_MAP(HOOK)
+#undef HOOK
+};
+enum { HOOKS = sizeof hooks / sizeof *hooks };
 
 /* From now on every call is libcuda's. */
 static void mode_end(void)
@@ -95,15 +96,10 @@ static void *function_address(void (*function)(void))
 
 static void hooks_fill(void *library, __typeof__(cuGetProcAddress_v2) *proc_address)
 {
-#define HOOK_FILL(name, like, asked_, version, flags)                                              \
-    hooks[HOOK_##name] =                                                                           \
-        (struct hook){ .exported = #name,                                                          \
-                       .asked = asked_,                                                            \
-                       .replacement = function_address((void (*)(void))name),                      \
-                       .by_symbol = symbol_find(library, #name),                                   \
-                       .by_name = name_find(proc_address, asked_, version, flags) };
-    PRELOAD_HOOK_MAP(HOOK_FILL)
-#undef HOOK_FILL
+    for (struct hook *hook = hooks; hook < hooks + HOOKS; hook++) {
+        hook->by_symbol = symbol_find(library, hook->exported);
+        hook->by_name = name_find(proc_address, hook->asked, hook->version, hook->flags);
+    }
 }
 
 /* The exported symbol is the same function under every driver; a name may mean a later form. */
@@ -164,24 +160,28 @@ const struct preload_real *vmm__preload_real(void)
     return load_begin() ? &functions : NULL;
 }
 
+bool vmm__preload_has_name(const char *exported)
+{
+    const struct hook *hook = hooks;
+    while (hook < hooks + HOOKS && strcmp(hook->exported, exported) != 0)
+        hook++;
+    return hook < hooks + HOOKS;
+}
+
 void *vmm__preload_by_symbol(const char *exported, const void *found)
 {
-    if (found == NULL || vmm__preload_inside > 0)
-        return NULL;
-    for (unsigned i = 0; i < HOOKS; i++) {
-        if (hooks[i].by_symbol == found && strcmp(hooks[i].exported, exported) == 0)
-            return hooks[i].replacement;
+    for (const struct hook *hook = hooks; hook < hooks + HOOKS; hook++) {
+        if (hook->by_symbol == found && strcmp(hook->exported, exported) == 0)
+            return function_address(hook->replacement);
     }
     return NULL;
 }
 
 void *vmm__preload_by_name(const char *asked, const void *found)
 {
-    if (found == NULL || vmm__preload_inside > 0)
-        return NULL;
-    for (unsigned i = 0; i < HOOKS; i++) {
-        if (hooks[i].by_name == found && strcmp(hooks[i].asked, asked) == 0)
-            return hooks[i].replacement;
+    for (const struct hook *hook = hooks; hook < hooks + HOOKS; hook++) {
+        if (hook->by_name == found && strcmp(hook->asked, asked) == 0)
+            return function_address(hook->replacement);
     }
     return NULL;
 }

@@ -14,27 +14,11 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Whether a function of that name is replaced, which must not take libcuda to tell: names of many other libraries begin
- * like libcuda's, and a program that only asks for those runs without it. */
-static bool is_name_replaced(const char *name)
-{
-    static const char *const names[] = {
-#define NAME_TEXT(name, like, asked, version, flags) #name,
-        PRELOAD_HOOK_MAP(NAME_TEXT)
-#undef NAME_TEXT
-    };
-    if (name == NULL || name[0] != 'c' || name[1] != 'u')
-        return false;
-    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(names[i], name) == 0)
-            return true;
-    }
-    return false;
-}
-
+/* Names of many other libraries begin like libcuda's, and a program that only asks for those runs without it. */
 static void *replacement_find(void *handle, const char *name)
 {
-    if (vmm__preload_inside > 0 || vmm__preload_mode() == PRELOAD_OFF)
+    if (name == NULL || strncmp(name, "cu", 2) != 0 || !vmm__preload_has_name(name) ||
+        !vmm__preload_serves())
         return NULL;
     void *found = vmm__preload_dlsym()(handle, name);
     if (found == NULL || vmm__preload_real() == NULL)
@@ -53,11 +37,9 @@ static void *replacement_find(void *handle, const char *name)
 
 EXPORT JUMPS void *dlsym(void *handle, const char *name)
 {
-    if (handle != RTLD_NEXT && is_name_replaced(name)) {
-        void *replacement = replacement_find(handle, name);
-        if (replacement != NULL)
-            return replacement;
-    }
+    void *replacement = handle != RTLD_NEXT ? replacement_find(handle, name) : NULL;
+    if (replacement != NULL)
+        return replacement;
     preload_dlsym_fn original = vmm__preload_dlsym();
     TAIL_CALL return original(handle, name);
 }
@@ -65,7 +47,7 @@ EXPORT JUMPS void *dlsym(void *handle, const char *name)
 static void address_replace(CUresult result, const char *symbol, void **found)
 {
     void *replacement = NULL;
-    if (result == CUDA_SUCCESS && found != NULL && vmm__preload_mode() != PRELOAD_OFF)
+    if (result == CUDA_SUCCESS && found != NULL && *found != NULL && vmm__preload_serves())
         replacement = vmm__preload_by_name(symbol, *found);
     if (replacement != NULL)
         *found = replacement;
