@@ -44,25 +44,17 @@ static vmm_status pool_get_lock(int ordinal, vmm_pool_id id, vmm_pool **out)
 /* ---- Uses ----------------------------------------------------------------------------------- */
 
 /* Idle memory of a pool that lends goes to other pools while nothing retains it. */
-static vmm_status pool_create(int ordinal, vmm_pool_id id,
-                              const struct torch_pool_settings *settings)
+static vmm_status pool_create(int ordinal, vmm_pool_options options)
 {
-    struct error_line line;
     vmm_pool *pool = NULL;
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    options.use_on_oom = (settings->flags & TORCH_POOL_USE_ON_OOM) != 0;
-    options.no_split = (settings->flags & TORCH_POOL_NO_SPLIT) != 0;
-    options.source = settings->source;
     options.kind = options.use_on_oom ? VMM_POOL_GENERAL : VMM_POOL_GRAPH;
-    options.user_id = id;
     vmm_status status = vmm_pool_create(vmm_torch_cache(ordinal), &options, &pool);
-    if (status == VMM_OK)
-        status = vmm__torch_region_note(ordinal, pool, id, settings);
-    if (status != VMM_OK && pool != NULL) {
-        vmm__error_save(&line);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__torch_region_note(ordinal, pool, &options);
+    VMM_QUIET();
+    if (status != VMM_OK)
         (void)vmm_pool_destroy(pool, 0);
-        vmm__error_restore(&line);
-    }
     return status;
 }
 
@@ -74,22 +66,26 @@ vmm_status vmm__torch_pool_use(int ordinal, vmm_pool_id id)
         return status;
     if (id.first == 0 && id.second == 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "the id of a graph pool is zeros");
-    struct torch_pool_settings none = { .flags = 0 };
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.user_id = id;
     vmm__mutex_lock(&vmm__torch_pools);
     vmm_pool *pool = pool_find(ordinal, id);
-    status = pool != NULL ? vmm_pool_retain(pool) : pool_create(ordinal, id, &none);
+    status = pool != NULL ? vmm_pool_retain(pool) : pool_create(ordinal, options);
     vmm__mutex_unlock(&vmm__torch_pools);
     return status;
 }
 
 /* A capture that failed may have left its route. */
-static vmm_status pool_end(vmm_pool *pool)
+static void route_end(vmm_pool *pool)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm_pool_unroute(pool);
     vmm__torch_region_uncover(pool);
-    vmm__error_restore(&line);
+}
+
+static vmm_status pool_end(vmm_pool *pool)
+{
+    route_end(pool);
     vmm_status status = vmm_pool_destroy(pool, 1);
     return status != VMM_OK && vmm__torch_region_defer(pool) ? VMM_OK : status;
 }
@@ -97,7 +93,7 @@ static vmm_status pool_end(vmm_pool *pool)
 /* Whether the end of a pool, or a trim, calls the program. */
 static bool calls_source(const vmm_pool *pool)
 {
-    return vmm__torch_region_settings(pool).source.alloc != NULL;
+    return vmm__torch_region_options(pool).source.alloc != NULL;
 }
 
 vmm_status vmm__torch_pool_leave(int ordinal, vmm_pool_id id)
@@ -116,12 +112,9 @@ vmm_status vmm__torch_pool_leave(int ordinal, vmm_pool_id id)
 
 uint64_t vmm__torch_pool_uses(int ordinal, vmm_pool_id id)
 {
-    struct error_line line;
+    VMM_QUIET();
     vmm_pool *pool = NULL;
-    vmm__error_save(&line);
-    vmm_status status = pool_get_lock(ordinal, id, &pool);
-    vmm__error_restore(&line);
-    if (status != VMM_OK)
+    if (pool_get_lock(ordinal, id, &pool) != VMM_OK)
         return 0;
     uint64_t uses = vmm_pool_uses(pool) + 1;
     vmm__mutex_unlock(&vmm__torch_pools);
@@ -129,8 +122,8 @@ uint64_t vmm__torch_pool_uses(int ordinal, vmm_pool_id id)
 }
 
 /* Makes a pool anew: the library takes options at the creation only. */
-static vmm_status pool_make_anew_locked(int ordinal, vmm_pool_id id, vmm_pool *pool,
-                                        const struct torch_pool_settings *settings)
+static vmm_status pool_make_anew_locked(int ordinal, vmm_pool *pool,
+                                        const vmm_pool_options *options)
 {
     VMM_ASSERT_HELD(&vmm__torch_pools);
     vmm_stats stats = VMM_STATS_INIT;
@@ -140,50 +133,49 @@ static vmm_status pool_make_anew_locked(int ordinal, vmm_pool_id id, vmm_pool *p
     if (stats.reserved_bytes.current > 0 || vmm_pool_uses(pool) > 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "pool (%llu, %llu) is in use: its options can only be set before that",
-                          (unsigned long long)id.first, (unsigned long long)id.second);
+                          (unsigned long long)options->user_id.first,
+                          (unsigned long long)options->user_id.second);
     status = vmm_pool_destroy(pool, 0);
-    return status == VMM_OK ? pool_create(ordinal, id, settings) : status;
+    return status == VMM_OK ? pool_create(ordinal, *options) : status;
 }
 
-static vmm_status flag_set(int ordinal, vmm_pool_id id, enum torch_pool_flag flag, bool is_set)
+/* Sets the options that are not NULL. */
+static vmm_status options_set(int ordinal, vmm_pool_id id, const bool *use_on_oom,
+                              const bool *no_split, const vmm_segment_source *source)
 {
     vmm_pool *pool = NULL;
     vmm_status status = pool_get_lock(ordinal, id, &pool);
     if (status != VMM_OK)
         return status;
-    struct torch_pool_settings settings = vmm__torch_region_settings(pool);
-    unsigned before = settings.flags;
-    settings.flags = is_set ? before | flag : before & ~(unsigned)flag;
-    if (settings.flags != before)
-        status = pool_make_anew_locked(ordinal, id, pool, &settings);
+    vmm_pool_options before = vmm__torch_region_options(pool);
+    vmm_pool_options options = before;
+    options.use_on_oom = use_on_oom != NULL ? *use_on_oom : before.use_on_oom;
+    options.no_split = no_split != NULL ? *no_split : before.no_split;
+    options.source = source != NULL ? *source : before.source;
+    if (source != NULL || options.use_on_oom != before.use_on_oom ||
+        options.no_split != before.no_split)
+        status = pool_make_anew_locked(ordinal, pool, &options);
     vmm__mutex_unlock(&vmm__torch_pools);
     return status;
 }
 
 vmm_status vmm__torch_pool_source(int ordinal, vmm_pool_id id, const vmm_segment_source *source)
 {
-    vmm_pool *pool = NULL;
-    vmm_status status = pool_get_lock(ordinal, id, &pool);
-    if (status != VMM_OK)
-        return status;
-    struct torch_pool_settings settings = vmm__torch_region_settings(pool);
-    settings.source = (vmm_segment_source){ .alloc = vmm__record_segment_alloc,
-                                            .free = vmm__record_segment_free,
-                                            .context = (void *)(uintptr_t)source,
-                                            .segment_bytes = source->segment_bytes };
-    status = pool_make_anew_locked(ordinal, id, pool, &settings);
-    vmm__mutex_unlock(&vmm__torch_pools);
-    return status;
+    const vmm_segment_source recorded = { .alloc = vmm__record_segment_alloc,
+                                          .free = vmm__record_segment_free,
+                                          .context = (void *)(uintptr_t)source,
+                                          .segment_bytes = source->segment_bytes };
+    return options_set(ordinal, id, NULL, NULL, &recorded);
 }
 
 vmm_status vmm__torch_pool_use_on_oom(int ordinal, vmm_pool_id id, int is_on)
 {
-    return flag_set(ordinal, id, TORCH_POOL_USE_ON_OOM, is_on != 0);
+    return options_set(ordinal, id, &(bool){ is_on != 0 }, NULL, NULL);
 }
 
 vmm_status vmm__torch_pool_no_split(int ordinal, vmm_pool_id id)
 {
-    return flag_set(ordinal, id, TORCH_POOL_NO_SPLIT, true);
+    return options_set(ordinal, id, NULL, &(bool){ true }, NULL);
 }
 
 /* ---- Routes --------------------------------------------------------------------------------- */
@@ -197,12 +189,9 @@ vmm_status vmm__torch_pool_route(int ordinal, vmm_pool_id id, vmm_pool_filter fi
     if (status != VMM_OK)
         return status;
     status = vmm__torch_region_cover(ordinal, pool);
-    if (status != VMM_OK) {
-        struct error_line line;
-        vmm__error_save(&line);
+    VMM_QUIET();
+    if (status != VMM_OK)
         (void)vmm_pool_unroute(pool);
-        vmm__error_restore(&line);
-    }
     return status;
 }
 
@@ -238,13 +227,11 @@ vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter fi
     status = vmm__torch_pool_route(ordinal, id, filter, context);
     if (status == VMM_OK)
         return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     if (vmm__torch_pool_uses(ordinal, id) > 1)
         (void)vmm__torch_pool_leave(ordinal, id); /* the other uses keep their route */
     else
         (void)vmm_pool_destroy(pool_find(ordinal, id), 1);
-    vmm__error_restore(&line);
     return status;
 }
 

@@ -11,17 +11,15 @@
 struct member {
     struct member *next;
     vmm_torch_pool pool;
-    struct torch_pool_settings settings;
-    bool is_region; /* of vmm_torch_region_begin(); else PyTorch's */
-    bool is_ended;  /* PyTorch has ended it; it is destroyed once it is awake */
+    vmm_pool_options options; /* without the name */
+    bool is_region;           /* of vmm_torch_region_begin(); else PyTorch's */
+    bool is_ended;            /* PyTorch has ended it; it is destroyed once it is awake */
 };
 
 /* What a thread pushed. */
 struct region {
     struct region *outer;
-    int ordinal;
-    vmm_torch_pool pool;
-    bool is_route;
+    vmm_torch_pool pool; /* without a tag: of a route */
 };
 
 struct mutex vmm__torch_pools = { .mutex = PTHREAD_MUTEX_INITIALIZER };
@@ -59,15 +57,15 @@ static struct member *member_find_locked(const vmm_torch_pool *wanted)
 }
 
 /* Adds a pool. If another thread has added one of the same tag meanwhile, *pool becomes that one. */
-static vmm_status member_add(vmm_torch_pool *pool, bool is_region,
-                             const struct torch_pool_settings *settings)
+static vmm_status member_add(vmm_torch_pool *pool, bool is_region, const vmm_pool_options *options)
 {
     struct member *member = vmm__host_alloc(1, sizeof *member);
     if (member == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "no host memory for the list of pools");
     member->pool = *pool;
     member->is_region = is_region;
-    member->settings = *settings;
+    member->options = *options;
+    member->options.name = NULL;
     vmm__mutex_lock(&members_lock);
     members_purge_locked();
     struct member *other = is_region ? member_find_locked(pool) : NULL;
@@ -85,15 +83,13 @@ static vmm_status member_add(vmm_torch_pool *pool, bool is_region,
 
 bool vmm__torch_region_defer(const vmm_pool *pool)
 {
-    struct error_line line;
+    VMM_QUIET();
     vmm_pool_phase phase = VMM_POOL_AWAKE;
     bool is_deferred = false;
-    vmm__error_save(&line);
     (void)vmm_pool_state((vmm_pool *)pool, &phase);
-    vmm__error_restore(&line);
     vmm__mutex_lock(&members_lock);
     for (struct member *member = members; member != NULL; member = member->next) {
-        bool has_source = member->settings.source.alloc != NULL;
+        bool has_source = member->options.source.alloc != NULL;
         if (member->pool.pool != pool || (phase == VMM_POOL_AWAKE && !has_source))
             continue;
         member->is_ended = true;
@@ -132,7 +128,7 @@ static void member_put_back(struct member *member)
 
 static vmm_status ended_destroy(const struct member *member)
 {
-    if (member->settings.source.alloc != NULL)
+    if (member->options.source.alloc != NULL)
         return vmm_pool_destroy(member->pool.pool, 1);
     vmm__mutex_lock(&vmm__torch_pools);
     vmm_status status = vmm_pool_destroy(member->pool.pool, 1);
@@ -142,10 +138,9 @@ static vmm_status ended_destroy(const struct member *member)
 
 void vmm__torch_region_end_deferred(void)
 {
-    struct error_line line;
+    VMM_QUIET();
     if (vmm__torch_is_forked())
         return; /* a thread of the parent may have held the locks */
-    vmm__error_save(&line);
     for (struct member *next, *member = ended_take(); member != NULL; member = next) {
         next = member->next;
         if (ended_destroy(member) == VMM_ERR_INVALID_ARGUMENT &&
@@ -154,20 +149,29 @@ void vmm__torch_region_end_deferred(void)
         else
             vmm__host_free(member, sizeof *member);
     }
-    vmm__error_restore(&line);
 }
 
 /* ---- Pools of tags -------------------------------------------------------------------------- */
 
+/* Creates a pool of pool->tag. If another thread does the same, *pool becomes that one's. */
 static vmm_status pool_create(vmm_cache *cache, vmm_torch_pool *pool)
 {
     uint64_t number = atomic_fetch_add_explicit(&region_count, 1, memory_order_relaxed) + 1;
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *created;
     options.name = pool->tag;
     options.on_sleep = pool->discards ? VMM_ON_SLEEP_DISCARD : VMM_ON_SLEEP_KEEP;
     options.user_id = (vmm_pool_id){ number, number }; /* ids of PyTorch have one zero */
-    pool->id = (vmm_pool_id){ number, number };
-    return vmm_pool_create(cache, &options, &pool->pool);
+    vmm_status status = vmm_pool_create(cache, &options, &created);
+    if (status != VMM_OK)
+        return status;
+    pool->id = options.user_id;
+    pool->pool = created;
+    status = member_add(pool, true, &options);
+    VMM_QUIET();
+    if (pool->pool != created || status != VMM_OK)
+        (void)vmm_pool_destroy(created, 0);
+    return status;
 }
 
 /* Finds the pool of pool->tag, or creates it. */
@@ -178,35 +182,27 @@ static vmm_status pool_get(vmm_cache *cache, vmm_torch_pool *pool)
     if (member != NULL)
         *pool = member->pool;
     vmm__mutex_unlock(&members_lock);
-    vmm_status status = member != NULL ? VMM_OK : pool_create(cache, pool);
-    if (member != NULL || status != VMM_OK)
-        return status;
-    vmm_pool *created = pool->pool;
-    struct torch_pool_settings none = { .flags = 0 };
-    status = member_add(pool, true, &none);
-    if (pool->pool != created || status != VMM_OK) {
-        struct error_line line;
-        vmm__error_save(&line);
-        (void)vmm_pool_destroy(created, 0);
-        vmm__error_restore(&line);
-    }
-    return status;
+    return member != NULL ? VMM_OK : pool_create(cache, pool);
 }
 
 /* ---- The thread's regions ------------------------------------------------------------------- */
 
-static vmm_status region_push(const struct region *wanted)
+static bool is_route(const struct region *region)
+{
+    return region->pool.tag[0] == '\0';
+}
+
+static vmm_status region_push(const vmm_torch_pool *pool)
 {
     struct region *region = vmm__host_alloc(1, sizeof *region);
     if (region == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "no host memory for the region");
-    vmm_status status = vmm_pool_push(wanted->pool.pool);
+    vmm_status status = vmm_pool_push(pool->pool);
     if (status != VMM_OK) {
         vmm__host_free(region, sizeof *region);
         return status;
     }
-    *region = *wanted;
-    region->outer = innermost;
+    *region = (struct region){ .outer = innermost, .pool = *pool };
     innermost = region;
     return VMM_OK;
 }
@@ -223,7 +219,7 @@ static vmm_status region_pop(void)
 static const struct region *region_find(int ordinal)
 {
     const struct region *region = innermost;
-    while (region != NULL && (region->is_route || region->ordinal != ordinal))
+    while (region != NULL && (is_route(region) || region->pool.device != ordinal))
         region = region->outer;
     return region;
 }
@@ -231,26 +227,24 @@ static const struct region *region_find(int ordinal)
 vmm_status vmm_torch_region_begin(int device, const char *tag, int discards)
 {
     struct torch_device *opened = NULL;
-    struct region region = { .ordinal = device,
-                             .pool.device = device,
-                             .pool.discards = discards != 0 };
-    if (tag == NULL || *tag == '\0' || strlen(tag) >= sizeof region.pool.tag)
+    vmm_torch_pool pool = { .device = device, .discards = discards != 0 };
+    if (tag == NULL || *tag == '\0' || strlen(tag) >= sizeof pool.tag)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "the tag of a region has 1 to %zu bytes",
-                          sizeof region.pool.tag - 1);
+                          sizeof pool.tag - 1);
     vmm_status status = vmm__torch_open(device, &opened);
     if (status != VMM_OK)
         return status;
-    memcpy(region.pool.tag, tag, strlen(tag));
-    status = pool_get(vmm__torch_cache_of(opened), &region.pool);
-    return status == VMM_OK ? region_push(&region) : status;
+    memcpy(pool.tag, tag, strlen(tag));
+    status = pool_get(vmm__torch_cache_of(opened), &pool);
+    return status == VMM_OK ? region_push(&pool) : status;
 }
 
 /* A capture that failed may have left its route. */
 vmm_status vmm_torch_region_end(int device)
 {
-    while (innermost != NULL && innermost->is_route && innermost->ordinal == device)
+    while (innermost != NULL && is_route(innermost) && innermost->pool.device == device)
         (void)region_pop();
-    if (innermost == NULL || innermost->ordinal != device)
+    if (innermost == NULL || innermost->pool.device != device)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "the innermost region of this thread is not one of device %d", device);
     return region_pop();
@@ -258,28 +252,27 @@ vmm_status vmm_torch_region_end(int device)
 
 vmm_status vmm__torch_region_cover(int ordinal, vmm_pool *pool)
 {
-    struct region route = { .ordinal = ordinal, .pool.pool = pool, .is_route = true };
+    const vmm_torch_pool route = { .pool = pool, .device = ordinal };
     return region_find(ordinal) == NULL ? VMM_OK : region_push(&route);
 }
 
 void vmm__torch_region_uncover(const vmm_pool *pool)
 {
-    if (innermost != NULL && innermost->is_route && innermost->pool.pool == pool)
+    if (innermost != NULL && is_route(innermost) && innermost->pool.pool == pool)
         (void)region_pop();
 }
 
 /* ---- PyTorch's pools ------------------------------------------------------------------------ */
 
-vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id,
-                                  const struct torch_pool_settings *settings)
+vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, const vmm_pool_options *options)
 {
     const struct region *region = region_find(ordinal);
-    vmm_torch_pool noted = { .pool = pool, .id = id, .device = ordinal };
+    vmm_torch_pool noted = { .pool = pool, .id = options->user_id, .device = ordinal };
     if (region != NULL) {
         noted.discards = region->pool.discards;
         memcpy(noted.tag, region->pool.tag, sizeof noted.tag);
     }
-    return member_add(&noted, false, settings);
+    return member_add(&noted, false, options);
 }
 
 static const struct member *member_of_locked(const vmm_pool *pool)
@@ -291,15 +284,15 @@ static const struct member *member_of_locked(const vmm_pool *pool)
     return member;
 }
 
-struct torch_pool_settings vmm__torch_region_settings(const vmm_pool *pool)
+vmm_pool_options vmm__torch_region_options(const vmm_pool *pool)
 {
-    struct torch_pool_settings settings = { .flags = 0 };
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm__mutex_lock(&members_lock);
     const struct member *member = member_of_locked(pool);
     if (member != NULL)
-        settings = member->settings;
+        options = member->options;
     vmm__mutex_unlock(&members_lock);
-    return settings;
+    return options;
 }
 
 /* Adds a pool to a list with room for so many. */
@@ -320,7 +313,7 @@ static size_t list_make(const struct torch_device *device, vmm_torch_pool *pools
     vmm__mutex_lock(&members_lock);
     members_purge_locked();
     for (const struct member *member = members; member != NULL; member = member->next) {
-        if (member->pool.device == device->ordinal && member->settings.source.alloc == NULL)
+        if (member->pool.device == device->ordinal && member->options.source.alloc == NULL)
             list_add(pools, room, &count, &member->pool);
     }
     vmm__mutex_unlock(&members_lock);

@@ -19,20 +19,11 @@
  * one destroys. A pool with a source is destroyed without it, because that calls the program. */
 extern struct mutex vmm__torch_pools;
 
-enum torch_pool_flag { TORCH_POOL_USE_ON_OOM = 1, TORCH_POOL_NO_SPLIT = 2 };
-
-/* What PyTorch has set for a pool: a pool that is made anew keeps it. */
-struct torch_pool_settings {
-    unsigned flags; /* of enum torch_pool_flag */
-    vmm_segment_source source;
-};
-
 /* Lists a new pool of PyTorch; it gets the tag of the region that the calling thread is in. ERR_HOST_OOM. */
-vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id,
-                                  const struct torch_pool_settings *settings);
+vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, const vmm_pool_options *options);
 
-/* The settings of a pool of PyTorch. */
-struct torch_pool_settings vmm__torch_region_settings(const vmm_pool *pool);
+/* The options with which a pool was created. */
+vmm_pool_options vmm__torch_region_options(const vmm_pool *pool);
 
 /* Has a pool destroyed later that cannot be destroyed because it sleeps, or has a source and live blocks. False if
  * neither is so. */

@@ -106,9 +106,11 @@ TEST(a_region_that_cannot_begin_leaves_nothing)
 TEST(a_pool_that_cannot_be_listed_is_an_error)
 {
     vmm_pool *pool = graph_pool();
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     size_t before = pools_count();
+    options.user_id = (vmm_pool_id){ 0, 9 };
     (void)vmm__host_fail_at(1);
-    vmm_status status = vmm__torch_region_note(0, pool, (vmm_pool_id){ 0, 9 }, 0);
+    vmm_status status = vmm__torch_region_note(0, pool, &options);
     (void)vmm__host_fail_at(0);
     assert_status(status, VMM_ERR_HOST_OOM);
     assert_int_equal(pools_count(), before);
