@@ -56,8 +56,7 @@ static void oom_tell(const struct torch_device *device, vmm_status status, uint6
 {
     if (!vmm__is_oom(status) || is_reporting || !oom_has_listener())
         return;
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     uint64_t free_bytes = 0;
     uint64_t most_bytes = 0;
     memory_read(vmm__torch_cache_of(device), &free_bytes, &most_bytes);
@@ -68,7 +67,6 @@ static void oom_tell(const struct torch_device *device, vmm_status status, uint6
             watch(device->ordinal, bytes, most_bytes, free_bytes);
     }
     is_reporting = false;
-    vmm__error_restore(&line);
 }
 
 /* A size as PyTorch's errors have it. */
@@ -299,9 +297,7 @@ caches_query(vmm_status (*query)(const struct torch_device *device, void *contex
     const struct torch_device *device = vmm__torch_next(NULL);
     for (; device != NULL && status == VMM_ERR_UNKNOWN_POINTER; device = vmm__torch_next(device))
         status = query(device, context);
-    if (status == VMM_OK)
-        vmm__error_restore(&line);
-    return status;
+    return vmm__error_end(&line, status);
 }
 
 struct find_query_state {

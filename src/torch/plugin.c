@@ -170,21 +170,19 @@ void vmm__torch_complain(const char *hook, vmm_status status)
 {
     if (vmm__torch_is_forked())
         return; /* a thread of the parent may have held the lock */
-    struct error_line kept;
-    struct error_line line;
-    vmm__error_save(&kept);
-    (void)snprintf(line.text, sizeof line.text, "%s: %s: %.400s", hook, vmm_status_name(status),
-                   kept.text);
+    VMM_QUIET();
+    char line[ERROR_LINE_BYTES];
+    (void)snprintf(line, sizeof line, "%s: %s: %.400s", hook, vmm_status_name(status),
+                   vmm_last_error());
     const struct torch_device *any = vmm__torch_next(NULL); /* all have the same log */
     if (any != NULL) {
-        (void)vmm_log_write(vmm__torch_cache_of(any), line.text);
+        (void)vmm_log_write(vmm__torch_cache_of(any), line);
         return;
     }
     vmm__mutex_lock(&opening);
     union settings now = settings;
     vmm__mutex_unlock(&opening);
-    (void)settings_check(&now, line.text);
-    vmm__error_restore(&kept);
+    (void)settings_check(&now, line);
 }
 
 /* ---- Making caches -------------------------------------------------------------------------- */

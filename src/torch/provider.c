@@ -163,13 +163,10 @@ static vmm_status capture_announce(int ordinal, vmm_stream stream)
 /* On a lost device nothing is captured. */
 static void capture_retract(int ordinal, vmm_stream stream)
 {
-    struct error_line line;
+    VMM_QUIET();
     const struct torch_device *device = vmm__torch_find(ordinal);
-    if (device == NULL)
-        return;
-    vmm__error_save(&line);
-    (void)vmm_capture_retract(vmm__torch_cache_of(device), stream);
-    vmm__error_restore(&line);
+    if (device != NULL)
+        (void)vmm_capture_retract(vmm__torch_cache_of(device), stream);
 }
 
 static unsigned wait_streams(int ordinal, const void *ptr, vmm_stream *streams, unsigned most)

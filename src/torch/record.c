@@ -90,12 +90,9 @@ static struct live_block block_of(const vmm_item *item)
 static bool block_find(const struct torch_device *device, const void *ptr, struct live_block *out)
 {
     vmm_item item = VMM_ITEM_INIT;
-    struct error_line line;
-    vmm__error_save(&line);
-    if (vmm_find(vmm__torch_cache_of(device), ptr, &item) != VMM_OK) {
-        vmm__error_restore(&line);
+    VMM_QUIET();
+    if (vmm_find(vmm__torch_cache_of(device), ptr, &item) != VMM_OK)
         return false;
-    }
     *out = block_of(&item);
     return item.address == (uint64_t)(uintptr_t)ptr;
 }
@@ -116,11 +113,9 @@ static void oom_record(struct torch_device *device, uint64_t bytes, vmm_stream s
                               .stack = stack,
                               .action = VMM_TORCH_OOM,
                               .device = device->ordinal };
-    struct error_line line;
     uint64_t total_bytes;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm_device_memory(vmm__torch_cache_of(device), &event.address, &total_bytes);
-    vmm__error_restore(&line);
     (void)vmm__history_push(&device->history, &event);
 }
 

@@ -52,11 +52,9 @@ static struct shared_block *token_find_locked(const struct share_token *token)
 /* Closes the export: the block may be used again once it is freed. Importers keep the memory until they close it. */
 static void block_close(struct shared_block *block)
 {
-    struct error_line line;
-    vmm__error_save(&line);
+    VMM_QUIET();
     (void)vmm_share_close(block->share, 1);
     vmm__host_free(block, sizeof *block);
-    vmm__error_restore(&line);
 }
 
 struct shared_block *vmm__shared_block_send_begin(const struct share_token *token,
