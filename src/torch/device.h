@@ -18,7 +18,6 @@ enum { TORCH_DEVICES = 64 };
 struct torch_device {
     _Atomic(vmm_cache *) cache; /* NULL before the first use */
     int ordinal;
-    bool has_debug;          /* debug mode is on, or may be */
     uint64_t limit_bytes;    /* of the settings or the environment; 0: none */
     _Atomic double fraction; /* that PyTorch has set; negative: limit_bytes counts instead */
     _Atomic uint64_t fraction_limit_bytes; /* what the two mean; 0: none */

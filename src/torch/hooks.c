@@ -8,6 +8,7 @@
 #include "torch/hooks.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/outcome.h"
 #include "base/size.h"
 #include "torch/record.h"
 #include "torch/shared_blocks.h"
@@ -287,46 +288,43 @@ void vmm_torch_memory_fraction(double fraction, int device)
 
 /* ---- Blocks of any device ------------------------------------------------------------------- */
 
-/* Calls `query` for each cache until one knows the block. Sets vmm_last_error() only if no cache does. */
-static vmm_status
-caches_query(vmm_status (*query)(const struct torch_device *device, void *context), void *context)
+vmm_status vmm__torch_owned_find(const void *ptr, struct owned_block *out,
+                                 struct torch_device **device)
 {
-    struct error_line line;
-    vmm__error_save(&line);
-    vmm_status status = vmm__error(VMM_ERR_UNKNOWN_POINTER, "nothing was allocated yet");
-    const struct torch_device *device = vmm__torch_next(NULL);
-    for (; device != NULL && status == VMM_ERR_UNKNOWN_POINTER; device = vmm__torch_next(device))
-        status = query(device, context);
-    return vmm__error_end(&line, status);
-}
-
-struct find_query_state {
-    const void *address;
-    vmm_item item;
-    int device;
-};
-
-static vmm_status find_query(const struct torch_device *device, void *context)
-{
-    struct find_query_state *state = context;
-    state->device = device->ordinal;
-    return vmm_find(vmm__torch_cache_of(device), state->address, &state->item);
-}
-
-vmm_status vmm__torch_block_find(const void *address, vmm_item *item, int *device)
-{
-    struct find_query_state state = { .address = address, .item.struct_size = sizeof state.item };
-    vmm_status status = caches_query(find_query, &state);
-    if (status == VMM_OK) {
-        *item = state.item;
-        *device = state.device;
+    vmm_status status = VMM__NOT_FOUND;
+    *device = vmm__torch_next(NULL);
+    while (*device != NULL) {
+        status = vmm__find_owned(vmm__torch_cache_of(*device), ptr, out);
+        if (status != VMM__NOT_FOUND)
+            break;
+        *device = vmm__torch_next(*device);
     }
     return status;
 }
 
+/* What is said of an address while no cache has answered. */
+static vmm_status nothing_allocated(void)
+{
+    return vmm__error(VMM_ERR_UNKNOWN_POINTER, "nothing was allocated yet");
+}
+
+vmm_status vmm__torch_block_find(const void *address, vmm_item *item, int *ordinal)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm_status status = nothing_allocated();
+    for (const struct torch_device *device = vmm__torch_next(NULL);
+         device != NULL && status == VMM_ERR_UNKNOWN_POINTER; device = vmm__torch_next(device)) {
+        status = vmm_find(vmm__torch_cache_of(device), address, item);
+        if (status == VMM_OK)
+            *ordinal = device->ordinal;
+    }
+    return vmm__error_end(&line, status);
+}
+
 void *vmm_torch_base(void *ptr, size_t *bytes)
 {
-    vmm_item item;
+    vmm_item item = VMM_ITEM_INIT;
     int device;
     bool found = vmm__torch_block_find(ptr, &item, &device) == VMM_OK;
     if (bytes != NULL)
@@ -334,36 +332,22 @@ void *vmm_torch_base(void *ptr, size_t *bytes)
     return found ? (void *)(uintptr_t)item.address : ptr;
 }
 
-struct use_query_state {
-    void *ptr;
-    vmm_stream stream;
-    bool is_misuse; /* no cache has the block */
-};
-
-/* Debug mode reports a block of another device as misuse. So a cache with debug mode is first asked whether it has
- * the block, which does not wait for other threads if it has none. */
-static vmm_status use_query(const struct torch_device *device, void *context)
-{
-    const struct use_query_state *state = context;
-    vmm_cache *cache = vmm__torch_cache_of(device);
-    vmm_item item = VMM_ITEM_INIT;
-    vmm_status status = VMM_OK;
-    if (device->has_debug && !state->is_misuse)
-        status = vmm_find(cache, state->ptr, &item);
-    return status == VMM_OK ? vmm_record_stream(cache, state->ptr, state->stream) : status;
-}
-
+/* Asks first whose block it is: debug mode reports one of another device as misuse. */
 vmm_status vmm__torch_stream_record(void *ptr, vmm_stream stream)
 {
+    struct error_line line;
+    struct owned_block block;
+    struct torch_device *device;
     if (ptr == NULL || vmm__torch_is_forked())
         return VMM_OK;
-    struct use_query_state state = { .ptr = ptr, .stream = stream };
-    vmm_status status = caches_query(use_query, &state);
-    if (status == VMM_ERR_UNKNOWN_POINTER) {
-        state.is_misuse = true;
-        status = caches_query(use_query, &state);
-    }
-    return status;
+    if (vmm__torch_owned_find(ptr, &block, &device) != VMM__NOT_FOUND)
+        return vmm_record_stream(vmm__torch_cache_of(device), ptr, stream);
+    vmm__error_save(&line);
+    vmm_status status = nothing_allocated();
+    for (device = vmm__torch_next(NULL); device != NULL && status == VMM_ERR_UNKNOWN_POINTER;
+         device = vmm__torch_next(device)) /* one of vmm_reserve(), or misuse */
+        status = vmm_record_stream(vmm__torch_cache_of(device), ptr, stream);
+    return vmm__error_end(&line, status);
 }
 
 void vmm_torch_record_stream(void *ptr, vmm_stream stream)

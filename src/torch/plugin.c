@@ -353,9 +353,6 @@ static vmm_status device_create_locked(struct torch_device *device, int ordinal)
     if (status != VMM_OK)
         return status;
     device->ordinal = ordinal;
-    vmm_debug_mode debug = settings.config.debug;
-    device->has_debug =
-        debug == VMM_DEBUG_DEFAULT ? vmm__variable("VMM_DEBUG") != NULL : debug != VMM_DEBUG_OFF;
     vmm__torch_stats_init(&device->stats);
     vmm__history_init(&device->history);
     status = limit_begin_locked(device, cache);

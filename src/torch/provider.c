@@ -2,7 +2,6 @@
  * The table of vmm_torch_provider().
  * Called by: the allocator class of PyTorch (src/torch/shim). Locks: none of its own.
  */
-#include "api/find.h"
 #include "api/waits.h"
 #include "base/error.h"
 #include "base/outcome.h"
@@ -34,20 +33,6 @@ static vmm_status misuse_report(const struct torch_device *device, void *ptr)
     return vmm_free(vmm__torch_cache_of(device), ptr);
 }
 
-/* Finds the block that a pointer lies in, and the device that has it. */
-static vmm_status owned_find(const void *ptr, struct owned_block *out, struct torch_device **device)
-{
-    vmm_status status = VMM__NOT_FOUND;
-    *device = vmm__torch_next(NULL);
-    while (*device != NULL) {
-        status = vmm__find_owned(vmm__torch_cache_of(*device), ptr, out);
-        if (status != VMM__NOT_FOUND)
-            break;
-        *device = vmm__torch_next(*device);
-    }
-    return status;
-}
-
 static vmm_status block_release(void *ptr, vmm_torch_freed *out)
 {
     struct owned_block block;
@@ -56,7 +41,7 @@ static vmm_status block_release(void *ptr, vmm_torch_freed *out)
         *out = (vmm_torch_freed){ 0 };
         return VMM_OK;
     }
-    vmm_status status = owned_find(ptr, &block, &device);
+    vmm_status status = vmm__torch_owned_find(ptr, &block, &device);
     if (status != VMM_OK || block.address != (uint64_t)(uintptr_t)ptr)
         return misuse_report(status == VMM_OK ? device : vmm__torch_next(NULL), ptr);
     if (block.is_imported) /* a second end would close what has its address by then */
