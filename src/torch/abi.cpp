@@ -4,13 +4,12 @@
  * exception through symbols of the loaded libraries.
  *
  * Owns: copies of the filters of the pools that are open.
- * Called by: PyTorch only. Locks: `open_pools_lock`, a leaf, guards the list of copies.
+ * Called by: PyTorch only. Locks: `open_pools_lock`, a leaf, guards their map.
  */
 #include "torch/abi.h"
 
 extern "C" {
 #include "base/error.h"
-#include "base/hostmem.h"
 }
 
 #include <cxxabi.h>
@@ -18,6 +17,7 @@ extern "C" {
 
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -126,15 +126,12 @@ bool torch_error_resolve(torch_error *error)
 using stream_filter = std::function<bool(void *)>;
 using pool_pair = std::pair<unsigned long long, unsigned long long>; /* PyTorch's MempoolId_t */
 
-struct open_pool {
-    int device;
-    pool_pair id;
-    stream_filter filter;
-    open_pool *next;
-};
+/* The filters of pools that are open, by device and id; several of one pool if threads begin and end it at once. The
+ * cache has a pointer to the filter, which stays valid when its node moves from one map to another. */
+using filters = std::multimap<std::pair<int, pool_pair>, stream_filter>;
 
 std::mutex open_pools_lock;
-open_pool *open_pools;
+auto &open_pools = *new filters;
 
 vmm_pool_id id_of(const pool_pair &id)
 {
@@ -145,46 +142,10 @@ vmm_pool_id id_of(const pool_pair &id)
 int filter_call(void *context, vmm_stream stream)
 {
     try {
-        return static_cast<open_pool *>(context)->filter(stream) ? 1 : 0;
+        return (*static_cast<stream_filter *>(context))(stream) ? 1 : 0;
     } catch (...) {
         return 0;
     }
-}
-
-open_pool *open_pool_create(int device, const pool_pair &id, stream_filter filter)
-{
-    void *memory = vmm__host_alloc(1, sizeof(open_pool));
-    if (memory == nullptr)
-        throw std::bad_alloc();
-    return new (memory) open_pool{ device, id, std::move(filter), nullptr };
-}
-
-void open_pool_destroy(open_pool *pool)
-{
-    if (pool == nullptr)
-        return;
-    pool->~open_pool();
-    vmm__host_free(pool, sizeof *pool);
-}
-
-void open_pool_add(open_pool *pool)
-{
-    std::lock_guard<std::mutex> debug(open_pools_lock);
-    pool->next = open_pools;
-    open_pools = pool;
-}
-
-/* Returns nullptr if no pool of that id is open. */
-open_pool *open_pool_remove(int device, const pool_pair &id)
-{
-    std::lock_guard<std::mutex> debug(open_pools_lock);
-    open_pool **link = &open_pools;
-    while (*link != nullptr && ((*link)->device != device || (*link)->id != id))
-        link = &(*link)->next;
-    open_pool *found = *link;
-    if (found != nullptr)
-        *link = found->next;
-    return found;
 }
 
 } // namespace
@@ -201,30 +162,29 @@ extern "C" void *vmm_torch_alloc(size_t bytes, int device, vmm_stream stream)
 /* Throws on failure: a capture that used other memory would replay wrongly. */
 extern "C" VMM_API void vmm_torch_pool_begin(int device, pool_pair id, stream_filter filter)
 {
-    bool has_filter = static_cast<bool>(filter);
-    open_pool *pool = open_pool_create(device, id, std::move(filter));
+    filters opened;
+    stream_filter &kept = opened.emplace(std::pair(device, id), std::move(filter))->second;
     vmm_status status =
-        vmm__torch_pool_begin(device, id_of(id), has_filter ? filter_call : nullptr, pool);
-    if (status == VMM_OK) {
-        open_pool_add(pool);
-        return;
-    }
-    open_pool_destroy(pool);
-    throw std::runtime_error(std::string("vmmcache: cannot begin a graph pool on GPU ") +
-                             std::to_string(device) + ": " + vmm_last_error());
+        vmm__torch_pool_begin(device, id_of(id), kept ? filter_call : nullptr, &kept);
+    if (status != VMM_OK)
+        throw std::runtime_error(std::string("vmmcache: cannot begin a graph pool on GPU ") +
+                                 std::to_string(device) + ": " + vmm_last_error());
+    std::lock_guard<std::mutex> guard(open_pools_lock);
+    open_pools.merge(opened);
 }
 
 extern "C" VMM_API void vmm_torch_pool_end(int device, pool_pair id)
 {
     /* Before the call: after it, another thread may begin the same id. */
-    open_pool *pool = open_pool_remove(device, id);
+    std::unique_lock<std::mutex> guard(open_pools_lock);
+    auto closed = open_pools.extract(std::pair(device, id));
+    guard.unlock();
     vmm_status status = vmm__torch_pool_unroute(device, id_of(id));
-    if (status == VMM_OK) {
-        open_pool_destroy(pool);
+    if (status == VMM_OK)
         return;
-    }
-    if (pool != nullptr)
-        open_pool_add(pool);
+    guard.lock();
+    open_pools.insert(std::move(closed));
+    guard.unlock();
     vmm__torch_complain("vmm_torch_pool_end", status);
 }
 
