@@ -432,7 +432,6 @@ void allocator::emptyCache(MempoolId_t id)
         check("empty_cache", library->empty());
     else if (!pool_empty(id))
         return;
-    sources_purge();
     pools_purge();
 }
 

@@ -131,9 +131,6 @@ class allocator final : public caching::CUDAAllocator
 /* Number of devices that PyTorch has; 0 before init(). */
 int device_count();
 
-/* Frees the sources of pools that are gone. */
-void sources_purge();
-
 /* The segment of an allocator of a pool's own that contains an address; nullptr: none does. */
 void *segment_find(const void *ptr);
 
@@ -184,15 +181,18 @@ std::vector<uint64_t> segment_bounds(int device);
 /* Whether there is a tracker, so that snapshots must have its segments. */
 bool segments_are_tracked();
 
-/* Notes that a pool has an allocator of its own; whether it has use_on_oom. */
-void pool_source_note(int device, MempoolId_t id);
+/* Gives a pool an allocator of its own: the library calls `functions`, which `source` owns, until the pool is gone. */
+void pool_source_set(int device, const MempoolId_t &id, const vmm_segment_source &functions,
+                     std::shared_ptr<void> source);
+
+/* Notes whether a pool has use_on_oom. */
 void pool_lends_note(int device, MempoolId_t id, bool lends);
 
-/* Ends the segments of pools that are gone. */
+/* Ends the segments and the sources of pools that are gone. */
 void pools_purge();
 
 /* Whether one of the pool's uses is ours. It ends with the last one of PyTorch. */
-bool pool_is_held(int device, MempoolId_t id);
+bool pool_is_held(int device, const MempoolId_t &id);
 
 /* Adds a use of ours, if there is such a pool and it has none. With another use, a pool with use_on_oom keeps its
  * memory, and lends what is free only to requests that would fail. */

@@ -1,13 +1,12 @@
 /*
  * Pools of graphs and of torch.cuda.MemPool, and the states of a pool that graph trees save and restore.
  *
- * Owns: the routes, and the sources of pools with an allocator of their own. A pool has one route in the library, from
- * its first begin to the end of its last one.
+ * Owns: the routes, and the segments that allocators of pools have given. A pool has one route in the library, from its
+ * first begin to the end of its last one.
  * Locks: `begins` is held by begin, end and release, and guards the table of routes; `begun_lock`, a leaf, guards the
- * begins that were not ended. `given_lock`, a leaf, guards the segments of sources. `sources_lock` guards the table of
- * sources, and is held while a pool is made anew. The library calls route_accepts() with its locks held, and the
- * functions of a source without any. An allocator of Python may take the GIL, so no lock is held while the library may
- * call one: not for a pool that has memory.
+ * begins that were not ended. `given_lock`, a leaf, guards the segments of sources. The library calls route_accepts()
+ * with its locks held, and the functions of a source without any. An allocator of Python may take the GIL, so no lock
+ * is held while the library may call one: not for a pool that has memory.
  */
 #include "torch/shim/allocator.h"
 
@@ -210,9 +209,6 @@ struct pool_source {
 /* As PyTorch's own allocator does, for blocks below 10 MiB. */
 static constexpr size_t segment_bytes = 20 << 20;
 
-static std::mutex sources_lock;
-static auto &sources = *new std::map<route_key, std::unique_ptr<pool_source>>;
-
 static std::mutex given_lock;
 static auto &given = *new std::map<char *, size_t>; /* those that sources have given */
 
@@ -275,27 +271,9 @@ static void *segment_take(void *context, size_t bytes, vmm_stream stream)
 static void source_set(DeviceIndex device, MempoolId_t id,
                        std::shared_ptr<caching::CUDAAllocator> segments)
 {
-    auto source = std::make_unique<pool_source>(pool_source{ device, std::move(segments), {} });
+    auto source = std::make_shared<pool_source>(pool_source{ device, std::move(segments), {} });
     source->functions = { segment_take, segment_give, source.get(), segment_bytes };
-    check("createOrIncrefPool", library->pool_source(device, id_of(id), &source->functions));
-    pool_source_note(device, id);
-    std::lock_guard<std::mutex> guard(sources_lock);
-    sources[{ device, id }] = std::move(source);
-}
-
-/* An allocator that ends with its source may take the GIL: `gone` outlives the lock. */
-void sources_purge()
-{
-    std::vector<std::unique_ptr<pool_source>> gone;
-    std::lock_guard<std::mutex> guard(sources_lock);
-    for (auto source = sources.begin(); source != sources.end();) {
-        if (library->pool_uses(source->first.first, id_of(source->first.second)) == 0) {
-            gone.push_back(std::move(source->second));
-            source = sources.erase(source);
-        } else {
-            ++source;
-        }
-    }
+    pool_source_set(device, id, source->functions, source);
 }
 
 /* ---- Uses ----------------------------------------------------------------------------------- */
@@ -323,7 +301,6 @@ void allocator::releasePool(DeviceIndex device, MempoolId_t id)
         status = library->pool_leave(device, id_of(id));
     if (status != VMM_ERR_FORKED) {
         route_purge(device, id);
-        sources_purge();
         pools_purge();
     }
     if (status != VMM_OK)
@@ -372,7 +349,6 @@ void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id)
  * cannot lose it, but is held: graphs that use the pool after its MemPool keep their memory. */
 void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool is_shared)
 {
-    std::lock_guard<std::mutex> guard(sources_lock);
     vmm_status status = library->pool_use_on_oom(device, id_of(id), is_shared ? 1 : 0);
     if (status != VMM_OK && !is_shared) {
         (void)pool_hold(device, id);
@@ -384,7 +360,6 @@ void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool is_shared)
 
 void allocator::setNoSplit(DeviceIndex device, MempoolId_t id)
 {
-    std::lock_guard<std::mutex> guard(sources_lock);
     check("setNoSplit", library->pool_no_split(device, id_of(id)));
 }
 

@@ -3,7 +3,7 @@
  * registers the segments that a snapshot of the pool has, then each one that SEGMENT_ALLOC names, and deregisters one
  * by its address at SEGMENT_FREE.
  *
- * Owns: the trackers, and the segments of PyTorch's pools (graphs, MemPools). Invariants:
+ * Owns: the trackers, and the segments and sources of PyTorch's pools (graphs, MemPools). Invariants:
  *  1. segments do not overlap. Each covers memory of its pool that is mapped, unless it sleeps;
  *  2. once a snapshot has shown a pool to a program with trackers, its segments keep address and size, and trackers
  *     hear SEGMENT_ALLOC and SEGMENT_FREE of them. Then neighbours are joined in which one block may lie: NCCL uses the
@@ -13,8 +13,8 @@
  *     addresses.
  * Of all other memory trackers hear SEGMENT_MAP and SEGMENT_UNMAP, as of PyTorch's expandable segments.
  * Locks: `trackers_lock` guards all of it. Trackers are called with it, and for changes with the library's locks:
- * PyTorch's contract lets them take neither Python's lock nor call the allocator. `holds_lock` is held while a pool
- * gets a use of ours, so that it gets one only.
+ * PyTorch's contract lets them take neither Python's lock nor call the allocator. `holds_lock` is held from a look at a
+ * pool's uses until what follows from them is noted; the library is called with it.
  */
 #include "torch/shim/allocator.h"
 
@@ -69,10 +69,10 @@ static void event_tell(const vmm_torch_event &event)
 /* ---- Segments ------------------------------------------------------------------------------- */
 
 struct pool_traits {
-    bool has_source; /* segments of the program's, in which blocks lie */
-    bool lends;      /* it gives idle memory away while it has one use */
-    bool is_held;    /* one use is ours, so that it keeps its memory */
-    bool is_shown;   /* a communicator may hold its segments */
+    std::shared_ptr<void> source; /* of segments of the program's, in which blocks lie */
+    bool lends = false;           /* it gives idle memory away while it has one use */
+    bool is_held = false;         /* one use is ours, so that it keeps its memory */
+    bool is_shown = false;        /* a communicator may hold its segments */
 };
 
 /* A growth of this size is a segment, unless segments are expandable: PyTorch's own allocator gives blocks of this size
@@ -84,6 +84,7 @@ using pool_key = std::pair<int, MempoolId_t>;
 static auto &segments = *new std::map<uint64_t, pool_segment>; /* by address */
 static int64_t segments_count;                                 /* so far */
 static auto &known_pools = *new std::map<pool_key, pool_traits>;
+static const auto &unknown_pool = *new pool_traits;
 
 /* The library's own pools have two equal numbers, and the default pool zeros. */
 bool is_torch_pool(const MempoolId_t &id)
@@ -91,10 +92,13 @@ bool is_torch_pool(const MempoolId_t &id)
     return (id.first == 0) != (id.second == 0);
 }
 
-void pool_source_note(int device, MempoolId_t id)
+void pool_source_set(int device, const MempoolId_t &id, const vmm_segment_source &functions,
+                     std::shared_ptr<void> source)
 {
+    std::lock_guard<std::mutex> holding(holds_lock);
+    check("createOrIncrefPool", library->pool_source(device, id_of(id), &functions));
     std::lock_guard<std::mutex> guard(trackers_lock);
-    known_pools[{ device, id }].has_source = true;
+    known_pools[{ device, id }].source = std::move(source);
 }
 
 void pool_lends_note(int device, MempoolId_t id, bool lends)
@@ -103,17 +107,26 @@ void pool_lends_note(int device, MempoolId_t id, bool lends)
     known_pools[{ device, id }].lends = lends;
 }
 
-bool pool_is_held(int device, MempoolId_t id)
+static const pool_traits &traits_of_locked(int device, const MempoolId_t &id)
 {
-    std::lock_guard<std::mutex> guard(trackers_lock);
     auto found = known_pools.find({ device, id });
-    return found != known_pools.end() && found->second.is_held;
+    return found == known_pools.end() ? unknown_pool : found->second;
 }
 
-static pool_traits traits_of_locked(const pool_segment &segment)
+static pool_traits traits_of(int device, const MempoolId_t &id)
 {
-    auto found = known_pools.find({ segment.device, segment.pool });
-    return found == known_pools.end() ? pool_traits{} : found->second;
+    std::lock_guard<std::mutex> guard(trackers_lock);
+    return traits_of_locked(device, id);
+}
+
+bool pool_is_held(int device, const MempoolId_t &id)
+{
+    return traits_of(device, id).is_held;
+}
+
+bool pool_has_source(int device, const MempoolId_t &id)
+{
+    return traits_of(device, id).source != nullptr;
 }
 
 static void segment_tell_locked(const pool_segment &segment, action what)
@@ -209,11 +222,11 @@ static void range_change_locked(pool_segment range, vmm_change_kind kind)
 {
     uint64_t end = range.address + range.bytes;
     bool is_mapped = kind == VMM_CHANGE_MAP;
-    pool_traits traits = traits_of_locked(range);
+    const pool_traits &traits = traits_of_locked(range.device, range.pool);
+    bool has_source = traits.source != nullptr;
     range.is_shown = traits.is_shown;
-    range.is_whole =
-        traits.has_source || (range.bytes >= whole_bytes_least && !expandable_setting());
-    bool stays = is_mapped || !(traits.has_source || (traits.lends && !traits.is_held));
+    range.is_whole = has_source || (range.bytes >= whole_bytes_least && !expandable_setting());
+    bool stays = is_mapped || !(has_source || (traits.lends && !traits.is_held));
     range_leave_locked(range.address, end, stays ? &range.pool : nullptr);
     if (is_mapped && is_torch_pool(range.pool))
         range_enter_locked(range, range.address, end);
@@ -232,7 +245,7 @@ static void pool_show_locked(int device, const MempoolId_t &id)
         known_pools[{ device, id }].is_shown = true;
     for (auto &each : segments)
         if (is_of(each.second))
-            each.second.is_whole = traits_of_locked(each.second).has_source;
+            each.second.is_whole = traits_of_locked(device, each.second.pool).source != nullptr;
     for (auto at = segments.begin(); at != segments.end(); ++at) {
         if (!is_of(at->second))
             continue;
@@ -242,10 +255,10 @@ static void pool_show_locked(int device, const MempoolId_t &id)
     }
 }
 
-/* Views without a block may be unmapped now, and no change tells it. */
-static void pool_forget_locked(const pool_key &key)
+/* Views without a block may be unmapped now, and no change tells it. Returns what was known of the pool. */
+static pool_traits pool_forget_locked(const pool_key &key)
 {
-    known_pools.erase(key);
+    auto known = known_pools.extract(key);
     for (auto at = segments.begin(); at != segments.end();) {
         pool_segment gone = at->second;
         bool is_of = pool_key{ gone.device, gone.pool } == key;
@@ -253,6 +266,7 @@ static void pool_forget_locked(const pool_key &key)
         if (is_of && gone.is_shown && !gone.is_asleep)
             segment_tell_locked(gone, action::SEGMENT_FREE);
     }
+    return known.empty() ? pool_traits{} : std::move(known.mapped());
 }
 
 static std::set<pool_key> pools_noted()
@@ -266,13 +280,16 @@ static std::set<pool_key> pools_noted()
     return found;
 }
 
+/* An allocator that ends with its source may take the GIL: `gone` outlives the locks. */
 void pools_purge()
 {
     for (const pool_key &key : pools_noted()) {
+        pool_traits gone;
+        std::lock_guard<std::mutex> holding(holds_lock);
         if (library->pool_uses(key.first, id_of(key.second)) > 0)
             continue;
         std::lock_guard<std::mutex> guard(trackers_lock);
-        pool_forget_locked(key);
+        gone = pool_forget_locked(key);
     }
 }
 
@@ -284,7 +301,7 @@ static std::vector<MempoolId_t> pools_to_hold(int device, const MempoolId_t &id)
     for (const auto &each : known_pools) {
         const pool_traits &traits = each.second;
         if (each.first.first == device && (id == MempoolId_t{ 0, 0 } || id == each.first.second) &&
-            traits.lends && !traits.has_source && !traits.is_held)
+            traits.lends && traits.source == nullptr && !traits.is_held)
             found.push_back(each.first.second);
     }
     return found;
@@ -303,20 +320,9 @@ vmm_status pool_hold(int device, const MempoolId_t &id)
 
 void pool_source_hold(int device, const MempoolId_t &id)
 {
-    {
-        std::lock_guard<std::mutex> guard(trackers_lock);
-        auto found = known_pools.find({ device, id });
-        if (found == known_pools.end() || !found->second.has_source || !found->second.lends)
-            return;
-    }
-    check("beginAllocateToPool", pool_hold(device, id));
-}
-
-bool pool_has_source(int device, const MempoolId_t &id)
-{
-    std::lock_guard<std::mutex> guard(trackers_lock);
-    auto found = known_pools.find({ device, id });
-    return found != known_pools.end() && found->second.has_source;
+    pool_traits traits = traits_of(device, id);
+    if (traits.source != nullptr && traits.lends)
+        check("beginAllocateToPool", pool_hold(device, id));
 }
 
 bool pool_hold_end(int device, const MempoolId_t &id)
@@ -438,7 +444,7 @@ static void range_sleep_locked(const pool_segment &range, bool is_mapped)
 {
     if (is_torch_pool(range.pool))
         pool_sleep_locked(range, is_mapped);
-    if (!traits_of_locked(range).is_shown)
+    if (!traits_of_locked(range.device, range.pool).is_shown)
         segment_tell_locked(range, is_mapped ? action::SEGMENT_MAP : action::SEGMENT_UNMAP);
 }
 
