@@ -3,10 +3,10 @@
  *
  * Owns: the routes, and the segments that allocators of pools have given. A pool has one route in the library, from its
  * first begin to the end of its last one.
- * Locks: `begins` is held by begin, end and release, and guards the table of routes; `begun_lock`, a leaf, guards the
- * begins that were not ended. `given_lock`, a leaf, guards the segments of sources. The library calls route_accepts()
- * with its locks held, and the functions of a source without any. An allocator of Python may take the GIL, so no lock
- * is held while the library may call one: not for a pool that has memory.
+ * Locks: `begins` is held by begin, end and release; `begun_lock`, a leaf, guards the begins that were not ended.
+ * `given_lock`, a leaf, guards the segments of sources. The library calls route_accepts() with its locks held, and the
+ * functions of a source without any. An allocator of Python may take the GIL, so no lock is held while the library may
+ * call one: not for a pool that has memory.
  */
 #include "torch/shim/allocator.h"
 
@@ -29,24 +29,32 @@ namespace vmm_shim
 /* What the library calls. Of the routes that accept a stream it takes the one with the highest number. */
 struct route {
     int device;
+    MempoolId_t id;
     uint64_t number;
 };
+using route_ptr = std::shared_ptr<const route>;
 
 /* One use of a route, from begin to end. */
 struct begun_route {
-    const route *of;
+    route_ptr of;
     std::thread::id thread;
     stream_filter filter;
     std::optional<vmm_stream> captured; /* it names a capture of this stream, which is announced */
 };
 
-using route_key = std::pair<int, MempoolId_t>;
-
 static std::mutex begins;
-static auto &routes = *new std::map<route_key, std::unique_ptr<route>>;
-
 static std::mutex begun_lock;
 static auto &begun = *new std::vector<begun_route>; /* the latest is the last */
+
+/* The route of a pool; nullptr: there is no use of one. */
+static route_ptr route_find(int device, const MempoolId_t &id)
+{
+    std::lock_guard<std::mutex> guard(begun_lock);
+    for (const begun_route &each : begun)
+        if (each.of->device == device && each.of->id == id)
+            return each.of;
+    return nullptr;
+}
 
 /* A filter that throws accepts nothing. */
 static bool filter_accepts(const stream_filter &filter, cudaStream_t stream) noexcept
@@ -67,7 +75,7 @@ static int route_accepts(void *context, vmm_stream stream)
     for (auto each = begun.rbegin(); each != begun.rend(); ++each)
         if (each->of->device == asked->device && each->of->number <= asked->number &&
             filter_accepts(each->filter, stream))
-            return each->of == asked ? 1 : 0;
+            return each->of.get() == asked ? 1 : 0;
     return 0;
 }
 
@@ -84,7 +92,7 @@ static std::optional<vmm_stream> capture_of(int device, const stream_filter &fil
     return stream;
 }
 
-static void begun_add(const route *of, stream_filter filter)
+static void begun_add(const route_ptr &of, stream_filter filter)
 {
     auto captured = capture_of(of->device, filter);
     if (captured)
@@ -102,13 +110,14 @@ static void begun_retract(const begun_route &each)
     captures_count(-1);
 }
 
-static void begun_purge(const route *of)
+/* Drops the begins of a route that the library no longer calls. */
+static void begun_purge(const route_ptr &of)
 {
     std::vector<begun_route> dropped;
     {
         std::lock_guard<std::mutex> guard(begun_lock);
-        auto first = std::stable_partition(begun.begin(), begun.end(),
-                                           [of](const begun_route &each) { return each.of != of; });
+        auto first = std::stable_partition(
+            begun.begin(), begun.end(), [&of](const begun_route &each) { return each.of != of; });
         dropped.assign(std::make_move_iterator(first), std::make_move_iterator(begun.end()));
         begun.erase(first, begun.end());
     }
@@ -117,9 +126,9 @@ static void begun_purge(const route *of)
 }
 
 /* Drops the last begin of the calling thread, else the last one. Returns whether one is left. */
-static bool begun_drop(const route *of)
+static bool begun_drop(const route_ptr &of)
 {
-    auto is_of = [of](const begun_route &each) { return each.of == of; };
+    auto is_of = [&of](const begun_route &each) { return each.of == of; };
     auto is_own = [is_of](const begun_route &each) {
         return is_of(each) && each.thread == std::this_thread::get_id();
     };
@@ -135,38 +144,20 @@ static bool begun_drop(const route *of)
     return is_left;
 }
 
-/* For a route that the library no longer calls. */
-static void route_forget_locked(const route_key &key)
-{
-    auto found = routes.find(key);
-    if (found == routes.end())
-        return;
-    begun_purge(found->second.get());
-    routes.erase(found);
-}
-
-static void route_begin_locked(int device, MempoolId_t id, stream_filter filter)
+static void route_begin_locked(int device, const MempoolId_t &id, stream_filter filter)
 {
     static uint64_t routes_made = 0;
-    const route_key key{ device, id };
-    auto found = routes.find(key);
-    if (found != routes.end()) {
-        begun_add(found->second.get(), std::move(filter));
-        vmm_status status = library->pool_cover(device, id_of(id));
-        if (status != VMM_OK)
-            (void)begun_drop(found->second.get());
-        check("beginAllocateToPool", status);
-        return;
-    }
-    found = routes.emplace(key, std::make_unique<route>(route{ device, ++routes_made })).first;
-    route *of = found->second.get();
-    try {
-        begun_add(of, std::move(filter));
-        check("beginAllocateToPool", library->pool_route(device, id_of(id), route_accepts, of));
-    } catch (...) {
-        route_forget_locked(key);
-        throw;
-    }
+    route_ptr of = route_find(device, id);
+    bool is_first = of == nullptr;
+    if (is_first)
+        of = std::make_shared<const route>(route{ device, id, ++routes_made });
+    begun_add(of, std::move(filter));
+    vmm_status status = is_first ? library->pool_route(device, id_of(id), route_accepts,
+                                                       const_cast<route *>(of.get()))
+                                 : library->pool_cover(device, id_of(id));
+    if (status != VMM_OK)
+        (void)begun_drop(of);
+    check("beginAllocateToPool", status);
 }
 
 void allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, stream_filter filter)
@@ -185,16 +176,13 @@ void allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, stream_f
 void allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
 {
     std::lock_guard<std::mutex> guard(begins);
-    auto found = routes.find({ device, id });
-    TORCH_CHECK(found != routes.end(), "vmmcache: endAllocateToPool: nothing allocates to pool (",
-                id.first, ", ", id.second, ")");
-    if (begun_drop(found->second.get())) {
+    route_ptr of = route_find(device, id); /* until the library no longer calls it */
+    TORCH_CHECK(of != nullptr, "vmmcache: endAllocateToPool: nothing allocates to pool (", id.first,
+                ", ", id.second, ")");
+    if (begun_drop(of))
         library->pool_uncover(device, id_of(id));
-        return;
-    }
-    vmm_status status = library->pool_unroute(device, id_of(id));
-    routes.erase(found); /* the library no longer calls the filter */
-    check("endAllocateToPool", status);
+    else
+        check("endAllocateToPool", library->pool_unroute(device, id_of(id)));
 }
 
 /* ---- Sources -------------------------------------------------------------------------------- */
@@ -290,7 +278,7 @@ static void route_purge(DeviceIndex device, const MempoolId_t &id)
 {
     std::lock_guard<std::mutex> guard(begins);
     if (library->pool_uses(device, id_of(id)) == 0)
-        route_forget_locked({ device, id });
+        begun_purge(route_find(device, id));
 }
 
 /* PyTorch calls this in destructors, also in a child of fork(): see pool_empty(). */

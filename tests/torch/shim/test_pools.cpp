@@ -136,7 +136,7 @@ TEST(a_begin_without_host_memory_leaves_nothing)
         (void)thrown<c10::Error>([] { shim().endAllocateToPool(0, graph); });
         news++;
     }
-    assert_true(news > 1);
+    assert_true(news > 0);
     shim().endAllocateToPool(0, graph);
     shim().releasePool(0, graph);
 }
