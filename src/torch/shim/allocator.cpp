@@ -75,18 +75,28 @@ static c10::Device cuda_device(int device)
 
 /* ---- Allocating and freeing ----------------------------------------------------------------- */
 
-static void allocation_tell(int device, void *ptr, size_t bytes, cudaStream_t stream)
+/* Tells what Python has registered, such as torch.cuda._sanitizer, of a block that was allocated or is about to be
+ * freed. */
+static void interpreter_tell(void *ptr, bool is_taken)
 {
     const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
-    if (C10_UNLIKELY(interpreter != nullptr))
-        (*interpreter)
-            ->trace_gpu_memory_allocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr));
-    allocation_trace(device, ptr, bytes, stream);
-    if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
-        usage now = usage_read(device);
-        c10::reportMemoryUsageToProfiler(ptr, static_cast<int64_t>(bytes), now.allocated_bytes,
-                                         now.reserved_bytes, cuda_device(device));
-    }
+    auto address = reinterpret_cast<uintptr_t>(ptr);
+    if (!C10_UNLIKELY(interpreter != nullptr))
+        return;
+    if (is_taken)
+        (*interpreter)->trace_gpu_memory_allocation(c10::DeviceType::CUDA, address);
+    else
+        (*interpreter)->trace_gpu_memory_deallocation(c10::DeviceType::CUDA, address);
+}
+
+/* bytes: negative for a free. */
+static void profiler_tell(int device, void *ptr, int64_t bytes)
+{
+    if (!C10_UNLIKELY(c10::memoryProfilingEnabled()))
+        return;
+    usage now = usage_read(device);
+    c10::reportMemoryUsageToProfiler(ptr, bytes, now.allocated_bytes, now.reserved_bytes,
+                                     cuda_device(device));
 }
 
 static constexpr size_t small_bytes_most = 1 << 20; /* as the library counts */
@@ -100,8 +110,11 @@ static void *block_take(size_t bytes, int device, cudaStream_t stream)
     if (status != VMM_OK)
         allocation_fail(bytes, device, status);
     rounded_note(ptr, { rounded - bytes, device, rounded <= small_bytes_most });
-    if (ptr != nullptr)
-        allocation_tell(device, ptr, rounded, stream);
+    if (ptr == nullptr)
+        return ptr;
+    interpreter_tell(ptr, true);
+    allocation_trace(device, ptr, rounded, stream);
+    profiler_tell(device, ptr, static_cast<int64_t>(rounded));
     return ptr;
 }
 
@@ -109,28 +122,19 @@ static vmm_status block_free(void *ptr)
 {
     if (ptr == nullptr)
         return VMM_OK;
-    const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
-    if (C10_UNLIKELY(interpreter != nullptr))
-        (*interpreter)
-            ->trace_gpu_memory_deallocation(c10::DeviceType::CUDA,
-                                            reinterpret_cast<uintptr_t>(ptr));
+    interpreter_tell(ptr, false);
     free_trace trace(ptr);
     vmm_torch_freed freed = {};
     rounded_block rounded = rounded_take(ptr);
     vmm_status status = library->release(ptr, &freed);
-    bool is_free = status == VMM_OK || status == VMM_ERR_CORRUPTED;
-    if (is_free) {
-        trace.complete();
-        captured_wait_note(freed.device, ptr);
-    } else {
+    if (status != VMM_OK && status != VMM_ERR_CORRUPTED) { /* a corrupted block was freed */
         rounded_put_back(ptr, rounded);
+        return status;
     }
-    if (is_free && freed.bytes > 0 && C10_UNLIKELY(c10::memoryProfilingEnabled())) {
-        usage now = usage_read(freed.device);
-        c10::reportMemoryUsageToProfiler(ptr, -static_cast<int64_t>(freed.bytes),
-                                         now.allocated_bytes, now.reserved_bytes,
-                                         cuda_device(freed.device));
-    }
+    trace.complete();
+    captured_wait_note(freed.device, ptr);
+    if (freed.bytes > 0)
+        profiler_tell(freed.device, ptr, -static_cast<int64_t>(freed.bytes));
     return status;
 }
 
@@ -154,11 +158,7 @@ static bool bypasses()
 
 static void bypass_delete(void *ptr)
 {
-    const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
-    if (C10_UNLIKELY(interpreter != nullptr))
-        (*interpreter)
-            ->trace_gpu_memory_deallocation(c10::DeviceType::CUDA,
-                                            reinterpret_cast<uintptr_t>(ptr));
+    interpreter_tell(ptr, false);
     if (cudaFree(ptr) != cudaSuccess)
         library->log_failure("cudaFree", VMM_ERR_DRIVER);
 }
@@ -169,10 +169,7 @@ static void *bypass_take(size_t bytes)
     void *ptr = nullptr;
     c10::cuda::CUDAStreamCaptureModeGuard mode(cudaStreamCaptureModeRelaxed);
     C10_CUDA_CHECK(cudaMalloc(&ptr, bytes));
-    const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
-    if (C10_UNLIKELY(interpreter != nullptr))
-        (*interpreter)
-            ->trace_gpu_memory_allocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr));
+    interpreter_tell(ptr, true);
     return ptr;
 }
 

@@ -282,21 +282,13 @@ using action = caching::TraceEntry::Action;
 static action action_of(int number)
 {
     switch (number) {
-    case VMM_TORCH_ALLOC:
-        return action::ALLOC;
-    case VMM_TORCH_FREE_REQUESTED:
-        return action::FREE_REQUESTED;
-    case VMM_TORCH_FREE_COMPLETED:
-        return action::FREE_COMPLETED;
-    case VMM_TORCH_SEGMENT_MAP:
-        return action::SEGMENT_MAP;
-    case VMM_TORCH_SEGMENT_UNMAP:
-        return action::SEGMENT_UNMAP;
-    case VMM_TORCH_OOM:
-        return action::OOM;
-    default:
-        return action::SNAPSHOT;
+#define ACTION_CASE(name, value, word)                                                             \
+    case value:                                                                                    \
+        return action::name;
+        VMM_TORCH_ACTION_MAP(ACTION_CASE)
+#undef ACTION_CASE
     }
+    return action::SNAPSHOT;
 }
 
 /* Set fields that only later versions of PyTorch have. */
