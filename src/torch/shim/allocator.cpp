@@ -113,7 +113,7 @@ static void *block_take(size_t bytes, int device, cudaStream_t stream)
     if (ptr == nullptr)
         return ptr;
     interpreter_tell(ptr, true);
-    allocation_trace(device, ptr, rounded, stream);
+    allocation_trace(ptr);
     profiler_tell(device, ptr, static_cast<int64_t>(rounded));
     return ptr;
 }

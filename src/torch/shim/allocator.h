@@ -249,7 +249,7 @@ void captured_waits_end(int device, cudaStream_t stream);
 void event_trace(const vmm_torch_event &event);
 
 /* Tells the trackers that a block was allocated. */
-void allocation_trace(int device, const void *ptr, size_t bytes, cudaStream_t stream);
+void allocation_trace(const void *ptr);
 
 /* Tells the trackers of one free: the constructor that it was requested, complete() that it has succeeded. */
 class free_trace
@@ -260,7 +260,7 @@ class free_trace
 
   private:
     vmm_torch_event event = {};
-    bool is_told = false;
+    bool is_told;
 };
 
 /* What was recorded of a stack's number; empty if the library has dropped the number meanwhile. */

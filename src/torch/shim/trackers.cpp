@@ -56,8 +56,10 @@ static caching::TraceEntry entry_now(vmm_torch_event event)
     return trace_entry(event);
 }
 
-static void event_tell(const vmm_torch_event &event)
+void event_trace(const vmm_torch_event &event)
 {
+    if (!has_trackers.load(std::memory_order_relaxed))
+        return;
     try {
         caching::TraceEntry entry = entry_now(event);
         std::lock_guard<std::mutex> guard(trackers_lock);
@@ -385,8 +387,7 @@ static void free_tell(int device, const vmm_change *change)
     event.stream = reinterpret_cast<uintptr_t>(change->stream);
     event.pool = change->pool_id;
     event.device = device;
-    if (has_trackers.load(std::memory_order_relaxed))
-        event_tell(event);
+    event_trace(event);
 }
 
 static pool_segment range_of(int device, vmm_pool_id pool, uint64_t address, uint64_t bytes)
@@ -461,36 +462,33 @@ static void sleep_tell(int device, vmm_pool_id pool, uint64_t address, uint64_t 
 
 /* ---- Blocks --------------------------------------------------------------------------------- */
 
-void allocation_trace(int device, const void *ptr, size_t bytes, cudaStream_t stream)
-{
-    if (!has_trackers.load(std::memory_order_relaxed))
-        return;
-    vmm_item item = VMM_ITEM_INIT;
-    vmm_torch_event event = {};
-    event.action = VMM_TORCH_ALLOC;
-    event.address = reinterpret_cast<uintptr_t>(ptr);
-    event.bytes = bytes;
-    event.stream = reinterpret_cast<uintptr_t>(stream);
-    event.device = device;
-    if (library->find(ptr, &item, &device) == VMM_OK)
-        event.pool = item.pool_id;
-    event_tell(event);
-}
-
-free_trace::free_trace(const void *ptr)
+/* Makes an event of a live block. False: there is no tracker. */
+static bool event_make(const void *ptr, vmm_torch_action what, vmm_torch_event *event)
 {
     vmm_item item = VMM_ITEM_INIT;
     if (!has_trackers.load(std::memory_order_relaxed) ||
-        library->find(ptr, &item, &event.device) != VMM_OK)
-        return;
+        library->find(ptr, &item, &event->device) != VMM_OK)
+        return false;
+    event->action = what;
+    event->address = item.address;
+    event->bytes = item.requested_bytes;
+    event->stream = reinterpret_cast<uintptr_t>(item.stream);
+    event->pool = item.pool_id;
+    return true;
+}
+
+void allocation_trace(const void *ptr)
+{
+    vmm_torch_event event = {};
+    if (event_make(ptr, VMM_TORCH_ALLOC, &event))
+        event_trace(event);
+}
+
+free_trace::free_trace(const void *ptr) : is_told(event_make(ptr, VMM_TORCH_FREE_REQUESTED, &event))
+{
     waiting_address = 0;
-    event.action = VMM_TORCH_FREE_REQUESTED;
-    event.address = item.address;
-    event.bytes = item.requested_bytes;
-    event.stream = reinterpret_cast<uintptr_t>(item.stream);
-    event.pool = item.pool_id;
-    event_tell(event);
-    is_told = true;
+    if (is_told)
+        event_trace(event);
 }
 
 /* The change of a block that other streams use says when its free is complete. */
@@ -499,7 +497,7 @@ void free_trace::complete()
     if (!is_told || waiting_address == event.address)
         return;
     event.action = VMM_TORCH_FREE_COMPLETED;
-    event_tell(event);
+    event_trace(event);
 }
 
 /* ---- Attaching ------------------------------------------------------------------------------ */
@@ -528,12 +526,6 @@ void allocator::attachAllocatorTraceTracker(caching::AllocatorTraceTracker track
     std::lock_guard<std::mutex> guard(trackers_lock);
     trackers.push_back(std::move(tracker));
     has_trackers.store(true);
-}
-
-void event_trace(const vmm_torch_event &event)
-{
-    if (has_trackers.load())
-        event_tell(event);
 }
 
 void trackers_install()
