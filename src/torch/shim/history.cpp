@@ -133,7 +133,6 @@ context context_of(uint64_t stack)
 /* ---- Recording ------------------------------------------------------------------------------ */
 
 struct settings {
-    bool is_enabled;
     caching::CreateContextFn gather;
     size_t entries;
     caching::RecordContext contexts;
@@ -143,7 +142,7 @@ struct settings {
 using annotation_entry = decltype(caching::SnapshotInfo::external_annotations)::value_type;
 
 static std::mutex settings_lock;
-static auto &recorded = *new settings{};
+static size_t recorded_entries;
 static std::atomic<bool> is_recording{ false };
 static std::atomic<uint64_t> hidden_actions{ 0 }; /* bit n: snapshots do not have action n */
 
@@ -183,7 +182,6 @@ static void recording_stop_locked()
     gather_fn.store(nullptr);
     contexts_clear();
     annotations_clear(0);
-    recorded = {};
 }
 
 /* Begins a recording, or changes the settings of one that goes on. */
@@ -209,7 +207,7 @@ static void recording_start_locked(const settings &wanted, bool goes_on)
         gather_fn.store(nullptr);
         failure_throw("recordHistory", status);
     }
-    recorded = wanted;
+    recorded_entries = wanted.entries;
     is_recording.store(true);
 }
 
@@ -219,9 +217,9 @@ void allocator::recordHistory(bool is_enabled, caching::CreateContextFn gather, 
 {
     TORCH_CHECK(contexts_wanted == caching::RecordContext::NEVER || gather != nullptr,
                 "vmmcache: recordHistory: there is no function that records contexts");
-    settings wanted{ is_enabled, gather, entries, contexts_wanted, skipped };
+    settings wanted{ gather, entries, contexts_wanted, skipped };
     std::lock_guard<std::mutex> guard(settings_lock);
-    bool goes_on = is_enabled && !clears && recorded.is_enabled && entries == recorded.entries;
+    bool goes_on = is_enabled && !clears && is_recording.load() && entries == recorded_entries;
     if (!goes_on)
         recording_stop_locked();
     if (is_enabled)
