@@ -228,10 +228,7 @@ vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter fi
     if (status == VMM_OK)
         return VMM_OK;
     VMM_QUIET();
-    if (vmm__torch_pool_uses(ordinal, id) > 1)
-        (void)vmm__torch_pool_leave(ordinal, id); /* the other uses keep their route */
-    else
-        (void)vmm_pool_destroy(pool_find(ordinal, id), 1);
+    (void)vmm__torch_pool_leave(ordinal, id); /* other uses keep their route */
     return status;
 }
 

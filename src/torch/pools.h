@@ -11,16 +11,14 @@
 
 #include "torch/plugin.h"
 
-/* See the members of vmm_torch_functions with these names. */
+/* See the members of vmm_torch_functions with these names; abi.h has leave and unroute. */
 vmm_status vmm__torch_pool_use(int ordinal, vmm_pool_id id);
-vmm_status vmm__torch_pool_leave(int ordinal, vmm_pool_id id);
 uint64_t vmm__torch_pool_uses(int ordinal, vmm_pool_id id);
 vmm_status vmm__torch_pool_use_on_oom(int ordinal, vmm_pool_id id, int is_on);
 vmm_status vmm__torch_pool_no_split(int ordinal, vmm_pool_id id);
 vmm_status vmm__torch_pool_source(int ordinal, vmm_pool_id id, const vmm_segment_source *source);
 vmm_status vmm__torch_pool_route(int ordinal, vmm_pool_id id, vmm_pool_filter filter,
                                  void *context);
-vmm_status vmm__torch_pool_unroute(int ordinal, vmm_pool_id id);
 vmm_status vmm__torch_pool_cover(int ordinal, vmm_pool_id id);
 void vmm__torch_pool_uncover(int ordinal, vmm_pool_id id);
 vmm_status vmm__torch_pool_trim(int ordinal, vmm_pool_id id);
