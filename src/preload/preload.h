@@ -51,8 +51,7 @@ bool vmm__preload_has_name(const char *exported);
 
 /* The library's own function that replaces a function which dlsym() or cuGetProcAddress() found by this name; NULL:
  * none does. `found` is not NULL. */
-void *vmm__preload_by_symbol(const char *exported, const void *found);
-void *vmm__preload_by_name(const char *asked, const void *found);
+void *vmm__preload_replacement(const char *name, const void *found);
 
 typedef void *(*preload_dlsym_fn)(void *handle, const char *name);
 

@@ -168,19 +168,11 @@ bool vmm__preload_has_name(const char *exported)
     return hook < hooks + HOOKS;
 }
 
-void *vmm__preload_by_symbol(const char *exported, const void *found)
+void *vmm__preload_replacement(const char *name, const void *found)
 {
     for (const struct hook *hook = hooks; hook < hooks + HOOKS; hook++) {
-        if (hook->by_symbol == found && strcmp(hook->exported, exported) == 0)
-            return function_address(hook->replacement);
-    }
-    return NULL;
-}
-
-void *vmm__preload_by_name(const char *asked, const void *found)
-{
-    for (const struct hook *hook = hooks; hook < hooks + HOOKS; hook++) {
-        if (hook->by_name == found && strcmp(hook->asked, asked) == 0)
+        if ((hook->by_symbol == found && strcmp(hook->exported, name) == 0) ||
+            (hook->by_name == found && strcmp(hook->asked, name) == 0))
             return function_address(hook->replacement);
     }
     return NULL;

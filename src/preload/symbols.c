@@ -23,7 +23,7 @@ static void *replacement_find(void *handle, const char *name)
     void *found = vmm__preload_dlsym()(handle, name);
     if (found == NULL || vmm__preload_real() == NULL)
         return NULL;
-    return vmm__preload_by_symbol(name, found);
+    return vmm__preload_replacement(name, found);
 }
 
 /* Ends with a jump, not a call: with RTLD_NEXT, dlsym() looks at its return address to find the object that called. */
@@ -48,7 +48,7 @@ static void address_replace(CUresult result, const char *symbol, void **found)
 {
     void *replacement = NULL;
     if (result == CUDA_SUCCESS && found != NULL && *found != NULL && vmm__preload_serves())
-        replacement = vmm__preload_by_name(symbol, *found);
+        replacement = vmm__preload_replacement(symbol, *found);
     if (replacement != NULL)
         *found = replacement;
 }
