@@ -213,21 +213,25 @@ vmm_status vmm__record_trim(struct torch_device *device)
 
 /* ---- Changes -------------------------------------------------------------------------------- */
 
+/* What a change says of its memory, as of a block. */
+static struct live_block block_of_change(const vmm_change *change)
+{
+    return (struct live_block){ .address = change->address,
+                                .requested_bytes = change->bytes,
+                                .stream = (uint64_t)(uintptr_t)change->stream,
+                                .pool = change->pool_id };
+}
+
 static void segment_record(struct torch_device *device, vmm_torch_action action,
                            const vmm_change *change)
 {
     const struct call *call = innermost;
     bool is_of_call = call != NULL && call->device == device;
-    vmm_torch_event event = { .address = change->address,
-                              .bytes = change->bytes,
-                              .stream = (uint64_t)(uintptr_t)change->stream,
-                              .stack = is_of_call ? call->stack : texts_get(),
-                              .pool = change->pool_id,
-                              .action = (int32_t)action,
-                              .device = device->ordinal };
-    (void)vmm__history_push(&device->history, &event);
+    struct live_block segment = block_of_change(change);
+    uint64_t stack = is_of_call ? call->stack : texts_get();
+    (void)block_record(device, action, &segment, stack);
     if (!is_of_call)
-        vmm__history_stack_drop(event.stack);
+        vmm__history_stack_drop(stack);
 }
 
 static void wait_record(struct torch_device *device, const vmm_change *change)
@@ -243,10 +247,7 @@ static void completed_record(struct torch_device *device, const vmm_change *chan
 {
     struct live_block block;
     if (!vmm__history_recall(&device->history, change->address, &block))
-        block = (struct live_block){ .address = change->address,
-                                     .requested_bytes = change->bytes,
-                                     .stream = (uint64_t)(uintptr_t)change->stream,
-                                     .pool = change->pool_id };
+        block = block_of_change(change);
     uint64_t stack = texts_get();
     vmm__history_forget(&device->history, change->address);
     (void)block_record(device, VMM_TORCH_FREE_COMPLETED, &block, stack);
