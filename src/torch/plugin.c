@@ -26,11 +26,11 @@ _Atomic unsigned vmm__torch_mode;
 
 static struct mutex opening = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static union settings settings = { .config = VMM_CONFIG_INIT };
-static double limit_share;          /* of the device; 0: the settings have the limit */
-static double first_fraction = 1.0; /* see vmm__torch_fraction_begin() */
-static bool has_caches;             /* a cache exists, or is being created: settings are fixed */
-static _Atomic int device_count;    /* from vmm_torch_init(); 0: unknown */
+static double limit_share;       /* of the device; 0: the settings have the limit */
+static bool has_caches;          /* a cache exists, or is being created: settings are fixed */
+static _Atomic int device_count; /* from vmm_torch_init(); 0: unknown */
 static _Atomic(change_watch_fn) change_watch;  /* NULL: none */
+static _Atomic double first_fraction = 1.0;    /* see vmm__torch_fraction_begin() */
 static _Atomic bool has_class;                 /* see vmm__torch_class_note() */
 static _Atomic bool defers_peers;              /* see vmm__torch_peers_defer() */
 static _Thread_local uint64_t waiting_address; /* last freed block; 0: no stream uses it */
@@ -261,17 +261,12 @@ vmm_status vmm__torch_fraction_limit(struct torch_device *device, vmm_cache *cac
 
 void vmm__torch_fraction_begin(double fraction)
 {
-    vmm__mutex_lock(&opening);
-    first_fraction = fraction;
-    vmm__mutex_unlock(&opening);
+    atomic_store_explicit(&first_fraction, fraction, memory_order_relaxed);
 }
 
 double vmm__torch_fraction_first(void)
 {
-    vmm__mutex_lock(&opening);
-    double fraction = first_fraction;
-    vmm__mutex_unlock(&opening);
-    return fraction;
+    return atomic_load_explicit(&first_fraction, memory_order_relaxed);
 }
 
 /* Limits a new cache to the share that vmm_torch_limit_share() has set, and to the first fraction. */
@@ -291,7 +286,7 @@ static vmm_status limit_begin_locked(struct torch_device *device, vmm_cache *cac
     if (status != VMM_OK)
         return status;
     device->limit_bytes = stats.limit_bytes;
-    return vmm__torch_fraction_limit(device, cache, first_fraction);
+    return vmm__torch_fraction_limit(device, cache, vmm__torch_fraction_first());
 }
 
 void vmm__torch_class_note(void)
