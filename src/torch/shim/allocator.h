@@ -23,6 +23,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -148,6 +149,13 @@ inline void check(const char *what, vmm_status status)
 inline vmm_pool_id id_of(const MempoolId_t &id)
 {
     return vmm_pool_id{ id.first, id.second };
+}
+
+/* Calls `set` with a structure of PyTorch's, if this version has the field that the result type of `set` names. */
+template <class Structure, class Set> void set_if_there(Structure &structure, Set set)
+{
+    if constexpr (std::is_invocable_v<Set, Structure &>)
+        set(structure);
 }
 
 /* What recordings and trackers say when. */

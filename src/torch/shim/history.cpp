@@ -16,7 +16,6 @@
 #include <chrono>
 #include <deque>
 #include <mutex>
-#include <type_traits>
 #include <unordered_map>
 
 namespace vmm_shim
@@ -289,26 +288,6 @@ static action action_of(int number)
     return action::SNAPSHOT;
 }
 
-/* Set fields that only later versions of PyTorch have. */
-template <class Entry>
-static auto compile_context_set(Entry &entry, const std::string &value, int)
-    -> decltype(entry.compile_context_, void())
-{
-    entry.compile_context_ = value.empty() ? "N/A" : value; /* which viewers show */
-}
-template <class Entry> static void compile_context_set(Entry &, const std::string &, long)
-{
-}
-template <class Entry>
-static auto user_metadata_set(Entry &entry, const std::string &value, int)
-    -> decltype(entry.user_metadata_, void())
-{
-    entry.user_metadata_ = value;
-}
-template <class Entry> static void user_metadata_set(Entry &, const std::string &, long)
-{
-}
-
 static cudaStream_t stream_of(uint64_t stream)
 {
     return reinterpret_cast<cudaStream_t>(static_cast<uintptr_t>(stream));
@@ -323,8 +302,12 @@ caching::TraceEntry trace_entry(const vmm_torch_event &event)
                               MempoolId_t{ event.pool.first, event.pool.second }, 0,
                               known.is_traced ? known.frames : nullptr);
     entry.time_.t_ = static_cast<time_t>(event.time_us);
-    compile_context_set(entry, known.compile_context, 0);
-    user_metadata_set(entry, known.user_metadata, 0);
+    set_if_there(entry, [&](auto &in) -> decltype(void(in.compile_context_)) {
+        in.compile_context_ = known.compile_context.empty() ? "N/A" : known.compile_context;
+    }); /* viewers show N/A */
+    set_if_there(entry, [&](auto &in) -> decltype(void(in.user_metadata_)) {
+        in.user_metadata_ = known.user_metadata;
+    });
     return entry;
 }
 

@@ -235,15 +235,12 @@ void block_add(caching::SegmentInfo *segment, const vmm_torch_block &block)
     segment->blocks.push_back(std::move(info));
 }
 
-/* Sets a field that only later versions of PyTorch have: NCCL registers segments in this order. */
-template <class Segment>
-auto registration_counter_set(Segment &segment, int64_t number, int)
-    -> decltype(segment.registration_counter, void())
+/* NCCL registers segments in this order. */
+void number_set(caching::SegmentInfo *info, int64_t number)
 {
-    segment.registration_counter = static_cast<decltype(segment.registration_counter)>(number);
-}
-template <class Segment> void registration_counter_set(Segment &, int64_t, long)
-{
+    set_if_there(*info, [number](auto &in) -> decltype(void(in.registration_counter)) {
+        in.registration_counter = static_cast<decltype(in.registration_counter)>(number);
+    });
 }
 
 bool is_wanted(const MempoolId_t &of, const MempoolId_t &id)
@@ -309,7 +306,7 @@ caching::SegmentInfo tracked_segment(const vmm_torch_snapshot &taken, const pool
         blocks_add(&info, taken, from, &end);
     }
     free_block_add(&info, segment.address + segment.bytes - end);
-    registration_counter_set(info, segment.number, 0);
+    number_set(&info, segment.number);
     return info;
 }
 
@@ -339,7 +336,7 @@ void segment_add(caching::SnapshotInfo *snapshot, const vmm_torch_snapshot &take
                           { segment.pool.first, segment.pool.second });
         info.is_large = segment.is_small == 0;
         blocks_add(&info, taken, segment, &address);
-        registration_counter_set(info, static_cast<int64_t>(snapshot->segments.size()), 0);
+        number_set(&info, static_cast<int64_t>(snapshot->segments.size()));
         snapshot->segments.push_back(std::move(info));
     }
 }
