@@ -64,11 +64,6 @@ preload_dlsym_fn vmm__preload_dlsym(void)
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
-static void *symbol_find(void *library, const char *exported)
-{
-    return vmm__preload_dlsym()(library, exported);
-}
-
 static void *name_find(__typeof__(cuGetProcAddress_v2) *proc_address, const char *asked,
                        int version, cuuint64_t flags)
 {
@@ -97,7 +92,7 @@ static void *function_address(void (*function)(void))
 static void hooks_fill(void *library, __typeof__(cuGetProcAddress_v2) *proc_address)
 {
     for (struct hook *hook = hooks; hook < hooks + HOOKS; hook++) {
-        hook->by_symbol = symbol_find(library, hook->exported);
+        hook->by_symbol = vmm__preload_dlsym()(library, hook->exported);
         hook->by_name = name_find(proc_address, hook->asked, hook->version, hook->flags);
     }
 }
@@ -108,7 +103,7 @@ static void functions_fill(void *library, __typeof__(cuGetProcAddress_v2) *proc_
 #define FUNCTION_FILL(name, like, asked, version, flags)                                           \
     function_store(name_find(proc_address, asked, version, flags), &functions.name);               \
     if (functions.name == NULL)                                                                    \
-        function_store(symbol_find(library, #name), &functions.name);
+        function_store(vmm__preload_dlsym()(library, #name), &functions.name);
     PRELOAD_HOOK_MAP(FUNCTION_FILL)
     PRELOAD_USED_MAP(FUNCTION_FILL)
 #undef FUNCTION_FILL
@@ -131,7 +126,7 @@ static void functions_load(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return;
-    function_store(symbol_find(library, "cuGetProcAddress_v2"), &proc_address);
+    function_store(vmm__preload_dlsym()(library, "cuGetProcAddress_v2"), &proc_address);
     functions_fill(library, proc_address);
     hooks_fill(library, proc_address);
     is_loaded = true;
@@ -145,19 +140,14 @@ static void functions_load(void)
 }
 
 /* A thread that is inside may be loading. */
-static bool load_begin(void)
-{
-    if (vmm__preload_inside > 0)
-        return is_loaded;
-    vmm__preload_inside++;
-    (void)pthread_once(&load_once, functions_load);
-    vmm__preload_inside--;
-    return is_loaded;
-}
-
 const struct preload_real *vmm__preload_real(void)
 {
-    return load_begin() ? &functions : NULL;
+    if (vmm__preload_inside == 0) {
+        vmm__preload_inside++;
+        (void)pthread_once(&load_once, functions_load);
+        vmm__preload_inside--;
+    }
+    return is_loaded ? &functions : NULL;
 }
 
 bool vmm__preload_has_name(const char *exported)
