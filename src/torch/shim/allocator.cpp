@@ -39,20 +39,13 @@ static bool is_oom(vmm_status status)
     return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
 }
 
-/* What the profiler records with each change: allocated and reserved bytes. */
-struct usage {
-    size_t allocated_bytes;
-    size_t reserved_bytes;
-};
-
-static usage usage_read(int device)
+/* What the profiler records with each change; zeros if the library cannot tell. */
+static vmm_stats stats_now(int device)
 {
     vmm_stats stats = VMM_STATS_INIT;
     vmm_torch_stats kinds = {};
-    if (library->stats_get(device, &stats, &kinds) != VMM_OK)
-        return {};
-    return { static_cast<size_t>(stats.allocated_bytes.current),
-             static_cast<size_t>(stats.reserved_bytes.current) };
+    (void)library->stats_get(device, &stats, &kinds);
+    return stats;
 }
 
 static c10::Device cuda_device(int device)
@@ -65,9 +58,9 @@ static c10::Device cuda_device(int device)
     char text[VMM_TORCH_FAILURE_BYTES];
     library->failure_write(device, bytes, status, text, sizeof text);
     if (is_oom(status) && c10::memoryProfilingEnabled()) {
-        usage now = usage_read(device);
-        c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), now.allocated_bytes,
-                                         now.reserved_bytes, cuda_device(device));
+        vmm_stats now = stats_now(device);
+        c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), now.allocated_bytes.current,
+                                         now.reserved_bytes.current, cuda_device(device));
     }
     TORCH_CHECK_WITH(OutOfMemoryError, !is_oom(status), text);
     TORCH_CHECK(false, text);
@@ -94,9 +87,9 @@ static void profiler_tell(int device, void *ptr, int64_t bytes)
 {
     if (!C10_UNLIKELY(c10::memoryProfilingEnabled()))
         return;
-    usage now = usage_read(device);
-    c10::reportMemoryUsageToProfiler(ptr, bytes, now.allocated_bytes, now.reserved_bytes,
-                                     cuda_device(device));
+    vmm_stats now = stats_now(device);
+    c10::reportMemoryUsageToProfiler(ptr, bytes, now.allocated_bytes.current,
+                                     now.reserved_bytes.current, cuda_device(device));
 }
 
 static constexpr size_t small_bytes_most = 1 << 20; /* as the library counts */
