@@ -11,6 +11,7 @@
 #include "base/outcome.h"
 #include "base/size.h"
 #include "torch/record.h"
+#include "torch/regions.h"
 #include "torch/shared_blocks.h"
 
 #define EXABYTE (UINT64_C(1) << 60)
@@ -248,9 +249,11 @@ static vmm_status device_empty(struct torch_device *device)
     return status;
 }
 
+/* The tensors of a pool that PyTorch has ended may be gone now. */
 vmm_status vmm__torch_empty(void)
 {
     vmm_status status = VMM_OK;
+    vmm__torch_region_end_deferred();
     for (struct torch_device *device = vmm__torch_next(NULL); device != NULL && status == VMM_OK;
          device = vmm__torch_next(device))
         status = device_empty(device);

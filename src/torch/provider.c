@@ -94,13 +94,6 @@ static vmm_status stats_get(int ordinal, vmm_stats *stats, vmm_torch_stats *kind
     return VMM_OK;
 }
 
-/* The tensors of a pool that PyTorch has ended may be gone now. */
-static vmm_status caches_empty(void)
-{
-    vmm__torch_region_end_deferred();
-    return vmm__torch_empty();
-}
-
 static vmm_status stats_reset_peak(int ordinal)
 {
     const struct torch_device *device = vmm__torch_find(ordinal);
@@ -182,7 +175,7 @@ static const vmm_torch_functions functions = {
     .release = block_release,
     .find = vmm__torch_block_find,
     .stream_record = vmm__torch_stream_record,
-    .empty = caches_empty,
+    .empty = vmm__torch_empty,
     .fraction_set = vmm__torch_fraction_set,
     .fraction_get = fraction_get,
     .stats_get = stats_get,
