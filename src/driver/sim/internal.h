@@ -319,9 +319,4 @@ VMM_DRIVER_TEST_MAP(SIM_OP_DECLARE, struct sim *sim, )
 void vmm__sim_report_work(struct sim *sim, const char *call, uint64_t epoch, uint64_t address,
                           uint64_t bytes);
 
-static inline void sim_charge(struct sim *sim, enum sim_cost cost, uint64_t bytes)
-{
-    atomic_fetch_add_explicit(&sim->clock_ns, sim_cost_ns(cost, bytes), memory_order_relaxed);
-}
-
 #endif

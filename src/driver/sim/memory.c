@@ -45,6 +45,20 @@ void vmm__sim_space_give(const struct sim *sim)
     atomic_fetch_and(&spaces[sim->space / WORD_BITS], ~(UINT64_C(1) << sim->space % WORD_BITS));
 }
 
+/* ---- Costs ----------------------------------------------------------------------------------- */
+
+static void clock_add(struct soft *soft, uint64_t ns)
+{
+    atomic_fetch_add_explicit(&((struct sim *)soft)->clock_ns, ns, memory_order_relaxed);
+}
+
+static void backing_charge(struct soft *soft, enum driver_call call, uint64_t bytes,
+                           const struct soft_handle *handle)
+{
+    bool is_exportable = handle != NULL && ((const struct sim_handle *)handle)->share != NULL;
+    clock_add(soft, sim_cost_ns(call, bytes, is_exportable));
+}
+
 /* ---- Addresses ------------------------------------------------------------------------------- */
 
 static uint64_t space_begin(const struct soft *soft)
@@ -167,8 +181,7 @@ static void backing_mapping_end(struct soft *soft, struct soft_mapping *mapping)
     struct sim *sim = (struct sim *)soft;
     struct sim_handle *handle = sim_handle_of(mapping);
     struct sim_mapping *ended = (struct sim_mapping *)mapping;
-    sim_charge(sim, handle->share != NULL ? SIM_COST_UNMAP_EXPORTABLE : SIM_COST_UNMAP,
-               mapping->bytes);
+    soft_charge(soft, DRIVER_CALL_unmap, mapping->bytes, mapping->handle);
     vmm__sim_report_work(sim, "unmap", vmm__sim_users_uncovered(&ended->users, sim->order.observed),
                          mapping->address, mapping->bytes);
     handle_forget_mapping(handle, ended);
@@ -189,20 +202,16 @@ static void handle_block_maps(struct soft *soft, const struct soft_mapping *mapp
         mapping->bytes, mapping->address);
 }
 
-static enum sim_cost access_cost(const struct soft_mapping *mapping)
-{
-    if (mapping->accessible)
-        return SIM_COST_ACCESS_AGAIN;
-    return sim_handle_of(mapping)->share != NULL ? SIM_COST_ACCESS_EXPORTABLE : SIM_COST_ACCESS;
-}
-
 static vmm_status backing_access(struct soft *soft, const struct soft_reservation *reservation,
                                  uint64_t address, uint64_t bytes)
 {
     struct soft_mapping *mapping;
     for (uint64_t at = address; at < address + bytes; at += mapping->bytes) {
         mapping = *soft_granule(reservation, at);
-        sim_charge((struct sim *)soft, access_cost(mapping), mapping->bytes);
+        if (mapping->accessible)
+            clock_add(soft, SIM_ACCESS_AGAIN_NS);
+        else
+            soft_charge(soft, DRIVER_CALL_access, mapping->bytes, mapping->handle);
         ((struct sim_mapping *)mapping)->peers = vmm__driver_peers(&soft->driver);
         handle_block_maps(soft, mapping);
     }
@@ -243,30 +252,6 @@ static uint64_t backing_others_bytes(struct soft *soft)
     uint64_t rest_bytes = total_bytes - vmm__min(total_bytes, soft->physical_bytes);
     uint64_t left_bytes = sim->system_bytes - vmm__min(sim->system_bytes, soft->physical_bytes);
     return rest_bytes - vmm__min(rest_bytes, vmm__system_memory_left(left_bytes, total_bytes));
-}
-
-/* ---- Costs ----------------------------------------------------------------------------------- */
-
-/* Of the calls that charge here: on a handle that is not exportable, and on one that is. */
-static const enum sim_cost costs[DRIVER_CALL_COUNT][2] = {
-    [DRIVER_CALL_reserve] = { SIM_COST_RESERVE },
-    [DRIVER_CALL_address_free] = { SIM_COST_ADDRESS_FREE },
-    [DRIVER_CALL_create] = { SIM_COST_CREATE, SIM_COST_CREATE_EXPORTABLE },
-    [DRIVER_CALL_release] = { SIM_COST_RELEASE, SIM_COST_RELEASE_EXPORTABLE },
-    [DRIVER_CALL_map] = { SIM_COST_MAP, SIM_COST_MAP },
-    [DRIVER_CALL_memory_info] = { SIM_COST_MEMORY_INFO },
-    [DRIVER_CALL_share_export] = { SIM_COST_SHARE_EXPORT, SIM_COST_SHARE_EXPORT },
-    [DRIVER_CALL_share_import] = { SIM_COST_SHARE_IMPORT, SIM_COST_SHARE_IMPORT },
-    [DRIVER_CALL_share_release] = { SIM_COST_SHARE_RELEASE, SIM_COST_SHARE_RELEASE },
-    [DRIVER_CALL_pin] = { SIM_COST_PIN },
-    [DRIVER_CALL_unpin] = { SIM_COST_UNPIN },
-};
-
-static void backing_charge(struct soft *soft, enum driver_call call, uint64_t bytes,
-                           const struct soft_handle *handle)
-{
-    bool is_exportable = handle != NULL && ((const struct sim_handle *)handle)->share != NULL;
-    sim_charge((struct sim *)soft, costs[call][is_exportable], bytes);
 }
 
 const struct soft_backing vmm__sim_backing = {

@@ -115,7 +115,7 @@ vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream)
         (void)vmm__soft_stream_name_drop(&sim->soft.streams, name);
         return status;
     }
-    sim_charge(sim, SIM_COST_STREAM_CREATE, 0);
+    soft_charge(&sim->soft, DRIVER_CALL_stream_create, 0, NULL);
     *stream = name;
     return VMM_OK;
 }
@@ -133,7 +133,7 @@ vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
         return vmm__error(VMM_ERR_HOST_OOM, "sim: stream destroy: out of host memory for its name");
     if (found != NULL)
         vmm__soft_stream_unname(&sim->soft.streams, found);
-    sim_charge(sim, SIM_COST_STREAM_DESTROY, 0);
+    soft_charge(&sim->soft, DRIVER_CALL_stream_destroy, 0, NULL);
     return VMM_OK;
 }
 
@@ -214,7 +214,7 @@ vmm_status vmm__sim_device_wait(struct sim *sim)
     if (status != VMM_OK)
         return status;
     vmm__sim_order_finish(sim);
-    sim_charge(sim, SIM_COST_DEVICE_WAIT, 0);
+    soft_charge(&sim->soft, DRIVER_CALL_device_wait, 0, NULL);
     return VMM_OK;
 }
 
@@ -225,7 +225,7 @@ vmm_status vmm__sim_event_create(struct sim *sim, void **event)
     struct sim_event *created = vmm__host_alloc(1, sizeof *created);
     if (created == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "sim: event create: out of host memory");
-    sim_charge(sim, SIM_COST_EVENT_CREATE, 0);
+    soft_charge(&sim->soft, DRIVER_CALL_event_create, 0, NULL);
     created->node.key = ++sim->soft.last_id;
     vmm__map_add(&sim->events, &created->node);
     *event = (void *)(uintptr_t)created->node.key;
@@ -266,7 +266,7 @@ vmm_status vmm__sim_event_destroy(struct sim *sim, void *event)
         return status;
     vmm__map_remove(&sim->events, &found->node);
     event_free(&found->node);
-    sim_charge(sim, SIM_COST_EVENT_DESTROY, 0);
+    soft_charge(&sim->soft, DRIVER_CALL_event_destroy, 0, NULL);
     return VMM_OK;
 }
 
@@ -298,7 +298,7 @@ vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream
     stream_catch_up(&sim->order, recorded);
     found->count = sim->order.count;
     memcpy(found->clock, recorded->clock, found->count * sizeof *found->clock);
-    sim_charge(sim, SIM_COST_EVENT_RECORD, 0);
+    soft_charge(&sim->soft, DRIVER_CALL_event_record, 0, NULL);
     return VMM_OK;
 }
 
@@ -323,7 +323,7 @@ vmm_status vmm__sim_clock_record(struct sim *sim, void *event)
     found->count = order->count;
     for (uint32_t index = 0; index < order->count; index++)
         found->clock[index] = order->streams[index]->submitted;
-    sim_charge(sim, SIM_COST_CLOCK_RECORD, 0);
+    soft_charge(&sim->soft, DRIVER_CALL_clock_record, 0, NULL);
     return VMM_OK;
 }
 
@@ -342,7 +342,7 @@ vmm_status vmm__sim_event_query(struct sim *sim, void *event)
     vmm_status status = event_find_usable(sim, "event query", event, &found);
     if (status != VMM_OK)
         return status;
-    sim_charge(sim, SIM_COST_EVENT_QUERY, 0);
+    soft_charge(&sim->soft, DRIVER_CALL_event_query, 0, NULL);
     vmm__sim_order_step(sim);
     if (!event_is_complete(&sim->order, found))
         return VMM__PENDING;
@@ -356,7 +356,7 @@ vmm_status vmm__sim_event_wait(struct sim *sim, void *event)
     vmm_status status = event_find_usable(sim, "event wait", event, &found);
     if (status != VMM_OK)
         return status;
-    sim_charge(sim, SIM_COST_EVENT_WAIT, 0);
+    soft_charge(&sim->soft, DRIVER_CALL_event_wait, 0, NULL);
     host_observe(sim, found->clock, found->count);
     return VMM_OK;
 }
@@ -391,7 +391,7 @@ vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event)
     if (!stream_await(&sim->order, waiting, found))
         return vmm__error(VMM_ERR_HOST_OOM, "sim: stream wait: out of host memory");
     clock_merge(waiting->clock, found->clock, found->count);
-    sim_charge(sim, SIM_COST_STREAM_WAIT, 0);
+    soft_charge(&sim->soft, DRIVER_CALL_stream_wait, 0, NULL);
     return VMM_OK;
 }
 

@@ -190,7 +190,7 @@ vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uin
 {
     struct sim_work work;
     const struct soft_stream *known = soft_stream_find(&sim->soft.streams, stream);
-    sim_charge(sim, SIM_COST_CLEAR, bytes);
+    soft_charge(&sim->soft, DRIVER_CALL_clear, bytes, NULL);
     if (known != NULL && known->is_captured)
         return VMM_OK;
     vmm_status status = work_begin(sim, &work, "clear", address, bytes, stream);
@@ -270,7 +270,7 @@ vmm_status vmm__sim_read_wait(struct sim *sim, vmm_stream stream)
     if (status == VMM_OK)
         status = vmm__sim_event_wait(sim, event);
     (void)vmm__sim_event_destroy(sim, event);
-    sim_charge(sim, SIM_COST_READ, 0);
+    soft_charge(&sim->soft, DRIVER_CALL_read, 0, NULL);
     return status;
 }
 
@@ -395,7 +395,7 @@ vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t b
     vmm_status status = work_begin(sim, &work, "copy", to, bytes, stream);
     if (status != VMM_OK)
         return status;
-    sim_charge(sim, SIM_COST_COPY, bytes);
+    soft_charge(&sim->soft, DRIVER_CALL_copy, bytes, NULL);
     if (copy_read(sim, &work, from) && copy_write(sim, &work, to))
         return VMM_OK;
     return work_refuse_no_memory(&work);
@@ -462,7 +462,7 @@ static vmm_status piece_save(struct sim *sim, const struct driver_piece *piece, 
     vmm_status status = transfer_begin(sim, &work, "save", piece, stream);
     if (status != VMM_OK)
         return status;
-    sim_charge(sim, SIM_COST_SAVE, piece->bytes);
+    soft_charge(&sim->soft, DRIVER_CALL_save, piece->bytes, NULL);
     if (copy_read(sim, &work, piece->address) && pin_write(sim, &work, piece))
         return VMM_OK;
     return work_refuse_no_memory(&work);
@@ -474,7 +474,7 @@ static vmm_status piece_load(struct sim *sim, const struct driver_piece *piece, 
     vmm_status status = transfer_begin(sim, &work, "load", piece, stream);
     if (status != VMM_OK)
         return status;
-    sim_charge(sim, SIM_COST_LOAD, piece->bytes);
+    soft_charge(&sim->soft, DRIVER_CALL_load, piece->bytes, NULL);
     if (pin_read(sim, &work, piece) && copy_write(sim, &work, piece->address))
         return VMM_OK;
     return work_refuse_no_memory(&work);

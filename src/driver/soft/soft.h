@@ -132,7 +132,8 @@ struct soft_backing {
     /* The memory of the device that other processes have. */
     uint64_t (*others_bytes)(struct soft *soft);
 
-    /* The call has succeeded, on the handle or, if NULL, without one. Unmap and access charge for themselves. */
+    /* The call succeeds, on the handle or, if NULL, without one. Unmap and access charge for themselves. NULL: calls
+     * cost what they take. */
     void (*charge)(struct soft *soft, enum driver_call call, uint64_t bytes,
                    const struct soft_handle *handle);
 };
