@@ -166,7 +166,7 @@ static void read_streams(struct reader *reader, const struct world *world, struc
             read_clock(reader, found->clock, SIM_STREAMS, &out->clocks[stream]);
         for (unsigned i = records->passed[stream] + 1U; i <= records->recorded[stream]; i++) {
             const struct sim_event *event = (const struct sim_event *)vmm__map_find(
-                &reader->sim->events, (uint64_t)(uintptr_t)world->events[stream][i]);
+                &reader->sim->soft.events, (uint64_t)(uintptr_t)world->events[stream][i]);
             read_clock(reader, event->clock, event->count, &out->events[stream][i]);
         }
     }

@@ -5,6 +5,7 @@
 #include "driver/host/host.h"
 #include "driver/sim/sim.h"
 
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -124,6 +125,35 @@ HOST_TEST(captures_begin_and_end_once)
         assert_status(vmm__driver_stream_destroy(each, STREAM(10)), VMM_ERR_DRIVER);
     }
     vmm__driver_close(sim);
+}
+
+/* The capture of a destroyed stream ends with it: an event of all work waits for it no longer. */
+HOST_TEST(captures_end_with_their_stream)
+{
+    void *event;
+    assert_ok(vmm__driver_event_create(driver, &event));
+    assert_ok(vmm__driver_delay(driver, 50 * 1000 * 1000, STREAM(9)));
+    assert_ok(vmm__driver_capture_begin(driver, STREAM(9)));
+    assert_ok(vmm__driver_stream_destroy(driver, STREAM(9)));
+    assert_ok(vmm__driver_clock_record(driver, event));
+    assert_ok(vmm__driver_event_wait(driver, event));
+    assert_ok(vmm__driver_event_destroy(driver, event));
+}
+
+HOST_TEST(unknown_events_are_refused)
+{
+    void *event;
+    const char *text;
+    assert_ok(vmm__driver_event_create(driver, &event));
+    assert_ok(vmm__driver_event_destroy(driver, event));
+    assert_status(vmm__driver_event_record(driver, event, STREAM(1)), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_clock_record(driver, event), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_event_query(driver, event), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_event_wait(driver, event), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_stream_wait(driver, STREAM(1), event), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_event_destroy(driver, event), VMM_ERR_DRIVER);
+    assert_int_equal(vmm__soft_violations(driver, &text), 6);
+    assert_non_null(strstr(text, "which was destroyed or never created"));
 }
 
 TEST(unknown_kinds_are_refused)

@@ -238,7 +238,7 @@ HOST_TEST(destroyed_streams_finish_their_work)
     assert_ok(vmm__host_launch(driver, step_kernel, &step, stream));
     assert_ok(vmm__driver_event_record(driver, event, stream));
     assert_ok(vmm__driver_stream_destroy(driver, stream));
-    assert_status(vmm__driver_stream_destroy(driver, stream), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_stream_destroy(driver, stream), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm__driver_stream_destroy(driver, other));
     assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
     gate_open(&gate);

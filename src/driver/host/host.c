@@ -29,29 +29,23 @@ static void host_close(struct driver *driver)
     vmm__host_free(host, sizeof *host);
 }
 
-#define HOST_MEMORY_CALL(name, parameters, arguments)                                              \
+#define HOST_CALL_OF(lock, name, parameters, arguments)                                            \
     static vmm_status host_##name parameters                                                       \
     {                                                                                              \
         struct host_driver *self = vmm__host_of(driver);                                           \
-        vmm__mutex_lock(&self->memory_lock);                                                       \
+        vmm__mutex_lock(&self->lock);                                                              \
         vmm_status status = vmm__soft_##name arguments;                                            \
-        vmm__mutex_unlock(&self->memory_lock);                                                     \
+        vmm__mutex_unlock(&self->lock);                                                            \
         return status;                                                                             \
     }
+#define HOST_MEMORY_CALL(name, parameters, arguments)                                              \
+    HOST_CALL_OF(memory_lock, name, parameters, arguments)
+#define HOST_WORK_CALL(name, parameters, arguments)                                                \
+    HOST_CALL_OF(work.lock, name, parameters, arguments)
 VMM_DRIVER_MEMORY_MAP(HOST_MEMORY_CALL, struct driver *driver, &self->soft)
 VMM_DRIVER_SHARE_MAP(HOST_MEMORY_CALL, struct driver *driver, &self->soft)
-
-#define HOST_WORK_CALL(name, parameters, arguments)                                                \
-    static vmm_status host_##name parameters                                                       \
-    {                                                                                              \
-        struct host_work *work = &vmm__host_of(driver)->work;                                      \
-        vmm__mutex_lock(&work->lock);                                                              \
-        vmm_status status = vmm__host_##name##_locked arguments;                                   \
-        vmm__mutex_unlock(&work->lock);                                                            \
-        return status;                                                                             \
-    }
-VMM_DRIVER_EVENT_MAP(HOST_WORK_CALL, struct driver *driver, work)
-VMM_DRIVER_CAPTURE_MAP(HOST_WORK_CALL, struct driver *driver, work)
+VMM_DRIVER_EVENT_MAP(HOST_WORK_CALL, struct driver *driver, &self->soft)
+VMM_DRIVER_CAPTURE_MAP(HOST_WORK_CALL, struct driver *driver, &self->soft)
 
 #define HOST_OP_LOCKED(name, parameters, arguments) .name = host_##name,
 #define HOST_OP(name, parameters, arguments)        .name = vmm__host_##name,

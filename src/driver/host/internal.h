@@ -8,11 +8,11 @@
  *   share.c    exported and imported handles
  *   work.c     streams, their queues and the worker threads
  *   run.c      kinds of work: fill, check, copy, kernels, delay
- *   event.c    events, and blocking waits of host threads
+ *   event.c    the backing of events, and blocking waits of host threads
  *   pattern.c  the memory patterns of fill and check
  *
- * Owns: nothing. May be called by: driver/host. Locks: memory_lock guards `file` and, but for its streams, `soft`;
- * work.lock guards these and everything in host_work, its streams and its events. No thread holds both.
+ * Owns: nothing. May be called by: driver/host. Locks: memory_lock guards `file` and, but for its streams and events,
+ * `soft`; work.lock guards these and everything in host_work and its streams. No thread holds both.
  */
 #ifndef VMM_DRIVER_HOST_INTERNAL_H
 #define VMM_DRIVER_HOST_INTERNAL_H
@@ -143,12 +143,10 @@ struct host_work {
     struct mutex lock;
     pthread_cond_t ready;        /* signals a new ready stream, or stopping */
     struct host_stream *streams; /* all that have a name or a reference */
-    struct soft *soft;           /* whose `streams` have the names and captures */
+    struct soft *soft;           /* which has their names and captures, and the events */
     struct host_stream *ready_first;
     struct host_stream *ready_last;
     struct host_waiter *waiters; /* host threads that wait for a position */
-    struct map events;           /* all that exist */
-    uint64_t mismatches;
     bool stopping;
     unsigned worker_count;
     pthread_t workers[HOST_WORKER_LIMIT];
@@ -182,6 +180,13 @@ void vmm__host_stream_release_locked(struct host_work *work, struct host_stream 
 /* Queues one piece. Blocks while the stream's queue is full, and releases the lock meanwhile. */
 vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_piece *piece,
                                    vmm_stream name);
+/* The same without the checks, on a stream that is not under capture. */
+vmm_status vmm__host_piece_queue_locked(struct host_work *work, const struct host_piece *piece,
+                                        struct host_stream *stream);
+
+/* Parts of the backing: see soft.h. */
+vmm_status vmm__host_stream_new(struct soft *soft, vmm_stream name, struct soft_stream **out);
+void vmm__host_stream_end(struct soft *soft, struct soft_stream *stream);
 
 /* ---- run.c: kinds of work -------------------------------------------------------------------- */
 
@@ -190,16 +195,28 @@ uint64_t vmm__host_piece_run(const struct host_piece *piece);
 
 /* ---- event.c: events, blocking waits --------------------------------------------------------- */
 
+struct host_event {
+    struct soft_event soft;          /* first; a position refers to the stream that it names */
+    struct host_position *positions; /* none: never recorded, or recorded without any work */
+    uint64_t count;
+    uint64_t capacity;
+};
+
 /* Blocks until the position is reached; releases the lock meanwhile. */
 void vmm__host_wait_locked(struct host_work *work, struct host_position position);
-
-/* Blocks until the work of all streams so far has finished; releases the lock meanwhile. */
-void vmm__host_all_wait_locked(struct host_work *work);
 
 /* Wakes the host threads that wait for a position this stream has reached. */
 void vmm__host_wake_locked(struct host_work *work, const struct host_stream *stream);
 
-void vmm__host_events_close(struct host_work *work);
+/* Parts of the backing: see soft.h. Waits release the lock meanwhile. */
+vmm_status vmm__host_event_record(struct soft *soft, struct soft_event *event,
+                                  struct soft_stream *stream);
+void vmm__host_event_end(struct soft *soft, struct soft_event *event);
+bool vmm__host_event_is_complete(struct soft *soft, const struct soft_event *event);
+void vmm__host_event_wait(struct soft *soft, struct soft_event *event);
+vmm_status vmm__host_stream_wait(struct soft *soft, struct soft_stream *stream,
+                                 struct soft_event *event);
+void vmm__host_device_wait(struct soft *soft);
 
 /* ---- pattern.c ------------------------------------------------------------------------------- */
 
@@ -217,17 +234,11 @@ struct host_driver {
     struct host_work work;
 };
 
-/* The operations of the table, except those on memory: those on events and streams run with work.lock held, the others
- * without a lock. */
+/* The operations of the table that run.c has, called without a lock; soft has the others. */
 #define HOST_OP_DECLARE(name, parameters, arguments) vmm_status vmm__host_##name parameters;
-#define HOST_OP_DECLARE_LOCKED(name, parameters, arguments)                                        \
-    vmm_status vmm__host_##name##_locked parameters;
-VMM_DRIVER_EVENT_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
 VMM_DRIVER_CONTENTS_MAP(HOST_OP_DECLARE, struct driver *driver, )
 VMM_DRIVER_WORK_MAP(HOST_OP_DECLARE, struct driver *driver, )
-VMM_DRIVER_CAPTURE_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
 #undef HOST_OP_DECLARE
-#undef HOST_OP_DECLARE_LOCKED
 
 static inline void *vmm__host_pointer(uint64_t address)
 {
@@ -237,6 +248,11 @@ static inline void *vmm__host_pointer(uint64_t address)
 static inline struct host_driver *vmm__host_of(struct driver *driver)
 {
     return (struct host_driver *)driver;
+}
+
+static inline struct host_work *host_work_of(struct soft *soft)
+{
+    return &vmm__host_of(&soft->driver)->work;
 }
 
 static inline bool vmm__host_is_reached(struct host_position position)

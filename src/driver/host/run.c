@@ -151,7 +151,7 @@ vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t byt
     const struct host_stream *found = host_stream_find(work, stream);
     bool is_captured = found != NULL && found->soft.is_captured;
     if (is_captured)
-        vmm__host_all_wait_locked(work);
+        vmm__host_device_wait(work->soft);
     else
         status = piece_finish_locked(work, &piece, stream);
     vmm__mutex_unlock(&work->lock);

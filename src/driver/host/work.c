@@ -8,7 +8,7 @@
  *  2. therefore its pieces run one at a time, in submission order;
  *  3. a blocked stream occupies no worker, and waits only name earlier work. Therefore no cycle
  *     exists, some stream can always continue, and a submitter that waits for queue room gets it.
- * Called by: the driver table, any thread; event.c. work.lock guards everything.
+ * Called by: soft, run.c and event.c, any thread. work.lock guards everything.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
@@ -16,24 +16,24 @@
 #include "base/hostmem.h"
 #include "driver/host/internal.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
-static vmm_status stream_new_locked(struct host_work *work, vmm_stream name,
-                                    struct host_stream **out)
+vmm_status vmm__host_stream_new(struct soft *soft, vmm_stream name, struct soft_stream **out)
 {
+    struct host_work *work = host_work_of(soft);
     VMM_ASSERT_HELD(&work->lock);
     struct host_stream *stream = vmm__host_alloc(1, sizeof *stream);
     if (stream == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "stream: out of host memory for the record");
-    vmm__soft_stream_add(&work->soft->streams, &stream->soft, name);
+        return vmm__error(VMM_ERR_HOST_OOM, "stream %p: out of host memory for its record", name);
     stream->references = 1;
     stream->next = work->streams;
     work->streams = stream;
-    *out = stream;
+    *out = &stream->soft;
     return VMM_OK;
 }
 
@@ -50,64 +50,10 @@ void vmm__host_stream_release_locked(struct host_work *work, struct host_stream 
     vmm__host_free(stream, sizeof *stream);
 }
 
-vmm_status vmm__host_stream_create_locked(struct host_work *work, vmm_stream *stream)
-{
-    VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *created;
-    vmm_stream name = vmm__soft_stream_name_take(&work->soft->streams);
-    vmm_status status = stream_new_locked(work, name, &created);
-    if (status == VMM_OK)
-        *stream = name;
-    else
-        (void)vmm__soft_stream_name_drop(&work->soft->streams, name);
-    return status;
-}
-
 /* Pending work still runs. */
-vmm_status vmm__host_stream_destroy_locked(struct host_work *work, vmm_stream stream)
+void vmm__host_stream_end(struct soft *soft, struct soft_stream *stream)
 {
-    VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *found = host_stream_find(work, stream);
-    if (found == NULL)
-        return vmm__error(VMM_ERR_DRIVER, "stream_destroy(%p): no such stream", stream);
-    if (!vmm__soft_stream_name_drop(&work->soft->streams, stream))
-        return vmm__error(VMM_ERR_HOST_OOM, "stream_destroy(%p): out of host memory for its name",
-                          stream);
-    vmm__soft_stream_unname(&work->soft->streams, &found->soft);
-    vmm__host_stream_release_locked(work, found);
-    return VMM_OK;
-}
-
-/* Finds the stream of that name, or creates it. */
-static vmm_status stream_get_locked(struct host_work *work, const char *call, vmm_stream name,
-                                    struct host_stream **out)
-{
-    VMM_ASSERT_HELD(&work->lock);
-    struct soft_stream *found;
-    vmm_status status = vmm__soft_stream_get(work->soft, call, name, &found);
-    *out = (struct host_stream *)found;
-    return status == VMM_OK && *out == NULL ? stream_new_locked(work, name, out) : status;
-}
-
-vmm_status vmm__host_capturing_locked(struct host_work *work, const vmm_stream *streams,
-                                      unsigned count, bool *is_capturing)
-{
-    VMM_ASSERT_HELD(&work->lock);
-    return vmm__soft_capturing(work->soft, streams, count, is_capturing);
-}
-
-vmm_status vmm__host_capture_begin_locked(struct host_work *work, vmm_stream stream)
-{
-    VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *found;
-    vmm_status status = stream_get_locked(work, "capture", stream, &found);
-    return status == VMM_OK ? vmm__soft_capture_begin(work->soft, &found->soft) : status;
-}
-
-vmm_status vmm__host_capture_end_locked(struct host_work *work, vmm_stream stream)
-{
-    VMM_ASSERT_HELD(&work->lock);
-    return vmm__soft_capture_end(work->soft, stream);
+    vmm__host_stream_release_locked(host_work_of(soft), (struct host_stream *)stream);
 }
 
 /* ---- Workers --------------------------------------------------------------------------------- */
@@ -171,7 +117,9 @@ static void stream_step_locked(struct host_work *work, struct host_stream *strea
     vmm__mutex_unlock(&work->lock);
     uint64_t mismatches = vmm__host_piece_run(&piece);
     vmm__mutex_lock(&work->lock);
-    work->mismatches += mismatches;
+    if (mismatches != 0)
+        vmm__soft_report_add(&work->soft->mismatches, mismatches, "%" PRIu64 " bytes at %#" PRIx64,
+                             piece.bytes, piece.address);
     stream->finished++;
     blocked_wake_locked(work, stream);
     vmm__host_wake_locked(work, stream);
@@ -284,17 +232,11 @@ static void piece_push_locked(struct host_work *work, struct host_stream *stream
     }
 }
 
-vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_piece *piece,
-                                   vmm_stream name)
+vmm_status vmm__host_piece_queue_locked(struct host_work *work, const struct host_piece *piece,
+                                        struct host_stream *stream)
 {
     VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *stream;
     vmm_status status = workers_start_locked(work);
-    if (status == VMM_OK)
-        status = stream_get_locked(work, "work", name, &stream);
-    if (status != VMM_OK)
-        return status;
-    status = vmm__soft_capture_break(work->soft, &stream->soft, "work");
     if (status != VMM_OK)
         return status;
     stream->references++;
@@ -303,6 +245,17 @@ vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_pie
         piece_push_locked(work, stream, piece);
     vmm__host_stream_release_locked(work, stream);
     return status;
+}
+
+vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_piece *piece,
+                                   vmm_stream name)
+{
+    VMM_ASSERT_HELD(&work->lock);
+    struct soft_stream *stream;
+    vmm_status status = vmm__soft_stream_use(work->soft, "work", name, &stream);
+    if (status != VMM_OK)
+        return status;
+    return vmm__host_piece_queue_locked(work, piece, (struct host_stream *)stream);
 }
 
 /* ---- Open and close -------------------------------------------------------------------------- */
@@ -332,8 +285,7 @@ void vmm__host_work_close(struct host_work *work)
     for (unsigned i = 0; i < work->worker_count; i++)
         (void)pthread_join(work->workers[i], NULL);
     vmm__mutex_lock(&work->lock);
-    vmm__host_events_close(work);
-    vmm__soft_streams_close(&work->soft->streams);
+    vmm__soft_streams_close(work->soft);
     while (work->streams != NULL)
         vmm__host_stream_release_locked(work, work->streams);
     vmm__mutex_unlock(&work->lock);

@@ -4,7 +4,7 @@
  *   sim.c      the table, fault injection, reports, census
  *   memory.c   the backing of soft.h: the range of addresses, mappings, costs
  *   share.c    memory that drivers of this process share
- *   order.c    streams, events, and the order between pieces of work
+ *   order.c    the backing of streams and events: the order between pieces of work
  *   queue.c    work that may not have finished, and the order in which it finishes
  *   users.c    small sets of pieces of work
  *   shadow.c   the contents that a handle's memory would have
@@ -204,11 +204,10 @@ struct sim_stream {
 };
 
 struct sim_event {
-    struct map_node node; /* its key is the id */
-    uint32_t count;       /* streams in clock; 0: never recorded */
+    struct soft_event soft; /* first */
+    uint32_t count;         /* streams in clock; 0: never recorded */
     uint32_t capacity;
     uint64_t *clock;
-    struct soft_stream *captured; /* the stream under capture at the record; NULL: none */
 };
 
 /* Submitted work that may not have finished. */
@@ -221,9 +220,8 @@ struct sim_pending {
 
 struct sim_order {
     struct sim_stream *streams[SIM_STREAMS];
-    uint32_t hand;      /* last slot checked for reuse */
-    uint32_t count;     /* slots ever used */
-    bool has_forgotten; /* a stream that was not destroyed has lost its slot */
+    uint32_t hand;  /* last slot checked for reuse */
+    uint32_t count; /* slots ever used */
 
     uint64_t finished[SIM_STREAMS];
     uint64_t observed[SIM_STREAMS]; /* by the host */
@@ -250,7 +248,6 @@ struct sim_work {
 };
 
 vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_work *work);
-void vmm__sim_order_finish(struct sim *sim); /* finishes all work; the host observes it */
 void vmm__sim_order_settle(struct sim *sim); /* updates which work has finished */
 void vmm__sim_order_step(struct sim *sim);   /* finishes the work that the test chooses */
 
@@ -260,9 +257,16 @@ bool vmm__sim_queue_room(struct sim_order *order);
 void vmm__sim_queue_add(struct sim_order *order, struct sim_stream *stream, uint64_t due);
 void vmm__sim_queue_free(struct sim_order *order);
 
-/* Finds or creates the stream. ERR_INVALID_ARGUMENT if it was destroyed. */
-vmm_status vmm__sim_stream_get(struct sim *sim, const char *verb, vmm_stream name,
-                               struct sim_stream **out);
+/* Parts of the backing. The host observes the end of what it waits for. */
+vmm_status vmm__sim_stream_new(struct soft *soft, vmm_stream name, struct soft_stream **out);
+vmm_status vmm__sim_event_record(struct soft *soft, struct soft_event *event,
+                                 struct soft_stream *stream);
+void vmm__sim_event_end(struct soft *soft, struct soft_event *event);
+bool vmm__sim_event_is_complete(struct soft *soft, const struct soft_event *event);
+void vmm__sim_event_wait(struct soft *soft, struct soft_event *event);
+vmm_status vmm__sim_stream_wait(struct soft *soft, struct soft_stream *stream,
+                                struct soft_event *event);
+void vmm__sim_device_wait(struct soft *soft);
 
 void vmm__sim_order_free(struct sim *sim);
 
@@ -298,21 +302,18 @@ struct sim {
     pthread_mutex_t mutex;
     _Atomic uint64_t clock_ns;
     struct sim_faults faults;
-    struct soft_report mismatches;
-    uint32_t space;    /* the number of its addresses: see memory.c */
-    bool is_sharing;   /* has had exportable memory */
-    struct map events; /* by an id, which no handle has either */
+    uint32_t space;  /* the number of its addresses: see memory.c */
+    bool is_sharing; /* has had exportable memory */
     struct sim_order order;
     struct sim_runs runs; /* scratch memory of copy, save and load */
     /* What the system can give, with what the device has of it. UINT64_MAX: the device has memory of its own. */
     uint64_t system_bytes;
 };
 
-/* The operations of the table, except those on memory. */
+/* The operations of the table that work.c has; soft has the others. */
 #define SIM_OP_DECLARE(name, parameters, arguments) vmm_status vmm__sim_##name parameters;
-VMM_DRIVER_EVENT_MAP(SIM_OP_DECLARE, struct sim *sim, )
 VMM_DRIVER_CONTENTS_MAP(SIM_OP_DECLARE, struct sim *sim, )
-VMM_DRIVER_TEST_MAP(SIM_OP_DECLARE, struct sim *sim, )
+VMM_DRIVER_WORK_MAP(SIM_OP_DECLARE, struct sim *sim, )
 #undef SIM_OP_DECLARE
 
 /* Reports a call that takes memory away during work, whose epoch is given; 0: there is none. */

@@ -96,16 +96,14 @@ static uint64_t sim_clock(struct driver *driver)
         sim_unlock(sim);                                                                           \
         return status;                                                                             \
     }
-#define SIM_MEMORY_CALL(name, parameters, arguments)                                               \
+#define SIM_SOFT_CALL(name, parameters, arguments)                                                 \
     SIM_CALL_OF(name, parameters, vmm__soft_##name arguments)
-#define SIM_CALL(name, parameters, arguments)                                                      \
-    SIM_CALL_OF(name, parameters, vmm__sim_##name arguments)
-VMM_DRIVER_MEMORY_MAP(SIM_MEMORY_CALL, struct driver *driver, &sim->soft)
-VMM_DRIVER_SHARE_MAP(SIM_MEMORY_CALL, struct driver *driver, &sim->soft)
-VMM_DRIVER_EVENT_MAP(SIM_CALL, struct driver *driver, sim)
-SIM_CALL(copy,
-         (struct driver * driver, uint64_t to, uint64_t from, uint64_t bytes, vmm_stream stream),
-         (sim, to, from, bytes, stream))
+VMM_DRIVER_MEMORY_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
+VMM_DRIVER_SHARE_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
+VMM_DRIVER_EVENT_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
+SIM_CALL_OF(copy,
+            (struct driver * driver, uint64_t to, uint64_t from, uint64_t bytes, vmm_stream stream),
+            vmm__sim_copy(sim, to, from, bytes, stream))
 
 /* Submits the work even if a fault is injected, like sim_read(). */
 #define SIM_WORK_CALL(name, parameters, arguments)                                                 \
@@ -143,15 +141,20 @@ static vmm_status sim_read(struct driver *driver, const struct driver_piece *pie
 }
 
 /* A call without a number: no fault is injected. */
-#define SIM_TEST_CALL(name, parameters, arguments)                                                 \
+#define SIM_TEST_CALL_OF(name, parameters, call)                                                   \
     static vmm_status sim_##name parameters                                                        \
     {                                                                                              \
         struct sim *sim = sim_lock(driver);                                                        \
-        vmm_status status = vmm__sim_##name arguments;                                             \
+        vmm_status status = call;                                                                  \
         sim_unlock(sim);                                                                           \
         return status;                                                                             \
     }
-VMM_DRIVER_TEST_MAP(SIM_TEST_CALL, struct driver *driver, sim)
+#define SIM_WORK_TEST_CALL(name, parameters, arguments)                                            \
+    SIM_TEST_CALL_OF(name, parameters, vmm__sim_##name arguments)
+#define SIM_SOFT_TEST_CALL(name, parameters, arguments)                                            \
+    SIM_TEST_CALL_OF(name, parameters, vmm__soft_##name arguments)
+VMM_DRIVER_WORK_MAP(SIM_WORK_TEST_CALL, struct driver *driver, sim)
+VMM_DRIVER_CAPTURE_MAP(SIM_SOFT_TEST_CALL, struct driver *driver, &sim->soft)
 
 #define SIM_OP(name, parameters, arguments) .name = sim_##name,
 /* clang-format off */
@@ -243,7 +246,7 @@ bool vmm__sim_system_memory_set(struct driver *driver, const char *meminfo)
     }
 SIM_READ(uint64_t, calls, faults.calls)
 SIM_READ(uint64_t, faults_fired, faults.fired)
-SIM_READ(const char *, mismatch, mismatches.first)
+SIM_READ(const char *, mismatch, soft.mismatches.first)
 
 struct sim_census vmm__sim_census(struct driver *driver)
 {
@@ -252,7 +255,7 @@ struct sim_census vmm__sim_census(struct driver *driver)
     struct sim_census census = { .reservations = soft->space.count,
                                  .handles = soft->handles.count,
                                  .physical_bytes = soft->physical_bytes,
-                                 .events = sim->events.count };
+                                 .events = soft->events.count };
     for (uint32_t index = 0; index < soft->space.count; index++)
         census.mappings += soft->space.items[index].mappings;
     for (const struct soft_pin *pin = soft->pins; pin != NULL; pin = pin->next)

@@ -263,13 +263,13 @@ vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, uns
 vmm_status vmm__sim_read_wait(struct sim *sim, vmm_stream stream)
 {
     void *event;
-    vmm_status status = vmm__sim_event_create(sim, &event);
+    vmm_status status = vmm__soft_event_create(&sim->soft, &event);
     if (status != VMM_OK)
         return status;
-    status = vmm__sim_event_record(sim, event, stream);
+    status = vmm__soft_event_record(&sim->soft, event, stream);
     if (status == VMM_OK)
-        status = vmm__sim_event_wait(sim, event);
-    (void)vmm__sim_event_destroy(sim, event);
+        status = vmm__soft_event_wait(&sim->soft, event);
+    (void)vmm__soft_event_destroy(&sim->soft, event);
     soft_charge(&sim->soft, DRIVER_CALL_read, 0, NULL);
     return status;
 }
@@ -288,7 +288,7 @@ static bool run_check(void *context, uint64_t place, uint64_t bytes,
                       const struct sim_content *content)
 {
     struct check *check = context;
-    struct soft_report *mismatches = &check->sim->mismatches;
+    struct soft_report *mismatches = &check->sim->soft.mismatches;
     uint64_t places = (bytes + SIM_PLACE_BYTES - 1) / SIM_PLACE_BYTES;
     uint64_t at = check->work.address + place;
     if (content == NULL || !content->known)
@@ -312,13 +312,6 @@ vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uin
     if (status != VMM_OK || content_read(sim, &check.work, run_check, &check))
         return status;
     return work_report_no_memory(sim, &check.work);
-}
-
-vmm_status vmm__sim_mismatches(struct sim *sim, uint64_t *places)
-{
-    vmm__sim_order_finish(sim);
-    *places = sim->mismatches.count;
-    return VMM_OK;
 }
 
 /* ---- Delay ----------------------------------------------------------------------------------- */

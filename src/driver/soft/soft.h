@@ -1,18 +1,19 @@
 /*
- * Memory of the two drivers without a GPU, sim and host: addresses, handles, mappings, sharing and pinned memory; and
- * the names and captures of their streams.
+ * What the two drivers without a GPU, sim and host, have in common: addresses, handles, mappings, sharing and pinned
+ * memory; streams, their captures, and events.
  *
  *   space.c    addresses: reservations and their granules
  *   handle.c   handles: created or imported, exported, released
  *   memory.c   mappings, access
  *   pins.c     pinned memory
  *   streams.c  names and captures of streams
+ *   events.c   events, and waits for them and for the device
  *   report.c   violations, and the lines of refused calls
  *
- * Both keep the same records and check the same rules, P2 to P9, so each operation on memory is here once. What stands
- * behind the addresses is the backing: a memory file (host), or nothing but costs and CUDA's rules (sim). Each
- * operation checks everything before it changes anything. The use of an invalid handle is refused and also recorded as
- * a violation, because it is undefined behaviour in CUDA.
+ * Both keep the same records and check the same rules, P2 to P9, so each operation on memory, streams and events is
+ * here once. What stands behind them is the backing: a memory file and threads (host), or nothing but costs and CUDA's
+ * rules (sim). Each operation checks everything before it changes anything. The use of an invalid handle or event is
+ * refused and also recorded as a violation, because it is undefined behaviour in CUDA.
  *
  * As with CUDA's handles, a new stream gets the name of a destroyed one, the most recent first; until then the name is
  * invalid. No graph is built: a stream under capture accepts no work. Operations that would invalidate a capture in
@@ -24,8 +25,10 @@
  *  S3. A handle lives until it is released and its last mapping is unmapped; a created one counts in physical_bytes
  *      until then. Its id becomes invalid at release.
  *  S4. Pinned ranges are not empty and do not overlap.
+ *  S5. No handle and no event has the id that another one has or had.
+ *  S6. Only a stream that is found by its name is under capture.
  * Owns: the records above. May be called by: sim, host. Locks: every function runs with the lock held that guards the
- * driver's memory or, on streams, its streams.
+ * driver's memory or, on streams and events, that of its streams.
  */
 #ifndef VMM_DRIVER_SOFT_SOFT_H
 #define VMM_DRIVER_SOFT_SOFT_H
@@ -80,16 +83,22 @@ struct soft_pin {
 
 struct soft_stream {
     struct map_node node; /* its key is the name */
-    bool is_named;        /* is found by its name */
+    bool is_named;        /* is found by its name: not destroyed, nor forgotten */
     bool is_captured;     /* is under capture */
     bool is_broken;       /* an operation broke the capture */
 };
 
 struct soft_streams {
-    struct map named; /* streams by name */
+    struct map named;   /* streams by name */
+    bool has_forgotten; /* a stream that was not destroyed is no longer among them */
     uint64_t generated;
     struct map names;          /* of streams that were destroyed, also those in use again */
     struct stream_name *stale; /* destroyed ones, the most recent first */
+};
+
+struct soft_event {
+    struct map_node node;         /* its key is the id */
+    struct soft_stream *captured; /* the stream under capture when it was recorded; NULL: none */
 };
 
 /* A number of events, and one line about the first, which no longer changes. Any thread may add. */
@@ -106,6 +115,7 @@ struct soft_backing {
     size_t handle_bytes; /* of the driver's records */
     size_t mapping_bytes;
     size_t pin_bytes;
+    size_t event_bytes;
 
     vmm_status (*reserve)(struct soft *soft, uint64_t bytes, uint64_t hint, uint64_t *address);
     vmm_status (*address_free)(struct soft *soft, uint64_t address, uint64_t bytes);
@@ -132,6 +142,23 @@ struct soft_backing {
     /* The memory of the device that other processes have. */
     uint64_t (*others_bytes)(struct soft *soft);
 
+    /* Returns the record of a new stream, or of one that it forgets; all but its `soft` is as the driver wants it. */
+    vmm_status (*stream_new)(struct soft *soft, vmm_stream name, struct soft_stream **out);
+    /* The stream was destroyed; its work still runs. */
+    void (*stream_end)(struct soft *soft, struct soft_stream *stream);
+    /* The event stands for the work that the stream has now; NULL: that all streams have. */
+    vmm_status (*event_record)(struct soft *soft, struct soft_event *event,
+                               struct soft_stream *stream);
+    /* What a new event stands for: nothing. Frees what the record refers to. */
+    void (*event_end)(struct soft *soft, struct soft_event *event);
+    bool (*event_is_complete)(struct soft *soft, const struct soft_event *event);
+    /* Also called when it is complete, so that the host knows. */
+    void (*event_wait)(struct soft *soft, struct soft_event *event);
+    vmm_status (*stream_wait)(struct soft *soft, struct soft_stream *stream,
+                              struct soft_event *event);
+    /* Waits for the work of all streams. */
+    void (*device_wait)(struct soft *soft);
+
     /* The call succeeds, on the handle or, if NULL, without one. Unmap and access charge for themselves. NULL: calls
      * cost what they take. */
     void (*charge)(struct soft *soft, enum driver_call call, uint64_t bytes,
@@ -144,17 +171,23 @@ struct soft {
     const struct soft_backing *backing;
     struct soft_report violations;
     struct soft_space space;
-    struct map handles; /* not released, by id */
-    uint64_t last_id;   /* no id is used twice; 0 is none */
+    struct map handles;       /* not released, by id */
+    _Atomic uint64_t last_id; /* 0 is none */
     uint64_t physical_bytes;
     struct soft_pin *pins;
-    struct soft_streams streams; /* guarded by the lock of the driver's streams */
+
+    /* Guarded by the lock of the driver's streams. */
+    struct soft_streams streams;
+    struct map events;             /* by id */
+    struct soft_report mismatches; /* that check() found */
 };
 
 /* The operations of the table. */
 #define SOFT_OP_DECLARE(name, parameters, arguments) vmm_status vmm__soft_##name parameters;
 VMM_DRIVER_MEMORY_MAP(SOFT_OP_DECLARE, struct soft *soft, )
 VMM_DRIVER_SHARE_MAP(SOFT_OP_DECLARE, struct soft *soft, )
+VMM_DRIVER_EVENT_MAP(SOFT_OP_DECLARE, struct soft *soft, )
+VMM_DRIVER_CAPTURE_MAP(SOFT_OP_DECLARE, struct soft *soft, )
 #undef SOFT_OP_DECLARE
 
 /* Frees all memory that is left, and its records. */
@@ -234,35 +267,21 @@ static inline struct soft_stream *soft_stream_find(const struct soft_streams *st
     return (struct soft_stream *)vmm__map_find(&streams->named, (uint64_t)(uintptr_t)name);
 }
 
-/* Sets *out to the stream, or to NULL if it is not known yet. Fails if it was destroyed. */
-vmm_status vmm__soft_stream_get(const struct soft *soft, const char *verb, vmm_stream name,
+/* Finds the stream, or makes it known. Fails if it was destroyed. */
+vmm_status vmm__soft_stream_get(struct soft *soft, const char *verb, vmm_stream name,
                                 struct soft_stream **out);
-
-/* Returns a name for a new stream. */
-vmm_stream vmm__soft_stream_name_take(struct soft_streams *streams);
-/* Records that the name's stream was destroyed, whether the name was generated or the caller's. False: out of host
- * memory, nothing changed. */
-bool vmm__soft_stream_name_drop(struct soft_streams *streams, vmm_stream name);
-
-void vmm__soft_stream_add(struct soft_streams *streams, struct soft_stream *stream,
-                          vmm_stream name);
-/* Its name no longer finds the stream. */
-void vmm__soft_stream_unname(struct soft_streams *streams, struct soft_stream *stream);
-/* Forgets all streams, which still exist, and their names. */
-void vmm__soft_streams_close(struct soft_streams *streams);
-
-/* Two operations of the table, and one on a stream that is known. */
-vmm_status vmm__soft_capturing(const struct soft *soft, const vmm_stream *streams, unsigned count,
-                               bool *is_capturing);
-vmm_status vmm__soft_capture_end(struct soft *soft, vmm_stream stream);
-vmm_status vmm__soft_capture_begin(struct soft *soft, struct soft_stream *stream);
-
-/* Called by operations that wait for a stream, make it wait or submit work to it: refuses them if it is being
- * captured, and breaks the capture. */
+/* The same for an operation that waits for the stream, makes it wait or submits work to it: refuses that if the stream
+ * is being captured, and breaks the capture. */
+vmm_status vmm__soft_stream_use(struct soft *soft, const char *verb, vmm_stream name,
+                                struct soft_stream **out);
 vmm_status vmm__soft_capture_break(struct soft *soft, struct soft_stream *stream, const char *verb);
-/* Called before a query of an event or a wait for it. Refuses one that was captured, on this stream, and breaks the
- * capture; NULL: it was not. */
-vmm_status vmm__soft_captured_refuse(struct soft *soft, struct soft_stream *captured,
-                                     const char *verb);
+
+/* The stream still exists, but the driver no longer knows it. */
+void vmm__soft_stream_forget(struct soft *soft, struct soft_stream *stream);
+
+/* Ends all events. */
+void vmm__soft_events_close(struct soft *soft);
+/* The same, and forgets all streams, which still exist. */
+void vmm__soft_streams_close(struct soft *soft);
 
 #endif

@@ -1,4 +1,4 @@
-/* Names and captures of the streams of the drivers without a GPU. See soft.h. */
+/* Streams of the drivers without a GPU: their names and captures. See soft.h, S6. */
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "driver/soft/soft.h"
@@ -33,7 +33,7 @@ static struct stream_name *name_get(struct soft_streams *streams, vmm_stream nam
     return found;
 }
 
-vmm_stream vmm__soft_stream_name_take(struct soft_streams *streams)
+static vmm_stream name_take(struct soft_streams *streams)
 {
     struct stream_name *taken = streams->stale;
     if (taken == NULL)
@@ -43,7 +43,9 @@ vmm_stream vmm__soft_stream_name_take(struct soft_streams *streams)
     return (vmm_stream)(uintptr_t)taken->node.key;
 }
 
-bool vmm__soft_stream_name_drop(struct soft_streams *streams, vmm_stream name)
+/* Records that the name's stream was destroyed, whether the name was generated or the caller's. False: out of host
+ * memory, nothing changed. */
+static bool name_drop(struct soft_streams *streams, vmm_stream name)
 {
     struct stream_name *dropped = name_get(streams, name);
     if (dropped == NULL)
@@ -54,8 +56,16 @@ bool vmm__soft_stream_name_drop(struct soft_streams *streams, vmm_stream name)
     return true;
 }
 
-vmm_status vmm__soft_stream_get(const struct soft *soft, const char *verb, vmm_stream name,
-                                struct soft_stream **out)
+static void name_free(struct map_node *node)
+{
+    vmm__host_free(node, sizeof(struct stream_name));
+}
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+/* Sets *out to the stream, or to NULL if it is not known yet. Fails if it was destroyed. */
+static vmm_status stream_find(const struct soft *soft, const char *verb, vmm_stream name,
+                              struct soft_stream **out)
 {
     const struct stream_name *known = name_find(&soft->streams, name);
     *out = soft_stream_find(&soft->streams, name);
@@ -65,40 +75,96 @@ vmm_status vmm__soft_stream_get(const struct soft *soft, const char *verb, vmm_s
     return VMM_OK;
 }
 
-void vmm__soft_stream_add(struct soft_streams *streams, struct soft_stream *stream, vmm_stream name)
+static vmm_status stream_new(struct soft *soft, vmm_stream name, struct soft_stream **out)
 {
-    *stream = (struct soft_stream){ .is_named = true };
-    stream->node.key = (uint64_t)(uintptr_t)name;
-    vmm__map_add(&streams->named, &stream->node);
+    vmm_status status = soft->backing->stream_new(soft, name, out);
+    if (status != VMM_OK)
+        return status;
+    **out = (struct soft_stream){ .node.key = (uint64_t)(uintptr_t)name, .is_named = true };
+    vmm__map_add(&soft->streams.named, &(*out)->node);
+    return VMM_OK;
 }
 
-void vmm__soft_stream_unname(struct soft_streams *streams, struct soft_stream *stream)
+static void stream_unname(struct soft *soft, struct soft_stream *stream)
 {
-    vmm__map_remove(&streams->named, &stream->node);
+    vmm__map_remove(&soft->streams.named, &stream->node);
     stream->is_named = false;
+    stream->is_captured = false;
 }
 
-static void name_free(struct map_node *node)
+vmm_status vmm__soft_stream_get(struct soft *soft, const char *verb, vmm_stream name,
+                                struct soft_stream **out)
 {
-    vmm__host_free(node, sizeof(struct stream_name));
+    vmm_status status = stream_find(soft, verb, name, out);
+    return status == VMM_OK && *out == NULL ? stream_new(soft, name, out) : status;
 }
 
-void vmm__soft_streams_close(struct soft_streams *streams)
+vmm_status vmm__soft_stream_use(struct soft *soft, const char *verb, vmm_stream name,
+                                struct soft_stream **out)
 {
-    vmm__map_clear(&streams->named, NULL);
-    vmm__map_clear(&streams->names, name_free);
+    vmm_status status = vmm__soft_stream_get(soft, verb, name, out);
+    return status == VMM_OK ? vmm__soft_capture_break(soft, *out, verb) : status;
+}
+
+void vmm__soft_stream_forget(struct soft *soft, struct soft_stream *stream)
+{
+    soft->streams.has_forgotten = true;
+    stream_unname(soft, stream);
+}
+
+vmm_status vmm__soft_stream_create(struct soft *soft, vmm_stream *stream)
+{
+    struct soft_stream *created;
+    vmm_stream name = name_take(&soft->streams);
+    vmm_status status = stream_new(soft, name, &created);
+    if (status != VMM_OK) {
+        (void)name_drop(&soft->streams, name);
+        return status;
+    }
+    soft_charge(soft, DRIVER_CALL_stream_create, 0, NULL);
+    *stream = name;
+    return VMM_OK;
+}
+
+/* Once the driver has forgotten a stream, any name that was not destroyed may be that of one. */
+vmm_status vmm__soft_stream_destroy(struct soft *soft, vmm_stream stream)
+{
+    struct soft_stream *found;
+    vmm_status status = stream_find(soft, "stream destroy", stream, &found);
+    if (status != VMM_OK)
+        return status;
+    if (found == NULL && !soft->streams.has_forgotten)
+        return vmm__error(VMM_ERR_DRIVER, "%s: stream destroy: no stream %p",
+                          soft->driver.ops->name, stream);
+    if (!name_drop(&soft->streams, stream))
+        return vmm__error(VMM_ERR_HOST_OOM, "%s: stream destroy: out of host memory for its name",
+                          soft->driver.ops->name);
+    if (found != NULL) {
+        stream_unname(soft, found);
+        if (soft->backing->stream_end != NULL)
+            soft->backing->stream_end(soft, found);
+    }
+    soft_charge(soft, DRIVER_CALL_stream_destroy, 0, NULL);
+    return VMM_OK;
+}
+
+void vmm__soft_streams_close(struct soft *soft)
+{
+    vmm__soft_events_close(soft);
+    vmm__map_clear(&soft->streams.named, NULL);
+    vmm__map_clear(&soft->streams.names, name_free);
 }
 
 /* ---- Captures -------------------------------------------------------------------------------- */
 
-vmm_status vmm__soft_capturing(const struct soft *soft, const vmm_stream *streams, unsigned count,
+vmm_status vmm__soft_capturing(struct soft *soft, const vmm_stream *streams, unsigned count,
                                bool *is_capturing)
 {
     vmm_status status = VMM_OK;
     bool is_any = false;
     for (unsigned i = 0; i < count && !is_any; i++) {
         struct soft_stream *found;
-        vmm_status known = vmm__soft_stream_get(soft, "capturing", streams[i], &found);
+        vmm_status known = stream_find(soft, "capturing", streams[i], &found);
         is_any = found != NULL && found->is_captured;
         status = status == VMM_OK ? known : status;
     }
@@ -114,13 +180,16 @@ static vmm_status capture_refuse(const struct soft *soft, const char *verb, vmm_
                       what);
 }
 
-vmm_status vmm__soft_capture_begin(struct soft *soft, struct soft_stream *stream)
+vmm_status vmm__soft_capture_begin(struct soft *soft, vmm_stream stream)
 {
-    if (stream->is_captured)
-        return capture_refuse(soft, "capture begin", soft_stream_name(stream),
-                              "is already being captured");
-    stream->is_captured = true;
-    stream->is_broken = false;
+    struct soft_stream *found;
+    vmm_status status = vmm__soft_stream_get(soft, "capture begin", stream, &found);
+    if (status != VMM_OK)
+        return status;
+    if (found->is_captured)
+        return capture_refuse(soft, "capture begin", stream, "is already being captured");
+    found->is_captured = true;
+    found->is_broken = false;
     return VMM_OK;
 }
 
@@ -143,16 +212,4 @@ vmm_status vmm__soft_capture_break(struct soft *soft, struct soft_stream *stream
     stream->is_broken = true;
     vmm__soft_report_add(&soft->violations, 1, "%s during the capture of stream %p", verb, name);
     return capture_refuse(soft, verb, name, "is being captured");
-}
-
-vmm_status vmm__soft_captured_refuse(struct soft *soft, struct soft_stream *captured,
-                                     const char *verb)
-{
-    if (captured == NULL)
-        return VMM_OK;
-    vmm_stream name = soft_stream_name(captured);
-    captured->is_broken = captured->is_broken || captured->is_captured;
-    vmm__soft_report_add(&soft->violations, 1, "%s of an event captured on stream %p", verb, name);
-    return vmm__error(VMM_ERR_DRIVER, "%s: %s: the event was captured on stream %p",
-                      soft->driver.ops->name, verb, name);
 }
