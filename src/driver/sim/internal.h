@@ -284,15 +284,13 @@ struct sim_runs {
     uint64_t capacity;
 };
 
-/* For a read whose work was submitted: waits for the copies. */
-vmm_status vmm__sim_read_wait(struct sim *sim, vmm_stream stream);
-
 /* ---- The driver ------------------------------------------------------------------------------ */
 
 struct sim_faults {
     uint64_t number; /* 0: none */
     vmm_status status;
     bool for_ever;
+    bool is_due; /* for the call in progress */
     uint64_t calls;
     uint64_t fired;
 };

@@ -57,11 +57,19 @@ static void sim_unlock(struct sim *sim)
 static vmm_status fault_due(struct sim_faults *faults, const char *call)
 {
     uint64_t number = ++faults->calls;
-    bool due = faults->for_ever ? number >= faults->number : number == faults->number;
-    if (faults->number == 0 || !due)
+    bool is_reached = faults->for_ever ? number >= faults->number : number == faults->number;
+    faults->is_due = faults->number != 0 && is_reached;
+    if (!faults->is_due)
         return VMM_OK;
     faults->fired++;
     return vmm__error(faults->status, "sim: %s: made to fail as call %" PRIu64, call, number);
+}
+
+/* These fail after they have submitted their work (D1), others before they change anything. */
+static bool call_submits(enum driver_call call)
+{
+    return call == DRIVER_CALL_clear || call == DRIVER_CALL_read || call == DRIVER_CALL_save ||
+           call == DRIVER_CALL_load;
 }
 
 /* ---- The table ------------------------------------------------------------------------------- */
@@ -90,62 +98,26 @@ static uint64_t sim_clock(struct driver *driver)
     static vmm_status sim_##name parameters                                                        \
     {                                                                                              \
         struct sim *sim = sim_lock(driver);                                                        \
-        vmm_status status = fault_due(&sim->faults, #name);                                        \
-        if (status == VMM_OK)                                                                      \
-            status = call;                                                                         \
-        sim_unlock(sim);                                                                           \
-        return status;                                                                             \
-    }
-#define SIM_SOFT_CALL(name, parameters, arguments)                                                 \
-    SIM_CALL_OF(name, parameters, vmm__soft_##name arguments)
-VMM_DRIVER_MEMORY_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
-VMM_DRIVER_SHARE_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
-VMM_DRIVER_EVENT_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
-SIM_CALL_OF(copy,
-            (struct driver * driver, uint64_t to, uint64_t from, uint64_t bytes, vmm_stream stream),
-            vmm__sim_copy(sim, to, from, bytes, stream))
-
-/* Submits the work even if a fault is injected, like sim_read(). */
-#define SIM_WORK_CALL(name, parameters, arguments)                                                 \
-    static vmm_status sim_##name parameters                                                        \
-    {                                                                                              \
-        struct sim *sim = sim_lock(driver);                                                        \
         vmm_status fault = fault_due(&sim->faults, #name);                                         \
-        vmm_status status = vmm__sim_##name arguments;                                             \
+        vmm_status status = fault == VMM_OK || call_submits(DRIVER_CALL_##name) ? (call) : fault;  \
         sim_unlock(sim);                                                                           \
         return status == VMM_OK ? fault : status;                                                  \
     }
-SIM_WORK_CALL(clear,
-              (struct driver * driver, uint64_t address, uint64_t bytes, uint8_t value,
-               vmm_stream stream),
-              (sim, address, bytes, value, stream))
-SIM_WORK_CALL(save,
-              (struct driver * driver, const struct driver_piece *pieces, unsigned count,
-               vmm_stream stream),
-              (sim, pieces, count, stream))
-SIM_WORK_CALL(load,
-              (struct driver * driver, const struct driver_piece *pieces, unsigned count,
-               vmm_stream stream),
-              (sim, pieces, count, stream))
-
-static vmm_status sim_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
-                           vmm_stream stream)
-{
-    struct sim *sim = sim_lock(driver);
-    vmm_status fault = fault_due(&sim->faults, "read");
-    vmm_status status = vmm__sim_read(sim, pieces, count, stream);
-    if (status == VMM_OK && fault == VMM_OK)
-        status = vmm__sim_read_wait(sim, stream);
-    sim_unlock(sim);
-    return status == VMM_OK ? fault : status;
-}
+#define SIM_SOFT_CALL(name, parameters, arguments)                                                 \
+    SIM_CALL_OF(name, parameters, vmm__soft_##name arguments)
+#define SIM_WORK_CALL(name, parameters, arguments)                                                 \
+    SIM_CALL_OF(name, parameters, vmm__sim_##name arguments)
+VMM_DRIVER_MEMORY_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
+VMM_DRIVER_SHARE_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
+VMM_DRIVER_EVENT_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
+VMM_DRIVER_CONTENTS_MAP(SIM_WORK_CALL, struct driver *driver, sim)
 
 /* A call without a number: no fault is injected. */
 #define SIM_TEST_CALL_OF(name, parameters, call)                                                   \
     static vmm_status sim_##name parameters                                                        \
     {                                                                                              \
         struct sim *sim = sim_lock(driver);                                                        \
-        vmm_status status = call;                                                                  \
+        vmm_status status = (call);                                                                \
         sim_unlock(sim);                                                                           \
         return status;                                                                             \
     }

@@ -251,16 +251,8 @@ static vmm_status range_read(struct sim *sim, const struct driver_piece *wanted,
     return work_refuse_no_memory(&work);
 }
 
-vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
-                         vmm_stream stream)
-{
-    vmm_status status = VMM_OK;
-    for (unsigned i = 0; i < count && status == VMM_OK; i++)
-        status = range_read(sim, &pieces[i], stream);
-    return status;
-}
-
-vmm_status vmm__sim_read_wait(struct sim *sim, vmm_stream stream)
+/* Waits for the copies. */
+static vmm_status read_wait(struct sim *sim, vmm_stream stream)
 {
     void *event;
     vmm_status status = vmm__soft_event_create(&sim->soft, &event);
@@ -272,6 +264,16 @@ vmm_status vmm__sim_read_wait(struct sim *sim, vmm_stream stream)
     (void)vmm__soft_event_destroy(&sim->soft, event);
     soft_charge(&sim->soft, DRIVER_CALL_read, 0, NULL);
     return status;
+}
+
+/* One that is made to fail has not waited. */
+vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
+                         vmm_stream stream)
+{
+    vmm_status status = VMM_OK;
+    for (unsigned i = 0; i < count && status == VMM_OK; i++)
+        status = range_read(sim, &pieces[i], stream);
+    return status == VMM_OK && !sim->faults.is_due ? read_wait(sim, stream) : status;
 }
 
 /* ---- Check ----------------------------------------------------------------------------------- */
