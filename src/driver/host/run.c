@@ -199,32 +199,31 @@ static vmm_status pieces_check(struct driver *driver, const char *call,
     return status;
 }
 
-vmm_status vmm__host_save(struct driver *driver, const struct driver_piece *pieces, unsigned count,
-                          vmm_stream stream)
+static vmm_status pieces_transfer(struct driver *driver, const struct driver_piece *pieces,
+                                  unsigned count, vmm_stream stream, bool is_save)
 {
-    vmm_status status = pieces_check(driver, "save", pieces, count);
+    vmm_status status = pieces_check(driver, is_save ? "save" : "load", pieces, count);
     for (unsigned i = 0; i < count && status == VMM_OK; i++) {
+        uint64_t host = (uint64_t)(uintptr_t)pieces[i].host;
         struct host_piece piece = { .kind = HOST_PIECE_COPY,
-                                    .address = (uint64_t)(uintptr_t)pieces[i].host,
+                                    .address = is_save ? host : pieces[i].address,
                                     .bytes = pieces[i].bytes,
-                                    .from = pieces[i].address };
+                                    .from = is_save ? pieces[i].address : host };
         status = submit(driver, &piece, stream);
     }
     return status;
 }
 
+vmm_status vmm__host_save(struct driver *driver, const struct driver_piece *pieces, unsigned count,
+                          vmm_stream stream)
+{
+    return pieces_transfer(driver, pieces, count, stream, true);
+}
+
 vmm_status vmm__host_load(struct driver *driver, const struct driver_piece *pieces, unsigned count,
                           vmm_stream stream)
 {
-    vmm_status status = pieces_check(driver, "load", pieces, count);
-    for (unsigned i = 0; i < count && status == VMM_OK; i++) {
-        struct host_piece piece = { .kind = HOST_PIECE_COPY,
-                                    .address = pieces[i].address,
-                                    .bytes = pieces[i].bytes,
-                                    .from = (uint64_t)(uintptr_t)pieces[i].host };
-        status = submit(driver, &piece, stream);
-    }
-    return status;
+    return pieces_transfer(driver, pieces, count, stream, false);
 }
 
 vmm_status vmm__host_launch(struct driver *driver, void (*kernel)(void *context), void *context,

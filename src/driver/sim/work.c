@@ -398,17 +398,6 @@ vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t b
 
 /* ---- Save and load --------------------------------------------------------------------------- */
 
-static vmm_status transfer_begin(struct sim *sim, struct sim_work *work, const char *verb,
-                                 const struct driver_piece *piece, vmm_stream stream)
-{
-    *work = (struct sim_work){ .verb = verb,
-                               .address = piece->address,
-                               .bytes = piece->bytes,
-                               .delay_ns = sim_transfer_ns(piece->bytes) };
-    sim->runs.count = 0;
-    return work_submit(sim, work, stream);
-}
-
 static struct sim_pin *pin_of(const struct sim *sim, const struct driver_piece *piece)
 {
     return (struct sim_pin *)vmm__soft_pin_find(&sim->soft, piece->host, piece->bytes);
@@ -451,44 +440,40 @@ static bool pin_read(struct sim *sim, struct sim_work *work, const struct driver
     return true;
 }
 
-static vmm_status piece_save(struct sim *sim, const struct driver_piece *piece, vmm_stream stream)
+static vmm_status piece_transfer(struct sim *sim, const struct driver_piece *piece,
+                                 vmm_stream stream, bool is_save)
 {
-    struct sim_work work;
-    vmm_status status = transfer_begin(sim, &work, "save", piece, stream);
+    struct sim_work work = { .verb = is_save ? "save" : "load",
+                             .address = piece->address,
+                             .bytes = piece->bytes,
+                             .delay_ns = sim_transfer_ns(piece->bytes) };
+    vmm_status status = work_submit(sim, &work, stream);
     if (status != VMM_OK)
         return status;
-    soft_charge(&sim->soft, DRIVER_CALL_save, piece->bytes, NULL);
-    if (copy_read(sim, &work, piece->address) && pin_write(sim, &work, piece))
-        return VMM_OK;
-    return work_refuse_no_memory(&work);
+    soft_charge(&sim->soft, is_save ? DRIVER_CALL_save : DRIVER_CALL_load, piece->bytes, NULL);
+    sim->runs.count = 0;
+    bool has_room = is_save ? copy_read(sim, &work, piece->address) && pin_write(sim, &work, piece)
+                            : pin_read(sim, &work, piece) && copy_write(sim, &work, piece->address);
+    return has_room ? VMM_OK : work_refuse_no_memory(&work);
 }
 
-static vmm_status piece_load(struct sim *sim, const struct driver_piece *piece, vmm_stream stream)
+static vmm_status pieces_transfer(struct sim *sim, const struct driver_piece *pieces,
+                                  unsigned count, vmm_stream stream, bool is_save)
 {
-    struct sim_work work;
-    vmm_status status = transfer_begin(sim, &work, "load", piece, stream);
-    if (status != VMM_OK)
-        return status;
-    soft_charge(&sim->soft, DRIVER_CALL_load, piece->bytes, NULL);
-    if (pin_read(sim, &work, piece) && copy_write(sim, &work, piece->address))
-        return VMM_OK;
-    return work_refuse_no_memory(&work);
+    vmm_status status = vmm__soft_pins_check(&sim->soft, is_save ? "save" : "load", pieces, count);
+    for (unsigned i = 0; i < count && status == VMM_OK; i++)
+        status = piece_transfer(sim, &pieces[i], stream, is_save);
+    return status;
 }
 
 vmm_status vmm__sim_save(struct sim *sim, const struct driver_piece *pieces, unsigned count,
                          vmm_stream stream)
 {
-    vmm_status status = vmm__soft_pins_check(&sim->soft, "save", pieces, count);
-    for (unsigned i = 0; i < count && status == VMM_OK; i++)
-        status = piece_save(sim, &pieces[i], stream);
-    return status;
+    return pieces_transfer(sim, pieces, count, stream, true);
 }
 
 vmm_status vmm__sim_load(struct sim *sim, const struct driver_piece *pieces, unsigned count,
                          vmm_stream stream)
 {
-    vmm_status status = vmm__soft_pins_check(&sim->soft, "load", pieces, count);
-    for (unsigned i = 0; i < count && status == VMM_OK; i++)
-        status = piece_load(sim, &pieces[i], stream);
-    return status;
+    return pieces_transfer(sim, pieces, count, stream, false);
 }
