@@ -276,5 +276,5 @@ TEST(open_fails_without_host_memory)
         assert_int_equal(vmm__host_outstanding(), before);
     }
     assert_int_equal(status, VMM_OK);
-    assert_true(number > 2); /* the driver and its list of extents */
+    assert_true(number > 2); /* the driver and its table of granules */
 }

@@ -6,7 +6,7 @@
  * Owns: the locks, which belong to the open file, not to the process: two drivers of one process are two, and a child
  * of fork() keeps its parent's until it ends or calls exec().
  * Invariants:
- *  1. the granules that this driver has locked are those that are not in its list of free extents;
+ *  1. the granules that this driver has locked are those that its own table says are taken;
  *  2. a process takes granules during its turn, a lock behind those of all granules, so that of two that need the same
  *     ones one gets them all. A process that is stopped during its turn makes the others wait.
  * Called by: soft, file.c, host.c, with memory_lock held.
@@ -15,7 +15,6 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/file_lock.h"
-#include "base/hostmem.h"
 #include "driver/host/internal.h"
 
 #include <errno.h>
@@ -84,13 +83,15 @@ static struct file_range extent_range(struct host_extent extent)
                                 .end = (extent.first + extent.count) * SOFT_GRANULE_BYTES };
 }
 
-/* Finds the first granules of an extent that no other process has. False: there are none. */
-static bool others_next(int device, struct host_extent extent, struct host_extent *found)
+/* Without such a file no other process has any. */
+bool vmm__host_device_find(const struct host_file *file, struct host_extent extent,
+                           struct host_extent *found)
 {
     struct file_range whole = extent_range(extent);
     struct file_range range = whole;
     struct file_range locked;
-    while (range.first < whole.end && vmm__file_is_locked(device, range, &locked)) {
+    while (file->device >= 0 && range.first < whole.end &&
+           vmm__file_is_locked(file->device, range, &locked)) {
         uint64_t before = vmm__align_down(locked.first, SOFT_GRANULE_BYTES);
         if (before > range.first) { /* it may not be the first lock */
             range.end = before;
@@ -104,79 +105,35 @@ static bool others_next(int device, struct host_extent extent, struct host_exten
     return found->count > 0;
 }
 
-static struct host_extent rest_behind(struct host_extent range, struct host_extent piece)
-{
-    uint64_t at = piece.first + piece.count;
-    return (struct host_extent){ .first = at, .count = range.first + range.count - at };
-}
-
 uint64_t vmm__host_device_others_bytes(struct soft *soft)
 {
     const struct host_file *file = &vmm__host_of(&soft->driver)->file;
-    struct host_extent range = { .first = 0, .count = file->granules };
-    struct host_extent piece;
+    struct host_extent rest = { .first = 0, .count = file->granules };
+    struct host_extent found;
     uint64_t others = file->granules;
-    for (; file->device >= 0 && others_next(file->device, range, &piece);
-         range = rest_behind(range, piece))
-        others -= piece.count;
-    return file->device < 0 ? 0 : others * SOFT_GRANULE_BYTES;
-}
-
-/* Grows by one piece at a time, so that its size is that of its record. */
-static bool pieces_add(struct host_extents *pieces, struct host_extent piece)
-{
-    size_t bytes = pieces->count * sizeof piece;
-    struct host_extent *grown = vmm__host_resize(pieces->items, bytes, bytes + sizeof piece);
-    if (grown == NULL)
-        return false;
-    pieces->items = grown;
-    pieces->items[pieces->count++] = piece;
-    return true;
-}
-
-/* Locks granules of one free extent. Returns how many. */
-static uint64_t extent_take(int device, struct host_extent range, uint64_t granules,
-                            struct host_extents *pieces)
-{
-    uint64_t taken = 0;
-    struct host_extent piece;
-    for (; taken < granules && others_next(device, range, &piece);
-         range = rest_behind(range, piece)) {
-        piece.count = vmm__min(piece.count, granules - taken);
-        if (!vmm__file_try_lock(device, extent_range(piece)))
-            continue;
-        if (!pieces_add(pieces, piece)) {
-            vmm__file_unlock(device, extent_range(piece));
-            break;
-        }
-        taken += piece.count;
+    while (vmm__host_device_find(file, rest, &found)) {
+        others -= found.count;
+        rest.first = found.first + found.count;
+        rest.count = file->granules - rest.first;
     }
-    return taken;
+    return others * SOFT_GRANULE_BYTES;
 }
 
-vmm_status vmm__host_device_take(struct host_file *file, uint64_t granules,
-                                 struct host_extents *out)
+void vmm__host_device_turn_begin(const struct host_file *file)
 {
-    struct host_extents pieces = { .items = NULL };
-    uint64_t taken = 0;
-    vmm__file_lock(file->device, turn);
-    for (size_t i = 0; i < file->free_count && taken < granules; i++)
-        taken += extent_take(file->device, file->free[i], granules - taken, &pieces);
-    if (taken < granules) {
-        for (size_t i = 0; i < pieces.count; i++)
-            vmm__file_unlock(file->device, extent_range(pieces.items[i]));
-        vmm__host_free(pieces.items, pieces.count * sizeof *pieces.items);
-    }
-    vmm__file_unlock(file->device, turn);
-    if (taken < granules)
-        return vmm__error(VMM_ERR_DEVICE_OOM,
-                          "host: create of %" PRIu64 " bytes: %" PRIu64
-                          " bytes of the shared device are free",
-                          granules * SOFT_GRANULE_BYTES, taken * SOFT_GRANULE_BYTES);
-    for (size_t i = 0; i < pieces.count; i++)
-        vmm__host_free_cut(file, pieces.items[i]);
-    *out = pieces;
-    return VMM_OK;
+    if (file->device >= 0)
+        vmm__file_lock(file->device, turn);
+}
+
+void vmm__host_device_turn_end(const struct host_file *file)
+{
+    if (file->device >= 0)
+        vmm__file_unlock(file->device, turn);
+}
+
+bool vmm__host_device_take(const struct host_file *file, struct host_extent extent)
+{
+    return file->device < 0 || vmm__file_try_lock(file->device, extent_range(extent));
 }
 
 void vmm__host_device_give(const struct host_file *file, struct host_extent extent)

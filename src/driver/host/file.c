@@ -3,11 +3,11 @@
  * that a process that imports it sees no other memory; the handle's granules of the common file then stay without
  * memory, and only count.
  *
- * Owns: the descriptor and the list of free extents.
+ * Owns: the descriptor, and the table of granules.
  * Invariants:
- *  1. free extents are sorted, do not overlap and are never adjacent (adjacent ones are merged);
+ *  1. a granule is taken if it lies in the extents of a handle, and never in those of two;
  *  2. free granules have no memory behind them: it was returned to the system.
- * A handle can consist of any free extents, so this memory never fragments.
+ * A handle can consist of any free granules, so this memory never fragments.
  * Called by: soft, host.c, with memory_lock held.
  */
 #define _GNU_SOURCE
@@ -23,11 +23,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-static size_t free_table_bytes(const struct host_file *file)
-{
-    return (file->granules / 2 + 1) * sizeof *file->free;
-}
 
 /* Checks RLIMIT_FSIZE first: a file that grows beyond it kills the process with SIGXFSZ. */
 static vmm_status file_limit_check(uint64_t bytes)
@@ -77,20 +72,18 @@ vmm_status vmm__host_file_open(struct host_file *file, uint64_t bytes)
     if (status != VMM_OK)
         return status;
     file->granules = bytes / SOFT_GRANULE_BYTES;
-    file->free = vmm__host_table_alloc(free_table_bytes(file));
-    if (file->free == NULL) {
+    file->taken = vmm__host_table_alloc(file->granules);
+    if (file->taken == NULL) {
         (void)close(file->descriptor);
         return vmm__error(VMM_ERR_HOST_OOM,
-                          "host driver: out of host memory for the list of extents");
+                          "host driver: out of host memory for the table of granules");
     }
-    file->free[0] = (struct host_extent){ .first = 0, .count = file->granules };
-    file->free_count = 1;
     return VMM_OK;
 }
 
 void vmm__host_file_close(struct host_file *file)
 {
-    vmm__host_table_free(file->free, free_table_bytes(file));
+    vmm__host_table_free(file->taken, file->granules);
     (void)close(file->descriptor);
 }
 
@@ -133,119 +126,92 @@ static vmm_status extents_commit(int descriptor, const struct host_extents *exte
     return VMM_OK;
 }
 
-/* ---- Free granules --------------------------------------------------------------------------- */
+/* ---- Granules -------------------------------------------------------------------------------- */
 
-/* Returns the first free extent that holds all the granules; if none does, the first extent, to combine several. */
-static size_t free_start(const struct host_file *file, uint64_t granules)
+/* Finds the first granules from `at` on, at most so many, that no handle has. False: there are none. */
+static bool free_find(const struct host_file *file, uint64_t at, uint64_t most,
+                      struct host_extent *found)
 {
-    for (size_t i = 0; i < file->free_count; i++)
-        if (file->free[i].count >= granules)
-            return i;
-    return 0;
-}
-
-/* Returns how many extents from `start` on are needed. Enough granules are free. */
-static size_t free_spread(const struct host_file *file, size_t start, uint64_t granules)
-{
-    size_t spread = 0;
-    for (uint64_t found = 0; found < granules; spread++)
-        found += file->free[start + spread].count;
-    return spread;
-}
-
-/* Moves the granules from the free extents at `start` to `extents`, which has enough room. */
-static void free_take(struct host_file *file, size_t start, uint64_t granules,
-                      struct host_extents *extents)
-{
-    size_t emptied = 0;
-    for (size_t i = 0; i < extents->count; i++) {
-        struct host_extent *from = &file->free[start + i];
-        uint64_t taken = vmm__min(from->count, granules);
-        extents->items[i] = (struct host_extent){ .first = from->first, .count = taken };
-        from->first += taken;
-        from->count -= taken;
-        granules -= taken;
-        emptied += from->count == 0;
+    const unsigned char *end = file->taken + file->granules;
+    const unsigned char *first = file->taken + at;
+    while ((first = memchr(first, 0, (size_t)(end - first))) != NULL) {
+        size_t room = vmm__min(most, (uint64_t)(end - first));
+        const unsigned char *behind = memchr(first, 1, room);
+        struct host_extent own = { .first = (uint64_t)(first - file->taken),
+                                   .count = behind != NULL ? (uint64_t)(behind - first) : room };
+        if (vmm__host_device_find(file, own, found))
+            return true;
+        first += own.count;
     }
-    file->free_count -= emptied;
-    memmove(&file->free[start], &file->free[start + emptied],
-            (file->free_count - start) * sizeof *file->free);
+    return false;
 }
 
-/* Returns the index of the first free extent that begins after `granule`. */
-static size_t free_after(const struct host_file *file, uint64_t granule)
+/* Grows by one extent at a time, so that its size is that of its record. */
+static vmm_status extents_add(struct host_extents *extents, struct host_extent added)
 {
-    size_t low = 0;
-    size_t high = file->free_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (file->free[middle].first > granule)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    size_t bytes = extents->count * sizeof added;
+    struct host_extent *grown = vmm__host_resize(extents->items, bytes, bytes + sizeof added);
+    if (grown == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory to list %zu extents",
+                          extents->count + 1);
+    extents->items = grown;
+    extents->items[extents->count++] = added;
+    return VMM_OK;
 }
 
-static void free_insert(struct host_file *file, struct host_extent extent)
+static void extent_give(struct host_file *file, struct host_extent extent)
 {
-    struct host_extent *free = file->free;
-    size_t at = free_after(file, extent.first);
-    bool touches_before = at > 0 && free[at - 1].first + free[at - 1].count == extent.first;
-    bool touches_after = at < file->free_count && extent.first + extent.count == free[at].first;
-    if (touches_before && touches_after) {
-        free[at - 1].count += extent.count + free[at].count;
-        file->free_count--;
-        memmove(&free[at], &free[at + 1], (file->free_count - at) * sizeof *free);
-    } else if (touches_before) {
-        free[at - 1].count += extent.count;
-    } else if (touches_after) {
-        free[at].first = extent.first;
-        free[at].count += extent.count;
-    } else {
-        memmove(&free[at + 1], &free[at], (file->free_count - at) * sizeof *free);
-        free[at] = extent;
-        file->free_count++;
-    }
-}
-
-/* The extent that becomes two ends where it is cut. The list has room: it is never longer than the worst case. */
-void vmm__host_free_cut(struct host_file *file, struct host_extent extent)
-{
-    size_t at = free_after(file, extent.first) - 1;
-    struct host_extent whole = file->free[at];
-    uint64_t before = extent.first - whole.first;
-    file->free_count--;
-    memmove(&file->free[at], &file->free[at + 1], (file->free_count - at) * sizeof *file->free);
-    if (before > 0)
-        free_insert(file, (struct host_extent){ .first = whole.first, .count = before });
-    if (before + extent.count < whole.count)
-        free_insert(file, (struct host_extent){ .first = extent.first + extent.count,
-                                                .count = whole.count - before - extent.count });
+    memset(file->taken + extent.first, 0, extent.count);
+    vmm__host_device_give(file, extent);
 }
 
 static void file_give(struct host_file *file, struct host_extents *extents)
 {
-    for (size_t i = 0; i < extents->count; i++) {
-        free_insert(file, extents->items[i]);
-        vmm__host_device_give(file, extents->items[i]);
-    }
+    for (size_t i = 0; i < extents->count; i++)
+        extent_give(file, extents->items[i]);
     vmm__host_free(extents->items, extents->count * sizeof *extents->items);
+}
+
+/* Takes the first run of free granules that is long enough; if none is, several from the first on. Fails with what it
+ * has taken until then. */
+static vmm_status granules_take(struct host_file *file, uint64_t granules,
+                                struct host_extents *extents)
+{
+    struct host_extent run = { .count = 0 };
+    while (run.count < granules && free_find(file, run.first + run.count, granules, &run))
+        continue;
+    uint64_t at = run.count < granules ? 0 : run.first;
+    uint64_t left = granules;
+    for (; left > 0 && free_find(file, at, left, &run); at = run.first + run.count) {
+        if (!vmm__host_device_take(file, run))
+            continue;
+        memset(file->taken + run.first, 1, run.count);
+        vmm_status status = extents_add(extents, run);
+        if (status != VMM_OK) {
+            extent_give(file, run);
+            return status;
+        }
+        left -= run.count;
+    }
+    if (left == 0)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_DEVICE_OOM,
+                      "host: create of %" PRIu64 " bytes: %" PRIu64
+                      " bytes of the shared device are free",
+                      granules * SOFT_GRANULE_BYTES, (granules - left) * SOFT_GRANULE_BYTES);
 }
 
 static vmm_status file_take(struct host_file *file, uint64_t granules, struct host_extents *out)
 {
-    if (file->device >= 0)
-        return vmm__host_device_take(file, granules, out);
-    size_t start = free_start(file, granules);
-    struct host_extents extents = { .items = NULL, .count = free_spread(file, start, granules) };
-    extents.items = vmm__host_alloc(extents.count, sizeof *extents.items);
-    if (extents.items == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory to list %zu extents",
-                          extents.count);
-    free_take(file, start, granules, &extents);
-    *out = extents;
-    return VMM_OK;
+    struct host_extents extents = { .items = NULL };
+    vmm__host_device_turn_begin(file);
+    vmm_status status = granules_take(file, granules, &extents);
+    if (status == VMM_OK)
+        *out = extents;
+    else
+        file_give(file, &extents);
+    vmm__host_device_turn_end(file);
+    return status;
 }
 
 /* ---- Handles --------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  *
  *   host.c     opens and closes the driver; the table
  *   memory.c   the backing of soft.h: reserved addresses, mappings
- *   file.c     physical memory: one memfd, and its free extents; the files of exportable handles
+ *   file.c     physical memory: one memfd, and its granules; the files of exportable handles
  *   device.c   a device that processes share
  *   share.c    exported and imported handles
  *   work.c     streams, their queues and the worker threads
@@ -40,8 +40,7 @@ struct host_file {
     int descriptor;
     int device; /* the file of a device that processes share: see device.c; -1: none */
     uint64_t granules;
-    struct host_extent *free; /* sorted, never adjacent; capacity for the worst case */
-    size_t free_count;
+    unsigned char *taken; /* for each granule: 1 if a handle has it, else 0 */
 };
 
 /* The extents of one handle. */
@@ -63,9 +62,6 @@ struct host_handle {
 vmm_status vmm__host_file_open(struct host_file *file, uint64_t bytes);
 void vmm__host_file_close(struct host_file *file);
 
-/* Takes granules out of the free extent that has them. */
-void vmm__host_free_cut(struct host_file *file, struct host_extent extent);
-
 /* Parts of the backing: see soft.h. */
 vmm_status vmm__host_handle_create(struct soft *soft, struct soft_handle *handle);
 void vmm__host_handle_end(struct soft *soft, struct soft_handle *handle);
@@ -79,9 +75,17 @@ vmm_status vmm__host_device_open(const char *path, uint64_t *bytes, struct drive
 
 void vmm__host_device_close(struct host_file *file);
 
-/* Takes granules that are free in this process and in all others. ERR_DEVICE_OOM: there are not enough. */
-vmm_status vmm__host_device_take(struct host_file *file, uint64_t granules,
-                                 struct host_extents *out);
+/* The following do nothing, and find nothing that others have, if the device is not shared. */
+
+/* Around a call of create, so that of two processes one gets all that it needs. */
+void vmm__host_device_turn_begin(const struct host_file *file);
+void vmm__host_device_turn_end(const struct host_file *file);
+
+/* Finds the first granules of an extent that no other process has. False: there are none. */
+bool vmm__host_device_find(const struct host_file *file, struct host_extent extent,
+                           struct host_extent *found);
+/* False: another process has taken a part of the extent. */
+bool vmm__host_device_take(const struct host_file *file, struct host_extent extent);
 void vmm__host_device_give(const struct host_file *file, struct host_extent extent);
 
 /* A part of the backing: see soft.h. */
