@@ -160,14 +160,15 @@ vmm_status vmm__cuda_clock_open(struct cuda_driver *cuda)
     int count = 0;
     if (cuda->api->cuDevicePrimaryCtxGetState == NULL)
         return VMM_OK;
-    CUresult result = cuda->api->cuDeviceGetCount(&count);
-    for (int i = 0; i < count && result == CUDA_SUCCESS; i++) {
+    vmm_status status = vmm__cuda_device_count(cuda->api, &count);
+    for (int i = 0; i < count && status == VMM_OK; i++) {
         CUdevice device;
-        result = cuda->api->cuDeviceGet(&device, i);
-        if (result == CUDA_SUCCESS && device != cuda->device && clock->peer_count < CUDA_PEERS)
+        CUresult result = cuda->api->cuDeviceGet(&device, i);
+        status = vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGet(%d)", i);
+        if (status == VMM_OK && device != cuda->device && clock->peer_count < CUDA_PEERS)
             clock->peers[clock->peer_count++].device = device;
     }
-    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGet");
+    return status;
 }
 
 void vmm__cuda_clock_close(struct cuda_driver *cuda)

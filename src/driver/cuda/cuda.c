@@ -142,16 +142,22 @@ static const struct driver_ops cuda_ops = {
 
 /* ---- Open ------------------------------------------------------------------------------------ */
 
+vmm_status vmm__cuda_device_count(const struct cuda_api *api, int *count)
+{
+    CUresult result = api->cuDeviceGetCount(count);
+    return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuDeviceGetCount");
+}
+
 static vmm_status device_find(const struct cuda_api *api, int ordinal, CUdevice *device)
 {
     int count = 0;
-    CUresult result = api->cuDeviceGetCount(&count);
-    if (result != CUDA_SUCCESS)
-        return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuDeviceGetCount");
+    vmm_status status = vmm__cuda_device_count(api, &count);
+    if (status != VMM_OK)
+        return status;
     if (ordinal < 0 || ordinal >= count)
         return vmm__error(VMM_ERR_NO_DEVICE, "cuda driver: no device %d; there are %d", ordinal,
                           count);
-    result = api->cuDeviceGet(device, ordinal);
+    CUresult result = api->cuDeviceGet(device, ordinal);
     return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuDeviceGet(%d)", ordinal);
 }
 

@@ -123,6 +123,8 @@ vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_sta
 
 /* ---- cuda.c ---------------------------------------------------------------------------------- */
 
+vmm_status vmm__cuda_device_count(const struct cuda_api *api, int *count);
+
 enum { CUDA_PEERS = 64 };
 
 /* Another device, and the event of its primary context. */

@@ -61,12 +61,6 @@ static void memory_describe(struct cuda_driver *cuda, bool rdma_capable)
     cuda->property.allocFlags.gpuDirectRDMACapable = rdma_capable;
 }
 
-static vmm_status device_count(const struct cuda_driver *cuda, int *count)
-{
-    CUresult result = cuda->api->cuDeviceGetCount(count);
-    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetCount");
-}
-
 /* Whether a device, which is not this one, can access this device's memory. */
 static vmm_status peer_read(const struct cuda_driver *cuda, int ordinal, int *can)
 {
@@ -83,7 +77,7 @@ static vmm_status peers_read(struct cuda_driver *cuda, uint64_t wanted)
 {
     int count = 0;
     uint64_t peers = 0;
-    vmm_status status = device_count(cuda, &count);
+    vmm_status status = vmm__cuda_device_count(cuda->api, &count);
     for (int i = 0; i < count && status == VMM_OK; i++) {
         int can = 0;
         if (i != cuda->device && (wanted & vmm__driver_device_bit(i)) != 0)
@@ -113,7 +107,7 @@ vmm_status vmm__cuda_peers_check(struct driver *driver, uint64_t devices)
     vmm_status status = vmm__cuda_enter(cuda, &scope);
     if (status != VMM_OK)
         return status;
-    status = device_count(cuda, &count);
+    status = vmm__cuda_device_count(cuda->api, &count);
     for (; devices != 0 && status == VMM_OK; devices &= devices - 1)
         status = peer_check(cuda, __builtin_ctzll(devices), count);
     vmm__cuda_leave(cuda, &scope);
@@ -337,18 +331,26 @@ static vmm_status uuid_read(struct cuda_driver *cuda)
     return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetUuid");
 }
 
+/* Exports the granule, in the way of its reach, and imports it. */
 static vmm_status granule_pass(struct cuda_driver *cuda, struct probe *probe)
 {
     struct driver *driver = &cuda->base;
-    int descriptor;
+    struct driver_fabric fabric;
+    int descriptor = -1;
+    bool is_fabric = probe->reach == VMM_SHARE_FABRIC;
     probe->step = "export";
-    vmm_status status = vmm__cuda_share_export(driver, probe->handle, &descriptor);
+    vmm_status status = is_fabric ? vmm__cuda_fabric_export(driver, probe->handle, &fabric)
+                                  : vmm__cuda_share_export(driver, probe->handle, &descriptor);
     if (status != VMM_OK)
         return status;
     probe->step = "import";
-    status = vmm__cuda_share_import(driver, descriptor, driver->granule_bytes, &probe->import);
+    if (is_fabric)
+        status = vmm__cuda_fabric_import(driver, &fabric, driver->granule_bytes, &probe->import);
+    else
+        status = vmm__cuda_share_import(driver, descriptor, driver->granule_bytes, &probe->import);
     probe->is_imported = status == VMM_OK;
-    (void)close(descriptor);
+    if (descriptor >= 0)
+        (void)close(descriptor);
     return status;
 }
 
@@ -363,28 +365,15 @@ static vmm_status sharing_try(struct cuda_driver *cuda, struct probe *probe)
     return status == VMM_OK ? alias_try(cuda, probe, probe->import) : status;
 }
 
-static vmm_status fabric_pass(struct cuda_driver *cuda, struct probe *probe)
-{
-    struct driver *driver = &cuda->base;
-    struct driver_fabric fabric;
-    probe->step = "export";
-    vmm_status status = vmm__cuda_fabric_export(driver, probe->handle, &fabric);
-    if (status != VMM_OK)
-        return status;
-    probe->step = "import";
-    status = vmm__cuda_fabric_import(driver, &fabric, driver->granule_bytes, &probe->import);
-    probe->is_imported = status == VMM_OK;
-    return status;
-}
-
 /* Any thread may ask, also while a stream is under capture: all work is on a stream of its own. */
 static vmm_status fabric_try(struct cuda_driver *cuda, struct probe *probe)
 {
+    probe->step = "create a stream";
     vmm_status status = vmm__cuda_stream_create(&cuda->base, &probe->stream);
     if (status == VMM_OK)
         status = memory_open(cuda, probe);
     if (status == VMM_OK)
-        status = fabric_pass(cuda, probe);
+        status = granule_pass(cuda, probe);
     return status == VMM_OK ? alias_try(cuda, probe, probe->import) : status;
 }
 
@@ -477,19 +466,13 @@ static void memory_probe(struct cuda_driver *cuda, struct probe *probe)
     probe_end(cuda, probe);
 }
 
-static void sharing_probe(struct cuda_driver *cuda, struct probe *probe)
-{
-    vmm_status status = sharing_try(cuda, probe);
-    extra_note(cuda, probe, probe->step, status);
-    probe_end(cuda, probe);
-}
-
 /* A capture that is under way would be spoiled: then the events are believed to work. */
-static vmm_status clock_try(struct cuda_driver *cuda)
+static vmm_status clock_try(struct cuda_driver *cuda, struct probe *probe)
 {
     struct driver *driver = &cuda->base;
     void *event;
     bool is_capturing = false;
+    probe->step = "record all work";
     vmm_status status = vmm__cuda_capturing(driver, &(vmm_stream){ NULL }, 1, &is_capturing);
     if (status != VMM_OK || is_capturing)
         return status;
@@ -505,11 +488,13 @@ static vmm_status clock_try(struct cuda_driver *cuda)
     return status != VMM_OK ? status : ended;
 }
 
-static void clock_probe(struct cuda_driver *cuda, struct probe *probe)
+/* Tries what a cache can do without. */
+static void extra_probe(struct cuda_driver *cuda, struct probe *probe,
+                        vmm_status (*try)(struct cuda_driver *cuda, struct probe *probe))
 {
-    probe->step = "record all work";
-    vmm_status status = clock_try(cuda);
+    vmm_status status = try(cuda, probe);
     extra_note(cuda, probe, probe->step, status);
+    probe_end(cuda, probe);
 }
 
 /* Stores the step and the reason: a cache works without aliases, and without sharing. Returns whether it has them. */
@@ -531,17 +516,17 @@ static vmm_status failure_status(const struct probe_failure *failure)
 static vmm_status probe_run(struct cuda_driver *cuda)
 {
     struct driver *driver = &cuda->base;
-    struct probe memory = { .step = "start" };
-    struct probe sharing = { .step = "start", .reach = VMM_SHARE_MACHINE };
-    struct probe clock = { .step = "start" };
+    struct probe memory = { .reach = VMM_SHARE_NONE };
+    struct probe sharing = { .reach = VMM_SHARE_MACHINE };
+    struct probe clock = { .reach = VMM_SHARE_NONE };
     const struct probe_failure *failure = &memory.failure;
     memory_probe(cuda, &memory);
     if (failure->status == VMM_OK) {
-        sharing_probe(cuda, &sharing);
+        extra_probe(cuda, &sharing, sharing_try);
         failure = &sharing.failure;
     }
     if (failure->status == VMM_OK) {
-        clock_probe(cuda, &clock);
+        extra_probe(cuda, &clock, clock_try);
         failure = &clock.failure;
     }
     driver->has_clock = extra_store(&clock, driver->clock_failure, sizeof driver->clock_failure);
@@ -571,22 +556,15 @@ vmm_status vmm__cuda_self_test(struct cuda_driver *cuda)
 
 /* ---- Fabric handles: when a pool asks for them -------------------------------------------------- */
 
-static void fabric_probe(struct cuda_driver *cuda, struct probe *probe)
-{
-    vmm_status status = fabric_try(cuda, probe);
-    extra_note(cuda, probe, probe->step, status);
-    probe_end(cuda, probe);
-}
-
 vmm_status vmm__cuda_fabric_check(struct driver *driver)
 {
-    struct probe probe = { .step = "create a stream", .reach = VMM_SHARE_FABRIC };
+    struct probe probe = { .reach = VMM_SHARE_FABRIC };
     const struct probe_failure *failure = &probe.failure;
     struct error_line before;
     if (!driver->has_sharing)
         return vmm__cuda_sharing_refuse(driver);
     vmm__error_save(&before);
-    fabric_probe(vmm__cuda_of(driver), &probe);
+    extra_probe(vmm__cuda_of(driver), &probe, fabric_try);
     if (failure->status == VMM_OK)
         failure = &probe.extra_failure;
     if (failure->status == VMM_OK) {
