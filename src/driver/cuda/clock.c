@@ -137,9 +137,9 @@ static CUresult clock_record_locked(struct cuda_driver *cuda, CUevent event)
 
 static CUresult clock_record(struct cuda_driver *cuda, CUevent event)
 {
-    pthread_mutex_lock(&cuda->clock.lock);
+    vmm__mutex_lock(&cuda->clock.lock);
     CUresult result = clock_record_locked(cuda, event);
-    pthread_mutex_unlock(&cuda->clock.lock);
+    vmm__mutex_unlock(&cuda->clock.lock);
     return result;
 }
 

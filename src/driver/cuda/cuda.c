@@ -124,8 +124,8 @@ static void cuda_close(struct driver *driver)
     if (has_work && !vmm__driver_is_lost(driver))
         work_close(cuda);
     context_release(cuda);
-    (void)pthread_mutex_destroy(&cuda->clock.lock);
-    (void)pthread_mutex_destroy(&cuda->kernels_lock);
+    vmm__mutex_fini(&cuda->clock.lock);
+    vmm__mutex_fini(&cuda->kernels_lock);
     vmm__driver_fini(driver);
     vmm__host_free(cuda, sizeof *cuda);
 }
@@ -217,14 +217,10 @@ vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct dr
     struct cuda_driver *cuda = vmm__host_alloc(1, sizeof *cuda);
     if (cuda == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "cuda driver: out of host memory for the driver");
-    vmm_status status = VMM_ERR_HOST_OOM;
-    if (pthread_mutex_init(&cuda->kernels_lock, NULL) != 0 ||
-        pthread_mutex_init(&cuda->clock.lock, NULL) != 0) {
-        (void)vmm__error(status, "cuda driver: out of host memory for a lock");
-        goto fail_lock;
-    }
+    vmm__mutex_init(&cuda->kernels_lock);
+    vmm__mutex_init(&cuda->clock.lock);
     vmm__driver_init(&cuda->base, &cuda_ops);
-    status = driver_fill_in(cuda, options);
+    vmm_status status = driver_fill_in(cuda, options);
     if (status != VMM_OK)
         goto fail_device;
     atomic_init(&cuda->base.accepts_release, !options->is_plain);
@@ -239,9 +235,8 @@ fail_plain:
     context_release(cuda);
 fail_device:
     vmm__driver_fini(&cuda->base);
-    (void)pthread_mutex_destroy(&cuda->clock.lock);
-    (void)pthread_mutex_destroy(&cuda->kernels_lock);
-fail_lock:
+    vmm__mutex_fini(&cuda->clock.lock);
+    vmm__mutex_fini(&cuda->kernels_lock);
     vmm__host_free(cuda, sizeof *cuda);
     return status;
 }

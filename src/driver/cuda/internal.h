@@ -17,10 +17,10 @@
 #ifndef VMM_DRIVER_CUDA_INTERNAL_H
 #define VMM_DRIVER_CUDA_INTERNAL_H
 
+#include "base/mutex.h"
 #include "driver/driver.h"
 
 #include <cuda.h>
-#include <pthread.h>
 
 /* ---- api.c ----------------------------------------------------------------------------------- */
 
@@ -125,7 +125,7 @@ vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_sta
 
 vmm_status vmm__cuda_device_count(const struct cuda_api *api, int *count);
 
-enum { CUDA_PEERS = 64 };
+enum { CUDA_PEERS = 64 }; /* the bits of vmm_config.peer_devices */
 
 /* Another device, and the event of its primary context. */
 struct cuda_peer {
@@ -136,7 +136,7 @@ struct cuda_peer {
 
 /* See clock.c. */
 struct cuda_clock {
-    pthread_mutex_t lock;
+    struct mutex lock;
     CUstream stream; /* NULL until another device's context is active */
     CUevent event;
     int peer_count;
@@ -155,7 +155,7 @@ struct cuda_driver {
     bool has_dmabuf; /* CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED */
     struct cuda_clock clock;
 
-    pthread_mutex_t kernels_lock;
+    struct mutex kernels_lock;
     CUmodule kernels; /* NULL until the first fill, check or delay */
     CUfunction fill;
     CUfunction check;

@@ -10,8 +10,6 @@
 
 #include <inttypes.h>
 
-enum { PEERS_MOST = 64 }; /* the bits of vmm_config.peer_devices */
-
 /* The caller guarantees valid arguments (P2), so INVALID_VALUE means a size beyond the address space. */
 vmm_status vmm__cuda_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
                              uint64_t *address)
@@ -99,7 +97,7 @@ vmm_status vmm__cuda_unmap(struct driver *driver, uint64_t address, uint64_t byt
 }
 
 /* Lists the device, then its peers. */
-static size_t accesses_list(const struct cuda_driver *cuda, CUmemAccessDesc list[1 + PEERS_MOST])
+static size_t accesses_list(const struct cuda_driver *cuda, CUmemAccessDesc list[1 + CUDA_PEERS])
 {
     size_t count = 1;
     list[0] = (CUmemAccessDesc){ .location = cuda->property.location,
@@ -114,7 +112,7 @@ static size_t accesses_list(const struct cuda_driver *cuda, CUmemAccessDesc list
 vmm_status vmm__cuda_access(struct driver *driver, uint64_t address, uint64_t bytes)
 {
     const struct cuda_driver *cuda = vmm__cuda_of(driver);
-    CUmemAccessDesc list[1 + PEERS_MOST];
+    CUmemAccessDesc list[1 + CUDA_PEERS];
     size_t count = accesses_list(cuda, list);
     CUDA_CALL(cuda, cuMemSetAccess(address, bytes, list, count), VMM_ERR_DEVICE_OOM,
               "cuMemSetAccess(0x%" PRIx64 ", %" PRIu64 ")", address, bytes);

@@ -131,16 +131,6 @@ static vmm_status plain_peers_check(struct driver *driver, uint64_t devices)
                       driver->device_name);
 }
 
-/* Nothing is created as exportable, so nothing is exported, nor share_release called (P6, P7). */
-static vmm_status plain_share_import(struct driver *driver, int descriptor, uint64_t bytes,
-                                     uint64_t *handle)
-{
-    (void)descriptor;
-    (void)bytes;
-    (void)handle;
-    return vmm__cuda_sharing_refuse(driver);
-}
-
 /* ---- The table ------------------------------------------------------------------------------- */
 
 static vmm_status capacity_read(struct cuda_driver *cuda, uint64_t *bytes)
@@ -175,12 +165,11 @@ vmm_status vmm__cuda_plain_begin(struct cuda_driver *cuda, const struct driver_o
     cuda->plain_ops.access = plain_range;
     cuda->plain_ops.memory_info = plain_memory_info;
     cuda->plain_ops.peers_check = plain_peers_check;
-    cuda->plain_ops.share_import = plain_share_import;
     cuda->base.ops = &cuda->plain_ops;
     cuda->base.is_plain = true;
     vmm__driver_peers_set(&cuda->base, 0);
     cuda->base.has_aliases = false;
-    cuda->base.has_sharing = false;
+    cuda->base.has_sharing = false; /* so create and the imports refuse */
     (void)snprintf(cuda->base.sharing_failure, sizeof cuda->base.sharing_failure,
                    "memory is plain");
     return VMM_OK;

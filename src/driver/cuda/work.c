@@ -280,9 +280,9 @@ static CUresult kernels_load(struct cuda_driver *cuda)
 
 static CUresult kernels_load_once(struct cuda_driver *cuda)
 {
-    pthread_mutex_lock(&cuda->kernels_lock);
+    vmm__mutex_lock(&cuda->kernels_lock);
     CUresult result = cuda->kernels != NULL ? CUDA_SUCCESS : kernels_load(cuda);
-    pthread_mutex_unlock(&cuda->kernels_lock);
+    vmm__mutex_unlock(&cuda->kernels_lock);
     return result;
 }
 
@@ -373,10 +373,10 @@ vmm_status vmm__cuda_delay(struct driver *driver, uint64_t ns, vmm_stream stream
 static CUresult counter_read(struct cuda_driver *cuda, uint64_t *found)
 {
     CUresult result = cuda->api->cuCtxSynchronize();
-    pthread_mutex_lock(&cuda->kernels_lock);
+    vmm__mutex_lock(&cuda->kernels_lock);
     if (result == CUDA_SUCCESS && cuda->kernels != NULL)
         result = cuda->api->cuMemcpyDtoH_v2(found, cuda->mismatches, sizeof *found);
-    pthread_mutex_unlock(&cuda->kernels_lock);
+    vmm__mutex_unlock(&cuda->kernels_lock);
     return result;
 }
 
