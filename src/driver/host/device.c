@@ -47,15 +47,14 @@ static vmm_status size_settle(const char *path, int device, uint64_t *bytes, str
     return VMM_OK;
 }
 
-vmm_status vmm__host_device_open(const char *path, uint64_t *bytes, struct driver *driver,
-                                 int *device)
+vmm_status vmm__host_device_open(const char *path, struct driver *driver, int *device)
 {
     struct stat about;
     int opened = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (opened < 0)
         return device_error(path, strerror(errno));
     vmm__file_lock(opened, turn);
-    vmm_status status = size_settle(path, opened, bytes, &about);
+    vmm_status status = size_settle(path, opened, &driver->total_bytes, &about);
     vmm__file_unlock(opened, turn);
     if (status != VMM_OK) {
         (void)close(opened);

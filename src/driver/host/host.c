@@ -12,7 +12,6 @@
 #include "driver/host/internal.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <unistd.h>
 
 static void host_close(struct driver *driver)
@@ -93,14 +92,14 @@ vmm_status vmm__driver_host_open(const struct driver_options *options, struct dr
     struct host_driver *host = vmm__host_alloc(1, sizeof *host);
     if (host == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for the driver");
-    vmm__driver_init(&host->soft.driver, &host_ops);
+    struct driver *driver = &host->soft.driver;
+    vmm__soft_open(&host->soft, &host_ops, &vmm__host_backing, options, bytes, "host memory");
     host->file.device = -1;
     if (options->file != NULL)
-        status =
-            vmm__host_device_open(options->file, &bytes, &host->soft.driver, &host->file.device);
+        status = vmm__host_device_open(options->file, driver, &host->file.device);
     if (status != VMM_OK)
         goto fail_device;
-    status = vmm__host_file_open(&host->file, bytes);
+    status = vmm__host_file_open(&host->file, driver->total_bytes);
     if (status != VMM_OK)
         goto fail_file;
     if (pthread_mutex_init(&host->memory_lock.mutex, NULL) != 0) {
@@ -112,14 +111,7 @@ vmm_status vmm__driver_host_open(const struct driver_options *options, struct dr
     status = vmm__host_work_open(&host->work);
     if (status != VMM_OK)
         goto fail_work;
-    host->soft.backing = &vmm__host_backing;
-    host->soft.driver.granule_bytes = SOFT_GRANULE_BYTES;
-    host->soft.driver.total_bytes = bytes;
-    vmm__driver_peers_set(&host->soft.driver,
-                          options->peer_devices & ~vmm__driver_device_bit(options->device));
-    (void)snprintf(host->soft.driver.device_name, sizeof host->soft.driver.device_name,
-                   "host memory");
-    *out = &host->soft.driver;
+    *out = driver;
     return VMM_OK;
 
 fail_work:
@@ -129,7 +121,7 @@ fail_lock:
 fail_file:
     vmm__host_device_close(&host->file);
 fail_device:
-    vmm__driver_fini(&host->soft.driver);
+    vmm__driver_fini(driver);
     vmm__host_free(host, sizeof *host);
     return status;
 }

@@ -68,10 +68,9 @@ void vmm__host_handle_end(struct soft *soft, struct soft_handle *handle);
 
 /* ---- device.c: a device that processes share -------------------------------------------------- */
 
-/* Opens, or makes, the file. *bytes is the size that the program asks for, or 0; on success, that of the device.
- * ERR_INVALID_ARGUMENT. */
-vmm_status vmm__host_device_open(const char *path, uint64_t *bytes, struct driver *driver,
-                                 int *device);
+/* Opens, or makes, the file of a device with the bytes that the driver has; if it exists, the driver gets the bytes of
+ * the device. ERR_INVALID_ARGUMENT. */
+vmm_status vmm__host_device_open(const char *path, struct driver *driver, int *device);
 
 void vmm__host_device_close(struct host_file *file);
 

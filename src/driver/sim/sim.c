@@ -12,7 +12,6 @@
 #include "driver/system_memory.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #define SIM_TOTAL_BYTES (UINT64_C(139) << 30)
 
@@ -158,15 +157,8 @@ vmm_status vmm__driver_sim_open(const struct driver_options *options, struct dri
         vmm__host_free(sim, sizeof *sim);
         return vmm__error(VMM_ERR_ADDRESS_SPACE, "sim: open: too many drivers are open");
     }
-    sim->soft.backing = &vmm__sim_backing;
     sim->system_bytes = UINT64_MAX;
-    vmm__driver_init(&sim->soft.driver, &sim_ops);
-    sim->soft.driver.granule_bytes = SOFT_GRANULE_BYTES;
-    sim->soft.driver.total_bytes = total;
-    vmm__driver_peers_set(&sim->soft.driver,
-                          options->peer_devices & ~vmm__driver_device_bit(options->device));
-    (void)snprintf(sim->soft.driver.device_name, sizeof sim->soft.driver.device_name,
-                   "simulated H200");
+    vmm__soft_open(&sim->soft, &sim_ops, &vmm__sim_backing, options, total, "simulated H200");
     *out = &sim->soft.driver;
     return VMM_OK;
 }

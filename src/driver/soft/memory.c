@@ -4,6 +4,7 @@
 #include "driver/soft/soft.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* ---- Map ------------------------------------------------------------------------------------- */
 
@@ -153,7 +154,20 @@ vmm_status vmm__soft_dmabuf_export(struct soft *soft, uint64_t address, uint64_t
     return soft->backing->dmabuf_export(mapping->handle, descriptor);
 }
 
-/* ---- Close ----------------------------------------------------------------------------------- */
+/* ---- Open and close -------------------------------------------------------------------------- */
+
+void vmm__soft_open(struct soft *soft, const struct driver_ops *ops,
+                    const struct soft_backing *backing, const struct driver_options *options,
+                    uint64_t total_bytes, const char *device_name)
+{
+    struct driver *driver = &soft->driver;
+    vmm__driver_init(driver, ops);
+    soft->backing = backing;
+    driver->granule_bytes = SOFT_GRANULE_BYTES;
+    driver->total_bytes = total_bytes;
+    vmm__driver_peers_set(driver, options->peer_devices & ~vmm__driver_device_bit(options->device));
+    memcpy(driver->device_name, device_name, strlen(device_name));
+}
 
 static void mappings_close(struct soft *soft, struct soft_reservation *reservation)
 {

@@ -190,6 +190,10 @@ VMM_DRIVER_EVENT_MAP(SOFT_OP_DECLARE, struct soft *soft, )
 VMM_DRIVER_CAPTURE_MAP(SOFT_OP_DECLARE, struct soft *soft, )
 #undef SOFT_OP_DECLARE
 
+/* Fills in what both drivers have. */
+void vmm__soft_open(struct soft *soft, const struct driver_ops *ops,
+                    const struct soft_backing *backing, const struct driver_options *options,
+                    uint64_t total_bytes, const char *device_name);
 /* Frees all memory that is left, and its records. */
 void vmm__soft_close(struct soft *soft);
 
