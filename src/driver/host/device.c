@@ -104,7 +104,7 @@ bool vmm__host_device_find(const struct host_file *file, struct host_extent exte
     return found->count > 0;
 }
 
-uint64_t vmm__host_device_others_bytes(struct soft *soft)
+uint64_t vmm__host_others_bytes(struct soft *soft)
 {
     const struct host_file *file = &vmm__host_of(&soft->driver)->file;
     struct host_extent rest = { .first = 0, .count = file->granules };

@@ -236,7 +236,7 @@ static vmm_status shared_create(uint64_t bytes, int *descriptor)
     return status;
 }
 
-vmm_status vmm__host_handle_create(struct soft *soft, struct soft_handle *handle)
+vmm_status vmm__host_create(struct soft *soft, struct soft_handle *handle)
 {
     struct host_file *file = &vmm__host_of(&soft->driver)->file;
     struct host_handle *created = (struct host_handle *)handle;

@@ -62,10 +62,6 @@ struct host_handle {
 vmm_status vmm__host_file_open(struct host_file *file, uint64_t bytes);
 void vmm__host_file_close(struct host_file *file);
 
-/* Parts of the backing: see soft.h. */
-vmm_status vmm__host_handle_create(struct soft *soft, struct soft_handle *handle);
-void vmm__host_handle_end(struct soft *soft, struct soft_handle *handle);
-
 /* ---- device.c: a device that processes share -------------------------------------------------- */
 
 /* Opens, or makes, the file of a device with the bytes that the driver has; if it exists, the driver gets the bytes of
@@ -87,21 +83,17 @@ bool vmm__host_device_find(const struct host_file *file, struct host_extent exte
 bool vmm__host_device_take(const struct host_file *file, struct host_extent extent);
 void vmm__host_device_give(const struct host_file *file, struct host_extent extent);
 
+/* ---- share.c --------------------------------------------------------------------------------- */
+
 /* A part of the backing: see soft.h. */
-uint64_t vmm__host_device_others_bytes(struct soft *soft);
-
-/* ---- share.c: exported and imported handles: parts of the backing ---------------------------- */
-
-vmm_status vmm__host_share_export(const struct soft_handle *handle, int *descriptor);
-vmm_status vmm__host_share_import(struct soft *soft, int descriptor, struct soft_handle *handle);
-vmm_status vmm__host_fabric_export(const struct soft_handle *handle, struct driver_fabric *fabric);
-vmm_status vmm__host_fabric_import(struct soft *soft, const struct driver_fabric *fabric,
-                                   struct soft_handle *handle);
-
 vmm_status vmm__host_dmabuf_export(const struct soft_handle *handle, int *descriptor);
 
 /* ---- memory.c: addresses and mappings -------------------------------------------------------- */
 
+/* The parts of the backing; waits release work.lock meanwhile. */
+#define HOST_BACKING_DECLARE(type, name, parameters) type vmm__host_##name parameters;
+SOFT_BACKING_MAP(HOST_BACKING_DECLARE)
+#undef HOST_BACKING_DECLARE
 extern const struct soft_backing vmm__host_backing;
 
 struct host_driver;
@@ -187,8 +179,7 @@ vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_pie
 vmm_status vmm__host_piece_queue_locked(struct host_work *work, const struct host_piece *piece,
                                         struct host_stream *stream);
 
-/* Parts of the backing: see soft.h. */
-vmm_status vmm__host_stream_new(struct soft *soft, vmm_stream name, struct soft_stream **out);
+/* A part of the backing: see soft.h. */
 void vmm__host_stream_end(struct soft *soft, struct soft_stream *stream);
 
 /* ---- run.c: kinds of work -------------------------------------------------------------------- */
@@ -210,16 +201,6 @@ void vmm__host_wait_locked(struct host_work *work, struct host_position position
 
 /* Wakes the host threads that wait for a position this stream has reached. */
 void vmm__host_wake_locked(struct host_work *work, const struct host_stream *stream);
-
-/* Parts of the backing: see soft.h. Waits release the lock meanwhile. */
-vmm_status vmm__host_event_record(struct soft *soft, struct soft_event *event,
-                                  struct soft_stream *stream);
-void vmm__host_event_end(struct soft *soft, struct soft_event *event);
-bool vmm__host_event_is_complete(struct soft *soft, const struct soft_event *event);
-void vmm__host_event_wait(struct soft *soft, struct soft_event *event);
-vmm_status vmm__host_stream_wait(struct soft *soft, struct soft_stream *stream,
-                                 struct soft_event *event);
-void vmm__host_device_wait(struct soft *soft);
 
 /* ---- pattern.c ------------------------------------------------------------------------------- */
 

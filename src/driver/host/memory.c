@@ -71,8 +71,7 @@ static bool hint_reserve(uint64_t bytes, uint64_t hint)
 }
 
 /* mmap aligns to pages only: reserves one granule more and unmaps both ends. */
-static vmm_status backing_reserve(struct soft *soft, uint64_t bytes, uint64_t hint,
-                                  uint64_t *address)
+vmm_status vmm__host_reserve(struct soft *soft, uint64_t bytes, uint64_t hint, uint64_t *address)
 {
     (void)soft;
     if (hint != 0 && hint_reserve(bytes, hint)) {
@@ -95,7 +94,7 @@ static vmm_status backing_reserve(struct soft *soft, uint64_t bytes, uint64_t hi
     return VMM_OK;
 }
 
-static vmm_status backing_address_free(struct soft *soft, uint64_t address, uint64_t bytes)
+vmm_status vmm__host_address_free(struct soft *soft, uint64_t address, uint64_t bytes)
 {
     (void)soft;
     if (munmap(vmm__host_pointer(address), bytes) != 0)
@@ -133,7 +132,7 @@ static vmm_status extents_map(int descriptor, const struct host_extents *extents
     return VMM_OK;
 }
 
-static vmm_status backing_map(struct soft *soft, struct soft_mapping *mapping)
+vmm_status vmm__host_map(struct soft *soft, struct soft_mapping *mapping)
 {
     const struct host_handle *handle = (struct host_handle *)mapping->handle;
     struct host_extent whole = { .first = 0, .count = mapping->bytes / SOFT_GRANULE_BYTES };
@@ -185,8 +184,8 @@ static void pages_populate(uint64_t address, uint64_t bytes)
 #endif
 }
 
-static vmm_status backing_access(struct soft *soft, const struct soft_reservation *reservation,
-                                 uint64_t address, uint64_t bytes)
+vmm_status vmm__host_access(struct soft *soft, const struct soft_reservation *reservation,
+                            uint64_t address, uint64_t bytes)
 {
     const struct soft_mapping *mapping;
     (void)soft;
@@ -236,30 +235,16 @@ bool vmm__host_memory_is_accessible(struct host_driver *host, uint64_t address, 
     return is_own || reaches_own ? accessible : range_is_mapped(address, bytes);
 }
 
+#define BACKING(type, name, parameters) .name = vmm__host_##name,
+/* clang-format off */
 const struct soft_backing vmm__host_backing = {
     .handle_bytes = sizeof(struct host_handle),
     .mapping_bytes = sizeof(struct soft_mapping),
     .pin_bytes = sizeof(struct soft_pin),
     .event_bytes = sizeof(struct host_event),
-    .reserve = backing_reserve,
-    .address_free = backing_address_free,
-    .create = vmm__host_handle_create,
-    .handle_end = vmm__host_handle_end,
-    .map = backing_map,
+    SOFT_BACKING_MAP(BACKING)
     .unmap = backing_unmap,
-    .access = backing_access,
-    .share_export = vmm__host_share_export,
-    .share_import = vmm__host_share_import,
-    .fabric_export = vmm__host_fabric_export,
-    .fabric_import = vmm__host_fabric_import,
     .dmabuf_export = vmm__host_dmabuf_export,
-    .others_bytes = vmm__host_device_others_bytes,
-    .stream_new = vmm__host_stream_new,
     .stream_end = vmm__host_stream_end,
-    .event_record = vmm__host_event_record,
-    .event_end = vmm__host_event_end,
-    .event_is_complete = vmm__host_event_is_complete,
-    .event_wait = vmm__host_event_wait,
-    .stream_wait = vmm__host_stream_wait,
-    .device_wait = vmm__host_device_wait,
 };
+/* clang-format on */

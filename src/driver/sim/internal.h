@@ -153,6 +153,10 @@ struct sim_pin {
     struct sim_shadow shadow;
 };
 
+/* The parts of the backing. */
+#define SIM_BACKING_DECLARE(type, name, parameters) type vmm__sim_##name parameters;
+SOFT_BACKING_MAP(SIM_BACKING_DECLARE)
+#undef SIM_BACKING_DECLARE
 extern const struct soft_backing vmm__sim_backing;
 
 /* Gives the driver addresses that no other open one has. False: too many are open. */
@@ -181,13 +185,6 @@ void vmm__sim_shares_leave(struct sim *sim);
 
 void vmm__sim_share_lock(void);
 void vmm__sim_share_unlock(void);
-
-/* The parts of the backing that export and import. */
-vmm_status vmm__sim_share_export(const struct soft_handle *handle, int *descriptor);
-vmm_status vmm__sim_share_import(struct soft *soft, int descriptor, struct soft_handle *handle);
-vmm_status vmm__sim_fabric_export(const struct soft_handle *handle, struct driver_fabric *fabric);
-vmm_status vmm__sim_fabric_import(struct soft *soft, const struct driver_fabric *fabric,
-                                  struct soft_handle *handle);
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
@@ -256,17 +253,6 @@ bool vmm__sim_queue_room(struct sim_order *order);
 /* Queues the stream's last submitted work. The caller has made room. */
 void vmm__sim_queue_add(struct sim_order *order, struct sim_stream *stream, uint64_t due);
 void vmm__sim_queue_free(struct sim_order *order);
-
-/* Parts of the backing. The host observes the end of what it waits for. */
-vmm_status vmm__sim_stream_new(struct soft *soft, vmm_stream name, struct soft_stream **out);
-vmm_status vmm__sim_event_record(struct soft *soft, struct soft_event *event,
-                                 struct soft_stream *stream);
-void vmm__sim_event_end(struct soft *soft, struct soft_event *event);
-bool vmm__sim_event_is_complete(struct soft *soft, const struct soft_event *event);
-void vmm__sim_event_wait(struct soft *soft, struct soft_event *event);
-vmm_status vmm__sim_stream_wait(struct soft *soft, struct soft_stream *stream,
-                                struct soft_event *event);
-void vmm__sim_device_wait(struct soft *soft);
 
 void vmm__sim_order_free(struct sim *sim);
 

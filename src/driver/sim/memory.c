@@ -80,8 +80,7 @@ static bool hint_fits(const struct soft *soft, uint64_t bytes, uint64_t hint)
     return hint >= space_begin(soft) && hint < end && end - hint >= bytes;
 }
 
-static vmm_status backing_reserve(struct soft *soft, uint64_t bytes, uint64_t hint,
-                                  uint64_t *address)
+vmm_status vmm__sim_reserve(struct soft *soft, uint64_t bytes, uint64_t hint, uint64_t *address)
 {
     const struct soft_space *space = &soft->space;
     uint32_t index = 0;
@@ -102,7 +101,7 @@ static vmm_status backing_reserve(struct soft *soft, uint64_t bytes, uint64_t hi
                             "no free range of that size");
 }
 
-static vmm_status backing_address_free(struct soft *soft, uint64_t address, uint64_t bytes)
+vmm_status vmm__sim_address_free(struct soft *soft, uint64_t address, uint64_t bytes)
 {
     (void)soft;
     (void)address;
@@ -112,7 +111,7 @@ static vmm_status backing_address_free(struct soft *soft, uint64_t address, uint
 
 /* ---- Handles and pinned memory --------------------------------------------------------------- */
 
-static vmm_status backing_create(struct soft *soft, struct soft_handle *handle)
+vmm_status vmm__sim_create(struct soft *soft, struct soft_handle *handle)
 {
     struct sim_handle *created = (struct sim_handle *)handle;
     if (handle->reach != VMM_SHARE_NONE)
@@ -123,7 +122,7 @@ static vmm_status backing_create(struct soft *soft, struct soft_handle *handle)
                             "out of host memory for its record");
 }
 
-static void backing_handle_end(struct soft *soft, struct soft_handle *handle)
+void vmm__sim_handle_end(struct soft *soft, struct soft_handle *handle)
 {
     struct sim_handle *ended = (struct sim_handle *)handle;
     (void)soft;
@@ -144,7 +143,7 @@ static void backing_pin_end(struct soft *soft, struct soft_pin *pin)
 
 /* ---- Mappings -------------------------------------------------------------------------------- */
 
-static vmm_status backing_map(struct soft *soft, struct soft_mapping *mapping)
+vmm_status vmm__sim_map(struct soft *soft, struct soft_mapping *mapping)
 {
     struct sim_handle *handle = sim_handle_of(mapping);
     struct sim_mapping *mapped = (struct sim_mapping *)mapping;
@@ -202,8 +201,8 @@ static void handle_block_maps(struct soft *soft, const struct soft_mapping *mapp
         mapping->bytes, mapping->address);
 }
 
-static vmm_status backing_access(struct soft *soft, const struct soft_reservation *reservation,
-                                 uint64_t address, uint64_t bytes)
+vmm_status vmm__sim_access(struct soft *soft, const struct soft_reservation *reservation,
+                           uint64_t address, uint64_t bytes)
 {
     struct soft_mapping *mapping;
     for (uint64_t at = address; at < address + bytes; at += mapping->bytes) {
@@ -245,7 +244,7 @@ uint64_t vmm__sim_peerless_count(const struct sim *sim)
 /* ---- Memory of the system ----------------------------------------------------------------------- */
 
 /* What the device does not get of the memory that it shares with the system; 0 if it has memory of its own. */
-static uint64_t backing_others_bytes(struct soft *soft)
+uint64_t vmm__sim_others_bytes(struct soft *soft)
 {
     const struct sim *sim = (const struct sim *)soft;
     uint64_t total_bytes = soft->driver.total_bytes;
@@ -254,30 +253,16 @@ static uint64_t backing_others_bytes(struct soft *soft)
     return rest_bytes - vmm__min(rest_bytes, vmm__system_memory_left(left_bytes, total_bytes));
 }
 
+#define BACKING(type, name, parameters) .name = vmm__sim_##name,
+/* clang-format off */
 const struct soft_backing vmm__sim_backing = {
     .handle_bytes = sizeof(struct sim_handle),
     .mapping_bytes = sizeof(struct sim_mapping),
     .pin_bytes = sizeof(struct sim_pin),
     .event_bytes = sizeof(struct sim_event),
-    .reserve = backing_reserve,
-    .address_free = backing_address_free,
-    .create = backing_create,
-    .handle_end = backing_handle_end,
-    .map = backing_map,
+    SOFT_BACKING_MAP(BACKING)
     .mapping_end = backing_mapping_end,
-    .access = backing_access,
-    .share_export = vmm__sim_share_export,
-    .share_import = vmm__sim_share_import,
-    .fabric_export = vmm__sim_fabric_export,
-    .fabric_import = vmm__sim_fabric_import,
     .pin_end = backing_pin_end,
-    .others_bytes = backing_others_bytes,
-    .stream_new = vmm__sim_stream_new,
-    .event_record = vmm__sim_event_record,
-    .event_end = vmm__sim_event_end,
-    .event_is_complete = vmm__sim_event_is_complete,
-    .event_wait = vmm__sim_event_wait,
-    .stream_wait = vmm__sim_stream_wait,
-    .device_wait = vmm__sim_device_wait,
     .charge = backing_charge,
 };
+/* clang-format on */

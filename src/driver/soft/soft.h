@@ -109,60 +109,71 @@ struct soft_report {
 
 /* ---- The backing ----------------------------------------------------------------------------- */
 
-/* If a function fails, with a line, its operation fails and changes nothing. `range` lies in the reservation and
- * consists of whole mappings. */
+/*
+ * What each backing does: X(type, name, parameters). If a function fails, with a line, its operation fails and changes
+ * nothing.
+ *
+ *   create        gives memory to the handle; the caller has checked that enough is free
+ *   handle_end    the memory of the handle, created or imported, goes
+ *   access        gives access to a range, which lies in the reservation and consists of whole mappings
+ *   others_bytes  the memory of the device that other processes have
+ *   stream_new    returns the record of a new stream, or of one that it forgets, with all but its `soft` filled in
+ *   stream_wait   the stream's next work waits for the event
+ *   event_record  the event stands for the work that the stream has now; NULL: that all streams have
+ *   event_end     frees what the event refers to
+ *   event_wait    the host waits; also called for an event that is complete, so that the host knows
+ *   device_wait   the host waits for the work of all streams
+ */
+#define SOFT_BACKING_MAP(X)                                                                        \
+    X(vmm_status, reserve,                                                                         \
+      (struct soft * soft, uint64_t bytes, uint64_t hint, uint64_t * address))                     \
+    X(vmm_status, address_free, (struct soft * soft, uint64_t address, uint64_t bytes))            \
+    X(vmm_status, create, (struct soft * soft, struct soft_handle * handle))                       \
+    X(void, handle_end, (struct soft * soft, struct soft_handle * handle))                         \
+    X(vmm_status, map, (struct soft * soft, struct soft_mapping * mapping))                        \
+    X(vmm_status, access,                                                                          \
+      (struct soft * soft, const struct soft_reservation *reservation, uint64_t address,           \
+       uint64_t bytes))                                                                            \
+    X(uint64_t, others_bytes, (struct soft * soft))                                                \
+    X(vmm_status, share_export, (const struct soft_handle *handle, int *descriptor))               \
+    X(vmm_status, share_import, (struct soft * soft, int descriptor, struct soft_handle *handle))  \
+    X(vmm_status, fabric_export, (const struct soft_handle *handle, struct driver_fabric *fabric)) \
+    X(vmm_status, fabric_import,                                                                   \
+      (struct soft * soft, const struct driver_fabric *fabric, struct soft_handle *handle))        \
+    X(vmm_status, stream_new, (struct soft * soft, vmm_stream name, struct soft_stream * *out))    \
+    X(vmm_status, stream_wait,                                                                     \
+      (struct soft * soft, struct soft_stream * stream, struct soft_event * event))                \
+    X(vmm_status, event_record,                                                                    \
+      (struct soft * soft, struct soft_event * event, struct soft_stream * stream))                \
+    X(void, event_end, (struct soft * soft, struct soft_event * event))                            \
+    X(bool, event_is_complete, (struct soft * soft, const struct soft_event *event))               \
+    X(void, event_wait, (struct soft * soft, struct soft_event * event))                           \
+    X(void, device_wait, (struct soft * soft))
+
 struct soft_backing {
     size_t handle_bytes; /* of the driver's records */
     size_t mapping_bytes;
     size_t pin_bytes;
     size_t event_bytes;
 
-    vmm_status (*reserve)(struct soft *soft, uint64_t bytes, uint64_t hint, uint64_t *address);
-    vmm_status (*address_free)(struct soft *soft, uint64_t address, uint64_t bytes);
-    /* Gives memory to the handle. The caller has checked that enough is free. */
-    vmm_status (*create)(struct soft *soft, struct soft_handle *handle);
-    /* The memory of the handle, created or imported, goes. */
-    void (*handle_end)(struct soft *soft, struct soft_handle *handle);
-    vmm_status (*map)(struct soft *soft, struct soft_mapping *mapping);
+#define SOFT_BACKING_MEMBER(type, name, parameters) type(*name) parameters;
+    SOFT_BACKING_MAP(SOFT_BACKING_MEMBER)
+#undef SOFT_BACKING_MEMBER
+
+    /* NULL: there is nothing to do. */
     vmm_status (*unmap)(struct soft *soft, const struct soft_reservation *reservation,
                         uint64_t address, uint64_t bytes);
     /* The mapping is no longer in the granules, and its handle no longer counts it. */
     void (*mapping_end)(struct soft *soft, struct soft_mapping *mapping);
-    vmm_status (*access)(struct soft *soft, const struct soft_reservation *reservation,
-                         uint64_t address, uint64_t bytes);
-
-    vmm_status (*share_export)(const struct soft_handle *handle, int *descriptor);
-    vmm_status (*share_import)(struct soft *soft, int descriptor, struct soft_handle *handle);
-    vmm_status (*fabric_export)(const struct soft_handle *handle, struct driver_fabric *fabric);
-    vmm_status (*fabric_import)(struct soft *soft, const struct driver_fabric *fabric,
-                                struct soft_handle *handle);
-    /* A descriptor of the memory of an exportable handle. NULL: there is no memory. */
-    vmm_status (*dmabuf_export)(const struct soft_handle *handle, int *descriptor);
     void (*pin_end)(struct soft *soft, struct soft_pin *pin);
-    /* The memory of the device that other processes have. */
-    uint64_t (*others_bytes)(struct soft *soft);
-
-    /* Returns the record of a new stream, or of one that it forgets; all but its `soft` is as the driver wants it. */
-    vmm_status (*stream_new)(struct soft *soft, vmm_stream name, struct soft_stream **out);
     /* The stream was destroyed; its work still runs. */
     void (*stream_end)(struct soft *soft, struct soft_stream *stream);
-    /* The event stands for the work that the stream has now; NULL: that all streams have. */
-    vmm_status (*event_record)(struct soft *soft, struct soft_event *event,
-                               struct soft_stream *stream);
-    /* What a new event stands for: nothing. Frees what the record refers to. */
-    void (*event_end)(struct soft *soft, struct soft_event *event);
-    bool (*event_is_complete)(struct soft *soft, const struct soft_event *event);
-    /* Also called when it is complete, so that the host knows. */
-    void (*event_wait)(struct soft *soft, struct soft_event *event);
-    vmm_status (*stream_wait)(struct soft *soft, struct soft_stream *stream,
-                              struct soft_event *event);
-    /* Waits for the work of all streams. */
-    void (*device_wait)(struct soft *soft);
-
-    /* The call succeeds, on the handle or, if NULL, without one. Unmap and access charge for themselves. NULL: calls
-     * cost what they take. */
+    /* The call succeeds, on the handle or, if NULL, without one. Unmap and access charge for themselves. */
     void (*charge)(struct soft *soft, enum driver_call call, uint64_t bytes,
                    const struct soft_handle *handle);
+
+    /* A descriptor of the memory of an exportable handle. NULL: there is no memory. */
+    vmm_status (*dmabuf_export)(const struct soft_handle *handle, int *descriptor);
 };
 
 /* The beginning of struct sim and of struct host_driver. */
