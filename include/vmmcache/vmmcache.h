@@ -828,8 +828,8 @@ typedef enum vmm_share_reach {
  *     512; a cache with nvtx. vmm_resize() uses free bytes behind a block, or copies it.
  *     vmm_compact() leaves the pool alone. A large block has no guard page in debug mode.
  *     vmm_pool_destroy() refuses live blocks, also with adopt. It waits for all work that the cache
- *     knows, for the device if the pool was retained, and gives every segment back: after VMM_OK the
- *     functions are not called again. vmm_destroy() gives back those of live blocks, too.
+ *     knows, for the device if the pool was retained, and gives every segment back: after VMM_OK no
+ *     thread runs the functions. vmm_destroy() gives back those of live blocks, too.
  *     A retained pool, or one of the kind GRAPH, keeps its segments. In a child of fork() no function
  *     of the source is called. On a lost device neither; vmm_pool_destroy() returns ERR_LOST, and
  *     vmm_destroy() gives the segments back.

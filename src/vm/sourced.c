@@ -10,6 +10,7 @@ enum { SEGMENT_ALIGNMENT = 512 };
 void vmm__sourced_init(struct sourced_segments *segments)
 {
     vmm__mutex_init(&segments->lock);
+    (void)pthread_cond_init(&segments->returned, NULL);
 }
 
 void vmm__sourced_fini(struct sourced_segments *segments)
@@ -17,6 +18,7 @@ void vmm__sourced_fini(struct sourced_segments *segments)
     vmm__host_free(segments->sorted, segments->capacity * sizeof(struct sourced_segment *));
     segments->sorted = NULL;
     segments->capacity = 0;
+    (void)pthread_cond_destroy(&segments->returned);
     vmm__mutex_fini(&segments->lock);
 }
 
@@ -189,6 +191,32 @@ struct sourced_segment *vmm__sourced_take_closed(struct sourced_segments *segmen
 void vmm__sourced_free(struct sourced_segment *segment)
 {
     vmm__host_free(segment, sizeof *segment);
+}
+
+/* ---- On their way back --------------------------------------------------------------------- */
+
+bool vmm__sourced_are_leaving(const struct account *account)
+{
+    return atomic_load_explicit(&account->leaving_segments, memory_order_acquire) > 0;
+}
+
+/* The account may be gone as soon as it counts none. */
+void vmm__sourced_returned(struct vm *vm, struct account *account)
+{
+    struct sourced_segments *segments = &vm->segments;
+    vmm__mutex_lock(&segments->lock);
+    atomic_fetch_sub_explicit(&account->leaving_segments, 1, memory_order_release);
+    (void)pthread_cond_broadcast(&segments->returned);
+    vmm__mutex_unlock(&segments->lock);
+}
+
+void vmm__sourced_wait(struct vm *vm, const struct account *account)
+{
+    struct sourced_segments *segments = &vm->segments;
+    vmm__mutex_lock(&segments->lock);
+    while (vmm__sourced_are_leaving(account))
+        (void)vmm__mutex_wait(&segments->lock, &segments->returned, NULL);
+    vmm__mutex_unlock(&segments->lock);
 }
 
 /* ---- Addresses ----------------------------------------------------------------------------- */

@@ -655,6 +655,54 @@ CACHE_TEST(polls_and_frees_do_not_wait_for_a_thread_that_allocates)
     assert_false(atomic_load(&test->cache->vm.segments.has_ready));
 }
 
+/* The end of a pool while another thread gives a segment back. */
+struct giver {
+    struct source *source;
+    vmm_cache *cache;
+    atomic_bool has_begun;
+    bool has_failed;
+};
+
+static void *alloc_for_giver(void *context, size_t bytes, vmm_stream stream)
+{
+    const struct giver *giver = context;
+    return source_alloc(giver->source, bytes, stream);
+}
+
+static void free_slowly(void *context, void *segment, size_t bytes)
+{
+    struct giver *giver = context;
+    atomic_store(&giver->has_begun, true);
+    (void)usleep(50000);
+    source_free(giver->source, segment, bytes);
+}
+
+static void *giver_main(void *context)
+{
+    struct giver *giver = context;
+    giver->has_failed = vmm_trim(giver->cache, 0, NULL) != VMM_OK;
+    return NULL;
+}
+
+/* Then the program may free what the functions of the source use. */
+CACHE_TEST(no_function_of_a_source_runs_after_the_end_of_its_pool)
+{
+    pthread_t thread;
+    struct giver giver = { .source = source_open(test), .cache = test->cache };
+    vmm_pool *pool = pool_make(test, .source = { alloc_for_giver, free_slowly, &giver, 0 });
+    block_free(test, pool_alloc(test, pool, 3 * MIB, 1));
+    assert_int_equal(pthread_create(&thread, NULL, giver_main, &giver), 0);
+    while (!atomic_load(&giver.has_begun))
+        (void)usleep(100);
+    vmm_status status = vmm_pool_destroy(pool, 0);
+    unsigned frees = giver.source->frees;
+    (void)pthread_join(thread, NULL);
+    assert_ok(status);
+    assert_int_equal(frees, 1);
+    assert_false(giver.has_failed);
+    source_close(giver.source);
+}
+
 /* ---- Lines of errors ------------------------------------------------------------------------ */
 
 static uint64_t clock_read(void *context)

@@ -42,6 +42,7 @@ static uint64_t ready_return(struct vmm_cache *cache, const struct pool *pool, b
         bool counts = pool == NULL || segment->account == &pool->account;
         bytes += counts ? segment->bytes : 0;
         segment_return(cache, segment);
+        vmm__sourced_returned(&cache->vm, segment->account);
         vmm__sourced_free(segment);
     }
     return bytes;
