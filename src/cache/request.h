@@ -52,11 +52,13 @@ struct request {
 
     enum grow_from from; /* GROW_TARGET at first; steps of reclaim raise it, or begin anew */
     unsigned step;       /* of reclaim that it has reached */
-    unsigned waits;      /* host waits so far */
-    bool has_waited;     /* for all work of the device */
-    vmm_status refused;  /* how the last refill failed */
-    struct claim claim;  /* of other processes' memory */
-    unsigned questions;  /* calls of the pressure function so far */
+    /* Of the lane, as that step knew it: it changes if the pool is destroyed. */
+    const vmm_pool *owner;
+    unsigned waits;     /* host waits so far */
+    bool has_waited;    /* for all work of the device */
+    vmm_status refused; /* how the last refill failed */
+    struct claim claim; /* of other processes' memory */
+    unsigned questions; /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
     uint64_t given;
     void *found; /* the block that a reclaim step has found for it; NULL: none */

@@ -1,5 +1,6 @@
 /* The release of graph pools: which blocks become free, when, and for which streams. */
 #include "support/graph_support.h"
+#include "support/pool_support.h"
 
 #include "driver/sim/sim.h"
 
@@ -139,6 +140,42 @@ CACHE_TEST(no_caching_retains_graph_pools)
     assert_true(cache_stats(test).retained_bytes > 0);
     graph_release(test, &graph);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+}
+
+/* A program that releases a graph pool when a commit in the pool's own block runs out of memory. */
+struct releaser {
+    struct cache_test *test;
+    void *block; /* of the pool */
+    vmm_status status;
+};
+
+static int pool_release_at_pressure(void *context, vmm_pool *pool, size_t bytes)
+{
+    struct releaser *releaser = context;
+    (void)bytes;
+    block_fill(releaser->test, releaser->block, LARGE, 5, 2); /* the pool is leaving for a while */
+    releaser->status = vmm_pool_destroy(pool, 1);
+    return 0;
+}
+
+CACHE_TEST(a_commit_goes_on_in_the_default_pool)
+{
+    struct releaser releaser = { .test = test, .status = VMM_ERR_INTERNAL };
+    cache_restart_with(test, .compaction = VMM_ON, .pressure = pool_release_at_pressure,
+                       .pressure_context = &releaser);
+    if (driver_choice_kind() == VMM_DRIVER_SIM)
+        vmm__sim_lag_set(test->driver, UINT64_C(1) << 40);
+    vmm_pool *pool = pool_make(test, .kind = VMM_POOL_GRAPH, .limit_bytes = 5 * LARGE);
+    void *block = NULL;
+    assert_ok(vmm_reserve(pool, 4 * LARGE, LARGE, test->streams[1], &block));
+    releaser.block = pool_alloc(test, pool, LARGE, 1);
+    block_free(test, pool_alloc(test, pool, 3 * LARGE, 1));
+    assert_ok(vmm_commit(test->cache, block, 0, 2 * LARGE)); /* the limit of the pool refuses */
+    assert_ok(releaser.status);
+    assert_in_pool(test, block, vmm_cache_pool(test->cache));
+    block_free(test, releaser.block);
+    block_free(test, block);
+    cache_verify_empty(test);
 }
 
 CACHE_MAIN()

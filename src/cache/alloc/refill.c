@@ -228,6 +228,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
         return status;
     vmm__count(&cache->counts.retries, 1);
     request->passes_busy_lanes = false;
+    request->owner = request->lane->pool->handle;
     while (vmm__is_oom(status)) {
         request->refused = status;
         vmm_status step_status = vmm__reclaim_next(cache, request);

@@ -197,7 +197,7 @@ static bool is_useless(struct vmm_cache *cache, const struct pool *pool)
 vmm_status vmm__compact(struct vmm_cache *cache, struct lane *held, const struct pool *pool,
                         uint64_t bytes)
 {
-    if (!vmm__compact_may(cache))
+    if (!vmm__compact_may(cache) || (pool != NULL && pool->handle == NULL)) /* it may end now */
         return VMM__NOTHING;
     vmm__lanes_counters_flush(&cache->lanes, held);
     if (is_useless(cache, pool) || vmm__clock_capture_query(&cache->clock) != VMM_OK)

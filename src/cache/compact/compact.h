@@ -22,7 +22,7 @@ bool vmm__compact_may(const struct vmm_cache *cache);
  * Releases about `bytes` of memory, or as much as it can, idle memory included; of one pool, or with NULL of all.
  * VMM_OK if it released any, VMM__NOTHING if it released none or may not run; otherwise the error that stopped it, and
  * memory released before stays released. If the last run gained nothing and nothing has changed since, it does not run,
- * so that requests that fail in a loop do not wait for the device each time.
+ * so that requests that fail in a loop do not wait for the device each time; nor for a destroyed pool, which may end.
  */
 vmm_status vmm__compact(struct vmm_cache *cache, struct lane *held, const struct pool *pool,
                         uint64_t bytes);

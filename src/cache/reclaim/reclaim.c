@@ -422,9 +422,23 @@ static bool is_outcome(vmm_status status)
     return status >= VMM__PENDING;
 }
 
+/* Whether the pool was destroyed while a step held no lock: other limits hold for the memory of the default one. */
+static bool has_new_owner(struct request *request)
+{
+    const vmm_pool *owner = request->lane->pool->handle;
+    bool is_new = owner != request->owner;
+    request->owner = owner;
+    return is_new;
+}
+
 vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request)
 {
     for (; request->step < RECLAIM_STEPS; request->step++) {
+        if (has_new_owner(request)) {
+            request->from = GROW_TARGET;
+            request->step = 0;
+            return VMM_OK;
+        }
         if (vmm__source_has_ready(cache)) { /* what the step before has released */
             vmm__source_return_locked(cache, request->lane);
             return VMM_OK;
