@@ -887,8 +887,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_poo
  * On failure: the pool is as before: ERR_INVALID_ARGUMENT (not a pool; the default pool; a route or a push leads to it;
  *           it is retained; it has live blocks and adopt is 0; it sleeps and has live blocks, or freed ones that wait
  *           for streams; it goes to sleep or wakes; it has a source and live blocks, or a capture forbids to wait for
- *           the work on its memory); ERR_HOST_OOM (it sleeps, and its chunks could not be released); with a source
- *           ERR_DRIVER, ERR_LOST, ERR_HOST_OOM.
+ *           the work on its memory); ERR_HOST_OOM, ERR_DRIVER (it sleeps, and its chunks could not be released);
+ *           with a source ERR_DRIVER, ERR_LOST, ERR_HOST_OOM.
  *           The pool is destroyed: without a source ERR_DRIVER, ERR_LOST, ERR_HOST_OOM (a later call asks the driver
  *           again); ERR_CORRUPTED (VMM_DEBUG_ON: a freed block was written to).
  *           vmm_pool_state() returns ERR_INVALID_ARGUMENT exactly if it is destroyed.

@@ -803,4 +803,42 @@ CACHE_TEST(a_sleeping_default_pool_adopts)
     cache_verify_empty(test);
 }
 
+/* A sleep or a wake in which the driver fails from call `call` on. Then the pool loses its block, and ends. Returns
+ * whether a call failed. */
+static bool life_fail(struct cache_test *test, bool is_wake, uint64_t call)
+{
+    vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    void *block = NULL;
+    assert_ok(vmm_alloc_from(pool, 8 * MIB, test->streams[1], &block));
+    block_fill(test, block, 8 * MIB, 7, 1);
+    if (is_wake)
+        assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    vmm__sim_lag_set(test->driver, UINT64_C(1) << 40);
+    vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, true);
+    vmm_status status =
+        is_wake ? vmm_pool_wake(&pool, 1, NULL, NULL) : vmm_pool_sleep(&pool, 1, NULL, NULL);
+    bool has_failed = vmm__sim_faults_fired(test->driver) > 0;
+    vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+    assert_true(has_failed || status == VMM_OK);
+    block_free(test, block);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    (void)cache_trim(test, 0);
+    vmm__sim_lag_set(test->driver, 0);
+    work_verify(test);
+    return has_failed;
+}
+
+/* The copies of a sleep or a wake may be under way when the driver refuses to wait for them. */
+CACHE_TEST(the_end_of_a_pool_unmaps_nothing_below_copies)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    for (unsigned is_wake = 0; is_wake < 2; is_wake++) {
+        uint64_t call = 1;
+        while (life_fail(test, is_wake != 0, call))
+            call++;
+        assert_true(call > 4);
+    }
+}
+
 CACHE_MAIN()

@@ -569,6 +569,21 @@ void vmm__pool_wake_end(struct pool_sleep *job)
 
 /* ---- The end of a pool -------------------------------------------------------------------- */
 
+/* A sleep or a wake that failed leaves chunks awake if the driver refused to wait for its copies. They may be under
+ * way, from or to these chunks and the backup. */
+static vmm_status copies_end_locked(const struct pool *pool)
+{
+    struct vmm_cache *cache = pool->cache;
+    const struct chunk *records = cache->vm.records;
+    uint32_t id = pool->account.newest;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    while (id != 0 && records[id].is_asleep)
+        id = records[id].older;
+    if (id == 0 || !cache->transfers.is_open || vmm__driver_is_lost(cache->driver))
+        return VMM_OK;
+    return vmm__clock_stream_wait(&cache->clock, cache->transfers.stream);
+}
+
 /* Releases the chunks of a pool, even if graphs have used them: nothing can use what sleeps. */
 static vmm_status chunks_end_locked(struct pool_sleep *job)
 {
@@ -577,7 +592,9 @@ static vmm_status chunks_end_locked(struct pool_sleep *job)
     bool is_leaving = pool->is_leaving;
     pool->uses = 0;
     pool->is_leaving = false;
-    vmm_status status = chunks_list_locked(job);
+    vmm_status status = copies_end_locked(pool);
+    if (status == VMM_OK)
+        status = chunks_list_locked(job);
     if (status == VMM_OK)
         job->chunks.count = chunks_shrink_locked(job, 0, job->chunks.count, 0);
     if (status == VMM_OK && job->chunks.count > 0)

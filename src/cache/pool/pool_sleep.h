@@ -47,7 +47,7 @@ void vmm__pool_wake_end(struct pool_sleep *job);
 void vmm__pool_sleep_free(struct pool_sleep *job);
 
 /* Releases the chunks of a pool that sleeps and has no live blocks. The caller holds the grow lock. ERR_HOST_OOM,
- * ERR_INVALID_ARGUMENT (freed blocks wait for streams). */
+ * ERR_DRIVER, ERR_INVALID_ARGUMENT (freed blocks wait for streams). */
 vmm_status vmm__pool_sleep_release_locked(struct pool *pool);
 
 /* Ends the stream of the copies, at the end of the cache; takes no lock. */
