@@ -148,7 +148,7 @@ static struct sourced_segment *segment_take(struct vm *vm, struct chunk *chunk)
     limbo_remove(vm, chunk);
     limbo_count(vm, chunk->account, -held_bytes(vm, chunk));
     segment->account = chunk->account;
-    atomic_fetch_add_explicit(&segment->account->leaving_segments, 1, memory_order_relaxed);
+    vmm__sourced_call_begin(segment->account);
     (void)vmm__chunk_close(vm, chunk);
     return vmm__sourced_take_closed(&vm->segments);
 }

@@ -10,7 +10,7 @@ enum { SEGMENT_ALIGNMENT = 512 };
 void vmm__sourced_init(struct sourced_segments *segments)
 {
     vmm__mutex_init(&segments->lock);
-    (void)pthread_cond_init(&segments->returned, NULL);
+    (void)pthread_cond_init(&segments->call_ended, NULL);
 }
 
 void vmm__sourced_fini(struct sourced_segments *segments)
@@ -18,7 +18,7 @@ void vmm__sourced_fini(struct sourced_segments *segments)
     vmm__host_free(segments->sorted, segments->capacity * sizeof(struct sourced_segment *));
     segments->sorted = NULL;
     segments->capacity = 0;
-    (void)pthread_cond_destroy(&segments->returned);
+    (void)pthread_cond_destroy(&segments->call_ended);
     vmm__mutex_fini(&segments->lock);
 }
 
@@ -193,29 +193,34 @@ void vmm__sourced_free(struct sourced_segment *segment)
     vmm__host_free(segment, sizeof *segment);
 }
 
-/* ---- On their way back --------------------------------------------------------------------- */
+/* ---- Calls --------------------------------------------------------------------------------- */
 
-bool vmm__sourced_are_leaving(const struct account *account)
+bool vmm__sourced_is_called(const struct account *account)
 {
-    return atomic_load_explicit(&account->leaving_segments, memory_order_acquire) > 0;
+    return atomic_load_explicit(&account->source_calls, memory_order_acquire) > 0;
+}
+
+void vmm__sourced_call_begin(struct account *account)
+{
+    atomic_fetch_add_explicit(&account->source_calls, 1, memory_order_relaxed);
 }
 
 /* The account may be gone as soon as it counts none. */
-void vmm__sourced_returned(struct vm *vm, struct account *account)
+void vmm__sourced_call_end(struct vm *vm, struct account *account)
 {
     struct sourced_segments *segments = &vm->segments;
     vmm__mutex_lock(&segments->lock);
-    atomic_fetch_sub_explicit(&account->leaving_segments, 1, memory_order_release);
-    (void)pthread_cond_broadcast(&segments->returned);
+    atomic_fetch_sub_explicit(&account->source_calls, 1, memory_order_release);
+    (void)pthread_cond_broadcast(&segments->call_ended);
     vmm__mutex_unlock(&segments->lock);
 }
 
-void vmm__sourced_wait(struct vm *vm, const struct account *account)
+void vmm__sourced_calls_wait(struct vm *vm, const struct account *account)
 {
     struct sourced_segments *segments = &vm->segments;
     vmm__mutex_lock(&segments->lock);
-    while (vmm__sourced_are_leaving(account))
-        (void)vmm__mutex_wait(&segments->lock, &segments->returned, NULL);
+    while (vmm__sourced_is_called(account))
+        (void)vmm__mutex_wait(&segments->lock, &segments->call_ended, NULL);
     vmm__mutex_unlock(&segments->lock);
 }
 

@@ -58,8 +58,8 @@ struct account {
     bool is_imported;      /* its chunks are memory of other caches */
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
-    struct counts counts;              /* limbo_bytes, asleep_bytes */
-    _Atomic uint32_t leaving_segments; /* on their way back to the source */
+    struct counts counts;          /* limbo_bytes, asleep_bytes */
+    _Atomic uint32_t source_calls; /* under way */
 };
 
 /* For "no granule". */
@@ -112,8 +112,8 @@ struct chunk {
  * are exchanged where blocks are handed out, looked up and reported.
  *
  * A drain of limbo leaves segments there, because their source is called without locks: vmm__limbo_take_segment() takes
- * them out. A closed segment has no chunk, and goes back at once; its account counts it until the source has it.
- * `lock`, a leaf, also guards `sorted`, so that a look-up needs it only.
+ * them out. A closed segment has no chunk, and goes back at once. Its account counts the calls of the source's
+ * functions, so that it outlives them. `lock`, a leaf, also guards `sorted`, so that a look-up needs it only.
  */
 struct sourced_segment {
     struct sourced_segment *next; /* closed */
@@ -126,7 +126,7 @@ struct sourced_segment {
 
 struct sourced_segments {
     struct mutex lock;
-    pthread_cond_t returned; /* an account has no more leaving_segments */
+    pthread_cond_t call_ended; /* a call of a source has ended */
     _Atomic uint64_t count;
     uint64_t capacity; /* of `sorted` */
     struct sourced_segment **sorted;
@@ -370,13 +370,15 @@ struct sourced_segment *vmm__limbo_take_segment(struct vm *vm);
 struct sourced_segment *vmm__sourced_take_closed(struct sourced_segments *segments);
 void vmm__sourced_free(struct sourced_segment *segment);
 
-/* The source has a segment that vmm__limbo_take_segment() took: its account may end. Needs no lock. */
-void vmm__sourced_returned(struct vm *vm, struct account *account);
+/* A function of an account's source is about to run without locks; the caller holds the grow lock. end: it has run. For
+ * a segment that leaves limbo, vmm__limbo_take_segment() begins the call. */
+void vmm__sourced_call_begin(struct account *account);
+void vmm__sourced_call_end(struct vm *vm, struct account *account);
 
-/* Whether segments of an account are on their way back. If the caller holds the grow lock and nothing is booked on the
- * account, it stays false. wait: until none is. The caller holds no lock. */
-bool vmm__sourced_are_leaving(const struct account *account);
-void vmm__sourced_wait(struct vm *vm, const struct account *account);
+/* Whether such calls are under way; if the caller holds the grow lock, none begins. wait: until all have ended; the
+ * caller holds no lock. */
+bool vmm__sourced_is_called(const struct account *account);
+void vmm__sourced_calls_wait(struct vm *vm, const struct account *account);
 
 /* The inner address of an address of the program; the same one if no segment has it. Needs no lock. */
 uint64_t vmm__sourced_inner(struct vm *vm, uint64_t address);

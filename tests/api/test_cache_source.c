@@ -655,52 +655,84 @@ CACHE_TEST(polls_and_frees_do_not_wait_for_a_thread_that_allocates)
     assert_false(atomic_load(&test->cache->vm.segments.has_ready));
 }
 
-/* The end of a pool while another thread gives a segment back. */
-struct giver {
+/* The end of a pool while another thread runs a function of its source. */
+struct crosser {
     struct source *source;
-    vmm_cache *cache;
+    struct cache_test *test;
+    void *block;
+    bool gives; /* a segment back; else it gets one */
     atomic_bool has_begun;
     bool has_failed;
 };
 
-static void *alloc_for_giver(void *context, size_t bytes, vmm_stream stream)
+static void *alloc_slowly(void *context, size_t bytes, vmm_stream stream)
 {
-    const struct giver *giver = context;
-    return source_alloc(giver->source, bytes, stream);
+    struct crosser *crosser = context;
+    atomic_store(&crosser->has_begun, !crosser->gives);
+    (void)usleep(crosser->gives ? 0 : 50000);
+    return source_alloc(crosser->source, bytes, stream);
 }
 
 static void free_slowly(void *context, void *segment, size_t bytes)
 {
-    struct giver *giver = context;
-    atomic_store(&giver->has_begun, true);
-    (void)usleep(50000);
-    source_free(giver->source, segment, bytes);
+    struct crosser *crosser = context;
+    atomic_store(&crosser->has_begun, crosser->gives);
+    (void)usleep(crosser->gives ? 50000 : 0);
+    source_free(crosser->source, segment, bytes);
 }
 
-static void *giver_main(void *context)
+static void *crosser_main(void *context)
 {
-    struct giver *giver = context;
-    giver->has_failed = vmm_trim(giver->cache, 0, NULL) != VMM_OK;
+    struct crosser *crosser = context;
+    struct cache_test *test = crosser->test;
+    vmm_status status = crosser->gives
+                            ? vmm_trim(test->cache, 0, NULL)
+                            : vmm_alloc(test->cache, 3 * MIB, test->streams[1], &crosser->block);
+    crosser->has_failed = status != VMM_OK;
     return NULL;
 }
 
-/* Then the program may free what the functions of the source use. */
-CACHE_TEST(no_function_of_a_source_runs_after_the_end_of_its_pool)
+static pthread_t crosser_start(struct crosser *crosser)
 {
     pthread_t thread;
-    struct giver giver = { .source = source_open(test), .cache = test->cache };
-    vmm_pool *pool = pool_make(test, .source = { alloc_for_giver, free_slowly, &giver, 0 });
-    block_free(test, pool_alloc(test, pool, 3 * MIB, 1));
-    assert_int_equal(pthread_create(&thread, NULL, giver_main, &giver), 0);
-    while (!atomic_load(&giver.has_begun))
+    assert_int_equal(pthread_create(&thread, NULL, crosser_main, crosser), 0);
+    while (!atomic_load(&crosser->has_begun))
         (void)usleep(100);
+    return thread;
+}
+
+/* Afterwards the program may free what the functions of the source use. */
+CACHE_TEST(the_end_of_a_pool_waits_for_a_segment_that_goes_back)
+{
+    struct crosser crosser = { .source = source_open(test), .test = test, .gives = true };
+    vmm_pool *pool = pool_make(test, .source = { alloc_slowly, free_slowly, &crosser, 0 });
+    block_free(test, pool_alloc(test, pool, 3 * MIB, 1));
+    pthread_t thread = crosser_start(&crosser);
     vmm_status status = vmm_pool_destroy(pool, 0);
-    unsigned frees = giver.source->frees;
+    unsigned frees = crosser.source->frees;
     (void)pthread_join(thread, NULL);
     assert_ok(status);
     assert_int_equal(frees, 1);
-    assert_false(giver.has_failed);
-    source_close(giver.source);
+    assert_false(crosser.has_failed);
+    source_close(crosser.source);
+}
+
+/* A request to which a route led knows nothing of the route's end. */
+CACHE_TEST(the_end_of_a_pool_waits_for_a_segment_that_comes)
+{
+    struct crosser crosser = { .source = source_open(test), .test = test };
+    vmm_pool *pool = pool_make(test, .source = { alloc_slowly, free_slowly, &crosser, 0 });
+    assert_ok(vmm_pool_route(pool, NULL, NULL));
+    pthread_t thread = crosser_start(&crosser);
+    vmm_status unrouted = vmm_pool_unroute(pool);
+    vmm_status status = vmm_pool_destroy(pool, 0);
+    (void)pthread_join(thread, NULL);
+    assert_ok(unrouted);
+    assert_status(status, VMM_ERR_INVALID_ARGUMENT);
+    assert_false(crosser.has_failed);
+    assert_in_pool(test, crosser.block, pool);
+    block_free(test, crosser.block);
+    sourced_end(test, pool, crosser.source);
 }
 
 /* ---- Lines of errors ------------------------------------------------------------------------ */

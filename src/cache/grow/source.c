@@ -42,7 +42,7 @@ static uint64_t ready_return(struct vmm_cache *cache, const struct pool *pool, b
         bool counts = pool == NULL || segment->account == &pool->account;
         bytes += counts ? segment->bytes : 0;
         segment_return(cache, segment);
-        vmm__sourced_returned(&cache->vm, segment->account);
+        vmm__sourced_call_end(&cache->vm, segment->account);
         vmm__sourced_free(segment);
     }
     return bytes;
@@ -104,7 +104,7 @@ uint64_t vmm__source_segment_bytes(const struct vmm_cache *cache, const struct h
     return segment_bytes;
 }
 
-/* Calls the source without locks. Destroying the pool meanwhile is an error of the program. */
+/* Calls the source without locks. The end of the pool waits for the call. */
 static uint64_t source_call(struct vmm_cache *cache, struct lane *lane, uint64_t bytes)
 {
     vmm_segment_source source = lane->pool->source;
@@ -163,31 +163,37 @@ static void memory_return(struct vmm_cache *cache, struct lane *lane,
     vmm__cache_locks_take(cache, lane);
 }
 
-vmm_status vmm__source_grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                            struct block **out)
+static vmm_status segment_get(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                              struct block **out)
 {
     struct lane *lane = heap->lane;
     struct pool *pool = lane->pool;
-    struct sourced_segment memory = { .source = pool->source,
-                                      .bytes = vmm__source_segment_bytes(cache, heap, bytes) };
+    struct sourced_segment memory = { .source = pool->source, .bytes = bytes };
     uint64_t granule = 0;
-    vmm_status status = vmm__account_check(&cache->vm, &pool->account, memory.bytes);
-    if (status != VMM_OK)
-        return status;
-    memory.outer = source_call(cache, lane, memory.bytes);
+    memory.outer = source_call(cache, lane, bytes);
     if (memory.outer == 0)
         return vmm__error(VMM_ERR_DEVICE_OOM, "pool %s: its source has no segment of %llu bytes",
-                          lane->pool->name, (unsigned long long)memory.bytes);
-    if (lane->pool == pool)
-        status = segment_open(cache, &pool->account, &memory, &granule);
-    else
-        status = vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                            "alloc: the pool was destroyed while its source was asked");
+                          pool->name, (unsigned long long)bytes);
+    vmm_status status = segment_open(cache, &pool->account, &memory, &granule);
     if (status != VMM_OK) {
         memory_return(cache, lane, &memory);
         return status;
     }
     vmm__cache_log(cache, "source: pool %s: %llu bytes at 0x%llx", pool->name,
-                   (unsigned long long)memory.bytes, (unsigned long long)memory.outer);
-    return segment_attach(cache, heap, granule, memory.bytes, out);
+                   (unsigned long long)bytes, (unsigned long long)memory.outer);
+    return segment_attach(cache, heap, granule, bytes, out);
+}
+
+vmm_status vmm__source_grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                            struct block **out)
+{
+    struct account *account = &heap->lane->pool->account;
+    uint64_t segment_bytes = vmm__source_segment_bytes(cache, heap, bytes);
+    vmm_status status = vmm__account_check(&cache->vm, account, segment_bytes);
+    if (status != VMM_OK)
+        return status;
+    vmm__sourced_call_begin(account);
+    status = segment_get(cache, heap, segment_bytes, out);
+    vmm__sourced_call_end(&cache->vm, account);
+    return status;
 }

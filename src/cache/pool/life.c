@@ -277,14 +277,15 @@ vmm_status vmm__pool_unretain(struct pool *pool)
     return status;
 }
 
-/* Another thread may be giving a segment of the pool back: after the end of the pool no function of its source runs. */
-static void segments_wait_locked(struct pool *pool)
+/* After the end of the pool no function of its source runs. Another thread may be giving a segment back, or ask for one
+ * because a route had led to the pool. */
+static void source_wait_locked(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
     VMM_ASSERT_HELD(&cache->grow_lock);
-    while (vmm__sourced_are_leaving(&pool->account)) {
+    while (vmm__sourced_is_called(&pool->account)) {
         vmm__fair_unlock(&cache->grow_lock);
-        vmm__sourced_wait(&cache->vm, &pool->account);
+        vmm__sourced_calls_wait(&cache->vm, &pool->account);
         vmm__fair_lock(&cache->grow_lock);
     }
 }
@@ -295,7 +296,7 @@ vmm_status vmm__pool_destroy(struct pool *pool, bool adopts)
     struct backup *backup = NULL;
     vmm__fair_lock(&cache->grow_lock);
     (void)vmm__sleep_claimed_wait_locked(pool);
-    segments_wait_locked(pool);
+    source_wait_locked(pool);
     vmm_status status = destroy_locked(pool, adopts, &backup);
     vmm__fair_unlock(&cache->grow_lock);
     vmm__pool_backup_end(cache, backup); /* without the lock, because that takes long */
