@@ -500,11 +500,15 @@ static vmm_status room_require(struct pool_sleep *job)
     return vmm__error(status, "vmm_pool_wake: pool %s: %.400s", job->pool->name, vmm_last_error());
 }
 
+/* If the sleep has just failed, its copies may be under way from blocks that were freed meanwhile. */
 static vmm_status wake_prepare(struct pool_sleep *job)
 {
     struct vmm_cache *cache = job->cache;
+    vmm_status status = job->has_unfinished ? copies_wait(job) : VMM_OK;
+    if (status != VMM_OK)
+        return status;
     vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = chunks_list_locked(job);
+    status = chunks_list_locked(job);
     if (status == VMM_OK)
         vmm__pool_settle(job->pool);
     vmm__fair_unlock(&cache->grow_lock);
