@@ -259,7 +259,8 @@ typedef enum vmm_clock_kind {
  * the retry fails, at most 64 times per request. Called without locks; several threads may call it
  * at once. It may free blocks, trim and allocate. A request that it makes does not call it again on
  * the same thread. With neighbours_pressure a thread of the library also calls it for claims: see
- * "Neighbours".
+ * "Neighbours". Another thread may destroy `pool` meanwhile, such as that of a block under vmm_resize():
+ * unless the program prevents this, the function must not use the handle.
  */
 typedef int (*vmm_pressure_fn)(void *context, vmm_pool *pool, size_t bytes);
 
