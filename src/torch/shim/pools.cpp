@@ -92,22 +92,28 @@ static std::optional<vmm_stream> capture_of(int device, const stream_filter &fil
     return stream;
 }
 
-static void begun_add(const route_ptr &of, stream_filter filter)
-{
-    auto captured = capture_of(of->device, filter);
-    if (captured)
-        check("beginAllocateToPool", library->capture_announce(of->device, *captured));
-    std::lock_guard<std::mutex> guard(begun_lock);
-    begun.push_back({ of, std::this_thread::get_id(), std::move(filter), captured });
-    captures_count(captured ? 1 : 0);
-}
-
 static void begun_retract(const begun_route &each)
 {
     if (!each.captured)
         return;
     library->capture_retract(each.of->device, *each.captured);
     captures_count(-1);
+}
+
+static void begun_add(const route_ptr &of, stream_filter filter)
+{
+    auto captured = capture_of(of->device, filter);
+    if (captured)
+        check("beginAllocateToPool", library->capture_announce(of->device, *captured));
+    captures_count(captured ? 1 : 0);
+    const begun_route each{ of, std::this_thread::get_id(), std::move(filter), captured };
+    try {
+        std::lock_guard<std::mutex> guard(begun_lock);
+        begun.push_back(each);
+    } catch (...) {
+        begun_retract(each);
+        throw;
+    }
 }
 
 /* Drops the begins of a route that the library no longer calls. */
