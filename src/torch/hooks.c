@@ -249,25 +249,24 @@ static vmm_status device_empty(struct torch_device *device)
     return status;
 }
 
-/* The tensors of a pool that PyTorch has ended may be gone now. */
+/* Empties all devices, and returns the last failure, which vmm_last_error() describes. The tensors of a pool that PyTorch has ended may be gone now. */
 vmm_status vmm__torch_empty(void)
 {
-    vmm_status status = VMM_OK;
+    vmm_status failure = VMM_OK;
     vmm__torch_region_end_deferred();
-    for (struct torch_device *device = vmm__torch_next(NULL); device != NULL && status == VMM_OK;
-         device = vmm__torch_next(device))
-        status = device_empty(device);
-    return status;
+    for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
+         device = vmm__torch_next(device)) {
+        vmm_status status = device_empty(device);
+        failure = status != VMM_OK ? status : failure;
+    }
+    return failure;
 }
 
 void vmm_torch_reset(void)
 {
-    for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
-         device = vmm__torch_next(device)) {
-        vmm_status status = device_empty(device);
-        if (status != VMM_OK)
-            vmm__torch_complain("vmm_torch_reset", status);
-    }
+    vmm_status status = vmm__torch_empty();
+    if (status != VMM_OK)
+        vmm__torch_complain("vmm_torch_reset", status);
 }
 
 vmm_status vmm__torch_fraction_set(int ordinal, double fraction)
