@@ -249,7 +249,8 @@ static vmm_status device_empty(struct torch_device *device)
     return status;
 }
 
-/* Empties all devices, and returns the last failure, which vmm_last_error() describes. The tensors of a pool that PyTorch has ended may be gone now. */
+/* Empties all devices, and returns the last failure, which vmm_last_error() describes. The tensors of a pool that
+ * PyTorch has ended may be gone now. */
 vmm_status vmm__torch_empty(void)
 {
     vmm_status failure = VMM_OK;

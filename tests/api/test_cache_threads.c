@@ -275,15 +275,15 @@ CACHE_TEST(a_wait_blocks_no_other_thread)
     assert_true(went_on);
 }
 
+enum { STREAMS = 100 };
+
 /* ThreadSanitizer, with which programs are built, ends a process in which a thread holds more than 64 mutexes. */
 CACHE_TEST(calls_lock_many_streams)
 {
-    enum { STREAMS = 100 };
     vmm_stream streams[STREAMS];
     void *blocks[STREAMS];
     void *other;
     uint64_t items = 0;
-    cache_streams_warm(test, STREAMS);
     cache_restart_with(test, .limit_bytes = 4 * CACHE_LIMIT);
     for (int i = 0; i < STREAMS; i++) {
         assert_ok(vmm__driver_stream_create(test->driver, &streams[i]));
@@ -304,4 +304,11 @@ CACHE_TEST(calls_lock_many_streams)
     }
 }
 
-CACHE_MAIN()
+static int group_setup(void **state)
+{
+    int status = cache_group_setup(state);
+    cache_streams_warm(*state, STREAMS);
+    return status;
+}
+
+DRIVER_MAIN(group_setup, cache_group_teardown)

@@ -16,9 +16,11 @@ enum {
 static struct request request_of(struct scene *scene, uint64_t bytes)
 {
     vmm__lanes_touch(&scene->cache->lanes, scene->lane);
-    return (struct request){
-        .lane = scene->lane, .bytes = bytes, .heap = &scene->lane->large, .block_bytes = bytes
-    };
+    return (struct request){ .lane = scene->lane,
+                             .bytes = bytes,
+                             .heap = &scene->lane->large,
+                             .block_bytes = bytes,
+                             .owner = scene->lane->pool->handle };
 }
 
 static vmm_status reclaim_run(struct scene *scene, struct request *request)

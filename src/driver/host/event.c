@@ -102,6 +102,7 @@ vmm_status vmm__host_event_record(struct soft *soft, struct soft_event *event,
     event_clear_locked(work, recorded);
     if (stream != NULL)
         event_add(recorded, (struct host_stream *)stream);
+    all = stream == NULL ? work->streams : NULL; /* the event may have been the last user of one */
     for (struct host_stream *each = all; each != NULL; each = each->next) {
         if (each->finished < each->submitted)
             event_add(recorded, each);
