@@ -229,11 +229,21 @@ static __attribute__((noinline)) vmm_status object_open(struct lane *lane, uint3
     return status;
 }
 
+bool vmm__lane_should_gather_locked(struct lane *lane, struct heap *heap, uint64_t block_bytes)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    if (block_bytes < lane->gather_bytes || !vmm__pool_should_gather(lane->pool, lane))
+        return false;
+    vmm__heap_settle(heap);
+    const struct size_node *fit = vmm__size_index_find(&heap->index, block_bytes);
+    return fit == NULL || fit->size != block_bytes;
+}
+
 static __attribute__((noinline)) vmm_status
 block_take(struct lane *lane, struct heap *heap, uint64_t block_bytes, uint64_t bytes, void **out)
 {
     struct block *block;
-    if (vmm__lane_should_gather(lane, bytes) && lane->refills == 0)
+    if (vmm__lane_should_gather_locked(lane, heap, block_bytes) && lane->refills == 0)
         return VMM__NO_FIT;
     vmm_status status = vmm__heap_take(heap, block_bytes, &block);
     if (status == VMM__NO_FIT)

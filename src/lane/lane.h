@@ -160,11 +160,9 @@ static inline bool vmm__lane_rather_grows(const struct lane *lane)
     return lane->hasty_takes >= TAKES_GROW;
 }
 
-/* Whether a request gathers before it uses the lane's own memory. The caller holds the lane's lock. */
-static inline bool vmm__lane_should_gather(const struct lane *lane, uint64_t bytes)
-{
-    return bytes >= lane->gather_bytes && vmm__pool_should_gather(lane->pool, lane);
-}
+/* Whether a request gathers before it uses the lane's own memory. One that a free block fits exactly need not: threads
+ * with streams of their own would gather each other's blocks for ever. The caller holds the lane's lock. */
+bool vmm__lane_should_gather_locked(struct lane *lane, struct heap *heap, uint64_t block_bytes);
 
 /* ERR_ASLEEP if the pool of a lane is not awake. The caller holds the lane's lock or the grow lock. */
 static inline vmm_status vmm__lane_asleep_check(const char *call, const struct lane *lane)

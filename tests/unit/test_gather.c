@@ -158,7 +158,7 @@ static void turns_begin(struct scene *scene)
 {
     void *block = stream_alloc(scene, 1, 16 * MIB);
     (void)stream_alloc(scene, 1, 2 * MIB);
-    void *own = stream_alloc(scene, 2, 8 * MIB);
+    void *own = stream_alloc(scene, 2, 14 * MIB);
     assert_ok(vmm_free(scene->cache, own));
     assert_false(gather(scene, &scene->other->large));
     assert_ok(vmm_free(scene->cache, block));
@@ -169,10 +169,25 @@ POLICY_TEST(a_request_of_a_chunk_gathers_first_while_streams_take_turns)
     struct heap *heap = &scene->other->large;
     turns_begin(scene);
     uint64_t bytes = heap->bytes;
-    (void)stream_alloc(scene, 2, CHUNK_BYTES - 1);
+    (void)stream_alloc(scene, 2, CHUNK_BYTES - GRANULE);
     assert_int_equal(heap->bytes, bytes);
     (void)stream_alloc(scene, 2, CHUNK_BYTES);
     assert_int_equal(heap->bytes, bytes + 16 * MIB);
+}
+
+/* Threads with streams of their own would gather each other's blocks for ever. */
+POLICY_TEST(a_request_that_a_free_block_fits_does_not_gather)
+{
+    struct heap *heap = &scene->other->large;
+    turns_begin(scene);
+    uint64_t bytes = heap->bytes;
+    uint64_t refills = scene->cache->refills;
+    vmm__lane_lock(scene->other);
+    vmm__heap_settle(heap); /* what was freed last serves its size without a look at the heap */
+    vmm__lane_unlock(scene->other);
+    (void)stream_alloc(scene, 2, 14 * MIB);
+    assert_int_equal(heap->bytes, bytes);
+    assert_int_equal(scene->cache->refills, refills);
 }
 
 /* It has what the other streams had, and these have freed nothing since. */

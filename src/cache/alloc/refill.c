@@ -44,7 +44,7 @@ static vmm_status step_gather(struct vmm_cache *cache, const struct request *req
 static vmm_status step_own(struct vmm_cache *cache, const struct request *request)
 {
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
-    if (vmm__lane_should_gather(request->lane, request->bytes))
+    if (vmm__lane_should_gather_locked(request->lane, request->heap, request->block_bytes))
         (void)step_gather(cache, request);
     return VMM_OK;
 }
