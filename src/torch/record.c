@@ -90,9 +90,12 @@ static struct live_block block_of(const vmm_item *item)
 static bool block_find(const struct torch_device *device, const void *ptr, struct live_block *out)
 {
     vmm_item item = VMM_ITEM_INIT;
-    VMM_QUIET();
-    if (vmm_find(vmm__torch_cache_of(device), ptr, &item) != VMM_OK)
+    struct error_line line;
+    vmm__error_save(&line);
+    if (vmm_find(vmm__torch_cache_of(device), ptr, &item) != VMM_OK) {
+        vmm__error_restore(&line);
         return false;
+    }
     *out = block_of(&item);
     return item.address == (uint64_t)(uintptr_t)ptr;
 }
