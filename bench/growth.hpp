@@ -80,8 +80,8 @@ template <class A> void growth(benchmark::State &state, std::size_t bytes)
     }
 }
 
-/* A kernel of 200 ms runs on a stream without blocks: a trim that waits for it takes as long. What the kernel may read goes back
- * after it. */
+/* A kernel of 200 ms runs on a stream without blocks: a trim that waits for it takes as long. What the kernel may read
+ * goes back after it. */
 template <class A> void trim_busy(benchmark::State &state, std::size_t bytes)
 {
     constexpr std::uint64_t kernel_ns = 200 * 1000 * 1000;

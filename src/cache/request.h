@@ -50,6 +50,7 @@ struct request {
     bool passes_busy_lanes;  /* passes over lanes that other threads use */
     bool searches_all_lanes; /* memory has run out: searches the lanes of all streams */
 
+    bool has_queued;     /* for the grow lock: other threads held it */
     enum grow_from from; /* GROW_TARGET at first; steps of reclaim raise it, or begin anew */
     unsigned step;       /* of reclaim that it has reached */
     /* Of the lane, as that step knew it: it changes if the pool is destroyed. */

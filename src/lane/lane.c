@@ -206,7 +206,7 @@ static inline __attribute__((always_inline)) void *object_publish(struct lane *l
 /* One long gap must not outlast many short ones, so it counts as TAKES_GAP_MOST_US. */
 enum { TAKES_MEAN_OF = 8, TAKES_GAP_MOST_US = 4 * TAKES_APART_US };
 
-void vmm__lane_takes_count(struct lane *lane)
+void vmm__lane_takes_count(struct lane *lane, bool has_queued)
 {
     struct takes *takes = &lane->pool->takes;
     uint32_t now_us = (uint32_t)(vmm__time_ns() / 1000);
@@ -214,7 +214,8 @@ void vmm__lane_takes_count(struct lane *lane)
     gap_us = gap_us < TAKES_GAP_MOST_US ? gap_us : TAKES_GAP_MOST_US;
     takes->apart_us = (takes->apart_us * (TAKES_MEAN_OF - 1) + gap_us) / TAKES_MEAN_OF;
     takes->last_us = now_us;
-    lane->hasty_takes = takes->apart_us < TAKES_APART_US ? lane->hasty_takes + 1 : 0;
+    bool is_hasty = has_queued || takes->apart_us < TAKES_APART_US;
+    lane->hasty_takes = is_hasty ? lane->hasty_takes + 1 : 0;
     if (vmm__lane_keeps(lane))
         lane->gather_bytes = UINT64_MAX; /* it need not gather what it keeps */
 }

@@ -59,9 +59,10 @@ struct last_scan {
  * How often lanes take idle memory of other lanes. A take costs 2 to 5 us; new memory costs as much as some dozens of
  * takes. So streams that take the same memory from each other again and again should have more. A take is hasty if the
  * last ones of the pool, of whatever lanes, were less than TAKES_APART_US apart in the mean: then takes cost some
- * percent of the time, however many streams take turns. After TAKES_KEEP hasty takes a lane keeps what it has: it no
- * longer gathers, and takes only what a request needs. After TAKES_GROW it grows beyond the footprint target, by one
- * request. docs/results/holes.md says how near traces of GPU programs come.
+ * percent of the time, however many streams take turns; or if its thread had to queue for the grow lock: then takes of
+ * threads hold each other up. After TAKES_KEEP hasty takes a lane keeps what it has: it no longer gathers, and takes
+ * only what a request needs. After TAKES_GROW it grows beyond the footprint target, by one request.
+ * docs/results/holes.md says how near traces of GPU programs come.
  */
 enum { TAKES_APART_US = 25, TAKES_KEEP = 32, TAKES_GROW = 64 };
 
@@ -144,7 +145,7 @@ static inline bool vmm__lane_is_retained(const struct lane *lane)
 }
 
 /* Count a take of other lanes' idle memory, and a growth instead of takes. */
-void vmm__lane_takes_count(struct lane *lane);
+void vmm__lane_takes_count(struct lane *lane, bool has_queued);
 static inline void vmm__lane_takes_lower(struct lane *lane)
 {
     lane->hasty_takes = TAKES_KEEP;

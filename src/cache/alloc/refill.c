@@ -36,7 +36,7 @@ static vmm_status step_gather(struct vmm_cache *cache, const struct request *req
     if (vmm__lane_keeps(request->lane) ||
         !vmm__gather(cache, request, granules << cache->vm.arena.granule_shift))
         return VMM__NO_FIT;
-    vmm__lane_takes_count(request->lane);
+    vmm__lane_takes_count(request->lane, request->has_queued);
     return VMM_OK;
 }
 
@@ -94,7 +94,7 @@ static vmm_status step_transfer(struct vmm_cache *cache, const struct request *r
     enum idle_when when = vmm__idle_usual(cache, request->lane);
     vmm_status status = vmm__transfer(cache, request, when);
     if (status == VMM_OK && when == IDLE_FINISHED)
-        vmm__lane_takes_count(request->lane);
+        vmm__lane_takes_count(request->lane, request->has_queued);
     return given(request, status);
 }
 
@@ -296,7 +296,9 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     struct error_line line;
     vmm__error_save(&line);
     vmm__cache_lane_activate(cache, lane);
-    vmm__fair_lock(&cache->grow_lock);
+    request->has_queued = !vmm__fair_try_lock(&cache->grow_lock);
+    if (request->has_queued)
+        vmm__fair_lock(&cache->grow_lock);
     vmm__lanes_note(&cache->lanes, lane);
     uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
     lane->refills++;
