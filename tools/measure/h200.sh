@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what docs/results/h200.md reports, on a machine with a GPU, in less than four minutes.
+# Measures what docs/results/h200.md and h100.md report, on a machine with a GPU, in less than four minutes.
 #
 # usage: tools/measure/h200.sh FOLDER [BUILD]      BUILD: a build with tools and tests (build/release: tools/build.sh release)
 #        tools/pages/h200_report.py FOLDER >docs/results/h200.md
@@ -77,6 +77,7 @@ done
 before=$(smi memory.used)
 {
     echo "gpu: $(smi name), driver $(smi driver_version), $(smi memory.total)"
+    echo "commit: ${COMMIT:-$(git -C "$home" describe --always --dirty 2>/dev/null || echo unknown)}"
     echo "memory before: $before"
 } >"$log"
 run_fragtest all.json --driver cuda "${traces[@]}" --policy all --memory none --passes 2 --verify

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes docs/results/h200.md from the measurements of tools/measure/h200.sh.
+"""Writes docs/results/h200.md or h100.md from the measurements of tools/measure/h200.sh.
 
-usage: tools/pages/h200_report.py FOLDER >docs/results/h200.md
+usage: tools/pages/h200_report.py FOLDER >docs/results/h200.md      FOLDER: docs/results/h200
 
 Every figure comes from the files of FOLDER or from tests/data/peers.csv. Exits with 1 if the sim driver's clock is off
 by more than its bar.
@@ -9,6 +9,7 @@ by more than its bar.
 import csv
 import json
 import os
+import re
 import statistics
 import sys
 import textwrap
@@ -27,6 +28,7 @@ class Data:
     def __init__(self, folder):
         self.folder = folder
         self.machine = self.json("all")["machine"]
+        self.card = re.search(r"NVIDIA (\w+)", self.machine).group(1)
         self.all = self.runs("all")
         self.limit = self.runs("limit")
         self.tight = self.runs("tight")
@@ -76,12 +78,12 @@ def is_good(run):
 def machine_part(data):
     every = " ".join("--trace " + trace for trace in sorted(data.traces))
     memory = data.log_values("gpu")[0].split(", ")[-1]
-    yield "# Measured on an H200"
+    yield "# Measured on an %s" % data.card
     yield ""
-    yield "Machine: %s; %s of GPU memory." % (data.machine, memory)
+    yield "Machine: %s; %s of GPU memory. Commit %s." % (data.machine, memory, data.log_values("commit")[0])
     yield ""
     yield ("Written by `tools/pages/h200_report.py` from measurements of `tools/measure/h200.sh` (stored in "
-           "`docs/results/h200/`) with:")
+           "`docs/results/%s/`) with:" % data.card.lower())
     yield ""
     yield "```sh"
     yield "TRACES=\"%s\"" % every
@@ -130,13 +132,13 @@ def sim_part(data):
     yield ""
     yield "## The sim driver's clock"
     yield from paragraph(
-        "vmmcache's driver ms in one pass, no work on the GPU: the median of three runs on the H200 against "
+        "vmmcache's driver ms in one pass, no work on the GPU: the median of three runs on the %s against "
         "the sim driver's modelled time. The bar is a difference of %.0f %%; the largest is %.0f %%." %
-        (MOST_DIFFERENCE, abs(worst)))
+        (data.card, MOST_DIFFERENCE, abs(worst)))
     if abs(worst) > MOST_DIFFERENCE:
         yield from paragraph(
-            "The bar is not met on this machine: the time of driver calls differs from one H200 machine to the "
-            "next. On the machines that the clock was fitted to, the difference was 7 %.")
+            "The bar is not met on this machine: the time of driver calls differs from one machine to the next. "
+            "On the H200s that the clock was fitted to, the difference was 7 %.")
     yield ""
     rows = []
     for trace in data.traces:
@@ -146,7 +148,7 @@ def sim_part(data):
                      "%.1f to %.1f" % (runs[0], runs[-1]),
                      "%.1f" % data.sim[trace, "vmmcache"]["driver_ms"],
                      "%+.0f %%" % differences(data)[trace]])
-    yield from table(["trace", "driver calls", "H200 ms", "the three runs", "sim ms", "difference"],
+    yield from table(["trace", "driver calls", data.card + " ms", "the three runs", "sim ms", "difference"],
                      rows)
 
 
