@@ -7,8 +7,9 @@
  *
  * Streams take turns while a gathering finds all work finished. Then a request of at least a chunk gathers before it
  * uses its own lane's memory, if another lane may have idle memory: it so finds what one stream's views have joined,
- * and cuts no idle chunk while another stream's free memory fits better. A gathering that finds unfinished work ends
- * this: requests gather when they miss, until one of these finds all work finished.
+ * and cuts no idle chunk while another stream's free memory fits better. A request that a free block of the lane fits
+ * exactly has no such use for it. A gathering that finds unfinished work ends this: requests gather when they miss,
+ * until one of these finds all work finished.
  *
  * Owns: nothing. May be called by: refill. Locks: the caller holds the grow lock and the requesting heap's lane lock;
  * takes the other lanes' locks.
