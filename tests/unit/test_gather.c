@@ -190,6 +190,22 @@ POLICY_TEST(a_request_that_a_free_block_fits_does_not_gather)
     assert_int_equal(scene->cache->refills, refills);
 }
 
+/* However far apart their takes are. */
+POLICY_TEST(takes_of_threads_that_queue_are_hasty)
+{
+    struct lane *lane = scene->other;
+    struct takes *takes = &lane->pool->takes;
+    for (int i = 0; i < TAKES_KEEP; i++) {
+        assert_false(vmm__lane_keeps(lane));
+        takes->apart_us = 1000 * TAKES_APART_US;
+        vmm__lane_takes_count(lane, true);
+    }
+    assert_true(vmm__lane_keeps(lane));
+    takes->apart_us = 1000 * TAKES_APART_US;
+    vmm__lane_takes_count(lane, false);
+    assert_false(vmm__lane_keeps(lane));
+}
+
 /* It has what the other streams had, and these have freed nothing since. */
 POLICY_TEST(the_lane_that_gathered_last_does_not_gather_again)
 {
