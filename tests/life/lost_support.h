@@ -14,7 +14,7 @@
 /* Each call fails in less than a microsecond of the thread's own time. */
 enum { REFUSED_NS = IS_SLOW_BUILD ? 100000 : 1000 };
 
-enum { REFUSED_CALLS = 25, REFUSED_TIMES = 1000, REFUSED_ROUNDS = 3 };
+enum { REFUSED_CALLS = 25, REFUSED_TIMES = 1000, REFUSED_ROUNDS = 100 };
 
 /* The pool exists, and no block or share does. */
 static inline vmm_status refused_pool_call(vmm_cache *cache, unsigned number)
