@@ -144,7 +144,8 @@ static inline bool vmm__lane_is_retained(const struct lane *lane)
     return vmm__pool_is_retained(lane->pool);
 }
 
-/* Count a take of other lanes' idle memory, and a growth instead of takes. */
+/* Count a take of other lanes' idle memory, by a request that has_queued for the grow lock or not, and a growth instead
+ * of takes. */
 void vmm__lane_takes_count(struct lane *lane, bool has_queued);
 static inline void vmm__lane_takes_lower(struct lane *lane)
 {

@@ -93,17 +93,16 @@ vmm_status vmm__host_event_record(struct soft *soft, struct soft_event *event,
     struct host_work *work = host_work_of(soft);
     VMM_ASSERT_HELD(&work->lock);
     struct host_event *recorded = (struct host_event *)event;
-    struct host_stream *all = stream == NULL ? work->streams : NULL;
+    bool is_all = stream == NULL;
     uint64_t count = 1;
-    for (const struct host_stream *each = all; each != NULL; each = each->next)
+    for (const struct host_stream *each = work->streams; is_all && each != NULL; each = each->next)
         count++;
     if (!event_room(recorded, count))
         return vmm__error(VMM_ERR_HOST_OOM, "event record: out of host memory for its positions");
-    event_clear_locked(work, recorded);
-    if (stream != NULL)
+    event_clear_locked(work, recorded); /* it may have been the last user of a stream */
+    if (!is_all)
         event_add(recorded, (struct host_stream *)stream);
-    all = stream == NULL ? work->streams : NULL; /* the event may have been the last user of one */
-    for (struct host_stream *each = all; each != NULL; each = each->next) {
+    for (struct host_stream *each = work->streams; is_all && each != NULL; each = each->next) {
         if (each->finished < each->submitted)
             event_add(recorded, each);
     }
