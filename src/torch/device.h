@@ -36,7 +36,12 @@ struct torch_device {
 extern struct torch_device vmm__torch_devices[TORCH_DEVICES];
 
 /* Flags that the hooks test; usually 0. */
-enum { TORCH_RECORDS = 1, TORCH_FORKED = 2, TORCH_SHARES = 4 /* see shared_blocks.h */ };
+enum {
+    TORCH_RECORDS = 1,
+    TORCH_FORKED = 2,
+    TORCH_SHARES = 4, /* see shared_blocks.h */
+    TORCH_KNOWS = 8   /* a recording that has ended knows live blocks */
+};
 extern _Atomic unsigned vmm__torch_mode;
 
 static inline unsigned vmm__torch_mode_now(void)

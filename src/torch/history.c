@@ -103,14 +103,35 @@ void vmm__history_init(struct history *history)
     vmm__mutex_init(&history->lock);
 }
 
-static void history_clear_locked(struct history *history)
+static void ring_clear_locked(struct history *history)
 {
     VMM_ASSERT_HELD(&history->lock);
+    uint64_t count = vmm__min(history->pushed, history->capacity);
+    for (uint64_t i = 0; i < count; i++)
+        stack_count(history->events[i].stack, -1);
     vmm__host_free(history->events, history->capacity * sizeof *history->events);
-    entries_clear_locked(history);
     history->events = NULL;
     history->capacity = history->most = history->pushed = history->latest_us = 0;
     history->is_open = false;
+}
+
+/* Keeps the blocks whose stacks are counted: the stacks of others end with the recording. */
+static void entries_settle_locked(struct history *history)
+{
+    VMM_ASSERT_HELD(&history->lock);
+    bool are_counted = atomic_load_explicit(&stack_use, memory_order_acquire) != NULL;
+    struct map_node *next = vmm__map_next(&history->live_map, NULL);
+    while (next != NULL) {
+        struct live_entry *entry = (struct live_entry *)next;
+        next = vmm__map_next(&history->live_map, next);
+        entry->block.is_told = false;
+        if (are_counted && entry->block.stack != 0)
+            continue;
+        vmm__map_remove(&history->live_map, &entry->node);
+        entry_drop_locked(history, entry);
+    }
+    if (history->live_map.count == 0)
+        entries_clear_locked(history);
 }
 
 vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
@@ -121,7 +142,8 @@ vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
         return vmm__error(VMM_ERR_HOST_OOM, "no host memory for a history of %llu events",
                           (unsigned long long)capacity);
     vmm__mutex_lock(&history->lock);
-    history_clear_locked(history);
+    ring_clear_locked(history);
+    entries_settle_locked(history);
     history->events = events;
     history->capacity = capacity;
     history->most = entries;
@@ -136,11 +158,14 @@ void vmm__history_open(struct history *history)
     vmm__mutex_unlock(&history->lock);
 }
 
-void vmm__history_close(struct history *history)
+bool vmm__history_close(struct history *history)
 {
     vmm__mutex_lock(&history->lock);
-    history_clear_locked(history);
+    ring_clear_locked(history);
+    entries_settle_locked(history);
+    bool knows = history->live_map.count > 0;
     vmm__mutex_unlock(&history->lock);
+    return knows;
 }
 
 /* Called before the ring wraps for the first time, so that events keep their slots. If host memory runs out, the
@@ -220,7 +245,7 @@ void vmm__history_learn(struct history *history, const struct live_block *block)
     vmm__mutex_unlock(&history->lock);
 }
 
-void vmm__history_forget(struct history *history, uint64_t address)
+bool vmm__history_forget(struct history *history, uint64_t address)
 {
     vmm__mutex_lock(&history->lock);
     struct live_entry *entry = entry_find_locked(history, address);
@@ -229,7 +254,19 @@ void vmm__history_forget(struct history *history, uint64_t address)
         vmm__map_remove(&history->live_map, &entry->node);
         entry_drop_locked(history, entry);
     }
+    bool knows = history->live_map.count > 0;
+    if (!knows && history->capacity == 0)
+        entries_clear_locked(history);
     vmm__mutex_unlock(&history->lock);
+    return knows;
+}
+
+bool vmm__history_knows(struct history *history)
+{
+    vmm__mutex_lock(&history->lock);
+    bool knows = history->live_map.count > 0;
+    vmm__mutex_unlock(&history->lock);
+    return knows;
 }
 
 uint64_t vmm__history_length(struct history *history)

@@ -6,8 +6,9 @@
  *  2. events are in the order in which the changes happened: record.h says how;
  *  3. the times of events never decrease, even if the clock is set back;
  *  4. an event that turned out not to have happened is cancelled, and no copy contains it;
- *  5. while it is open, vmm_torch_stack_use_fn knows of one copy for each event in the ring and each block of the live
- *     map that has a stack. A history that closes does not report the copies that it discards.
+ *  5. vmm_torch_stack_use_fn knows of one copy for each event in the ring and each block of the live map that has a
+ *     stack;
+ *  6. a history that has closed knows live blocks whose stacks are counted, until they are forgotten, and no others.
  * May be called by: torch. Locks: `order` belongs to the recorder (record.h) and is taken before the cache's locks;
  * `lock` guards all other fields and is a leaf: it may be taken with any other lock held.
  */
@@ -46,11 +47,11 @@ struct history {
 
 void vmm__history_init(struct history *history);
 
-/* prepare() empties the history and lets it learn blocks; ERR_HOST_OOM. From open() on it accepts events. close()
- * discards everything. */
+/* prepare() lets a history learn blocks; ERR_HOST_OOM. From open() on it accepts events. close() discards them, and
+ * returns whether it still knows blocks. */
 vmm_status vmm__history_prepare(struct history *history, uint64_t entries);
 void vmm__history_open(struct history *history);
-void vmm__history_close(struct history *history);
+bool vmm__history_close(struct history *history);
 
 /* Adds an event with the present time, or the time of the last event if the clock was set back. Returns its number.
  * Does nothing if the history is closed. */
@@ -58,11 +59,12 @@ uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event
 /* Cancels the event of that number, if the ring still has it. */
 void vmm__history_cancel(struct history *history, uint64_t number);
 
-/* The live map. recall() returns false if it has no block at the address. learn() adds or replaces a block: without
- * host memory, or in a closed history, the map has no block there afterwards. */
+/* The live map. recall() returns false if it has no block at the address. learn() adds or replaces a block; without
+ * host memory, and in a closed history, it adds none. forget() returns whether the map still has blocks. */
 bool vmm__history_recall(struct history *history, uint64_t address, struct live_block *out);
 void vmm__history_learn(struct history *history, const struct live_block *block);
-void vmm__history_forget(struct history *history, uint64_t address);
+bool vmm__history_forget(struct history *history, uint64_t address);
+bool vmm__history_knows(struct history *history); /* any block */
 
 /* Sets the function that counts copies of stacks, for all histories; NULL: none. drop() ends the use of a stack by the
  * call that got it; 0 does nothing. */

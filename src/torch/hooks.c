@@ -182,13 +182,16 @@ static vmm_status requested_find(vmm_cache *cache, const void *ptr, uint64_t *by
     return status;
 }
 
-/* Frees a block while something is recorded or shared. */
+/* Frees a block while something is recorded or shared, or known of a recording. */
 static vmm_status special_free(struct torch_device *device, void *ptr, unsigned mode)
 {
     if ((mode & TORCH_SHARES) != 0)
         vmm__shared_block_drop(ptr);
-    return (mode & TORCH_RECORDS) != 0 ? vmm__record_free(device, ptr)
-                                       : vmm_free(vmm__torch_cache_of(device), ptr);
+    if ((mode & TORCH_RECORDS) != 0)
+        return vmm__record_free(device, ptr);
+    if ((mode & TORCH_KNOWS) != 0)
+        vmm__record_forget(device, ptr);
+    return vmm_free(vmm__torch_cache_of(device), ptr);
 }
 
 vmm_status vmm__torch_block_free(struct torch_device *device, void *ptr, uint64_t bytes)

@@ -158,7 +158,7 @@ void vmm__record_late_free(struct torch_device *device, const void *ptr)
     struct live_block block;
     vmm__mutex_lock(&device->history.order);
     if (vmm__history_recall(&device->history, address, &block) && !block.is_told)
-        vmm__history_forget(&device->history, address);
+        (void)vmm__history_forget(&device->history, address);
     vmm__mutex_unlock(&device->history.order);
 }
 
@@ -179,7 +179,7 @@ static vmm_status free_record(struct call *call, void *ptr, const struct live_bl
         vmm__history_cancel(history, requested);
         vmm__history_cancel(history, call->completed);
     } else if (!call->waits && !call->is_forgotten) {
-        vmm__history_forget(history, call->freed);
+        (void)vmm__history_forget(history, call->freed);
     }
     return status;
 }
@@ -199,7 +199,7 @@ vmm_status vmm__record_free(struct torch_device *device, void *ptr)
         vmm__history_learn(&device->history, &block);
         status = free_record(&call, ptr, &block);
         if (status != VMM_OK && !was_known && !call.is_forgotten)
-            vmm__history_forget(&device->history, call.freed);
+            (void)vmm__history_forget(&device->history, call.freed);
     }
     call_leave(&call);
     return status;
@@ -252,7 +252,7 @@ static void completed_record(struct torch_device *device, const vmm_change *chan
     if (!vmm__history_recall(&device->history, change->address, &block))
         block = block_of_change(change);
     uint64_t stack = texts_get();
-    vmm__history_forget(&device->history, change->address);
+    (void)vmm__history_forget(&device->history, change->address);
     (void)block_record(device, VMM_TORCH_FREE_COMPLETED, &block, stack);
     vmm__history_stack_drop(stack);
 }
@@ -334,7 +334,7 @@ void vmm__record_misuse(void *context, const char *line)
     struct torch_device *device = context;
     struct call *call = innermost;
     if (call != NULL && call->device == device && call->freed != 0 && !call->waits) {
-        vmm__history_forget(&device->history, call->freed);
+        (void)vmm__history_forget(&device->history, call->freed);
         call->is_forgotten = true;
     }
     call = call_pause();
@@ -362,11 +362,15 @@ void vmm__record_segment_free(void *context, void *segment, size_t bytes)
 
 /* ---- Start and stop ------------------------------------------------------------------------- */
 
+/* A block keeps the stack that an earlier recording has given it. */
 static int live_block_visit(void *context, const vmm_item *item)
 {
     struct torch_device *device = context;
-    struct live_block block = block_of(item);
-    if (item->kind == VMM_ITEM_BLOCK && item->state == VMM_ITEM_LIVE)
+    struct live_block known, block = block_of(item);
+    if (item->kind != VMM_ITEM_BLOCK || item->state != VMM_ITEM_LIVE)
+        return 0;
+    if (!vmm__history_recall(&device->history, item->address, &known) ||
+        known.requested_bytes != block.requested_bytes)
         vmm__history_learn(&device->history, &block);
     return 0;
 }
@@ -383,23 +387,28 @@ static vmm_status device_start(struct torch_device *device)
     return status;
 }
 
-static void device_stop(struct torch_device *device)
+static bool device_stop(struct torch_device *device)
 {
     vmm__mutex_lock(&device->history.order);
-    vmm__history_close(&device->history);
+    bool knows = vmm__history_close(&device->history);
     vmm__mutex_unlock(&device->history.order);
+    return knows;
 }
 
+/* A free tells one of the two flags, or both, until no block of the recording is known. */
 static void recording_stop_locked(void)
 {
     VMM_ASSERT_HELD(&recording);
+    bool knows = false;
     atomic_store_explicit(&stack_fn, NULL, memory_order_relaxed);
     atomic_store_explicit(&free_stack_fn, NULL, memory_order_relaxed);
     atomic_store_explicit(&texts_fn, NULL, memory_order_relaxed);
     entries_kept = 0;
     for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
          device = vmm__torch_next(device))
-        device_stop(device);
+        knows = device_stop(device) || knows;
+    if (knows)
+        atomic_fetch_or_explicit(&vmm__torch_mode, TORCH_KNOWS, memory_order_relaxed);
     atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_RECORDS, memory_order_relaxed);
 }
 
@@ -453,6 +462,19 @@ vmm_status vmm_torch_history_stop(void)
     recording_stop_locked();
     vmm__mutex_unlock(&recording);
     return VMM_OK;
+}
+
+void vmm__record_forget(struct torch_device *device, const void *ptr)
+{
+    bool knows = vmm__history_forget(&device->history, (uint64_t)(uintptr_t)ptr);
+    if (knows)
+        return;
+    vmm__mutex_lock(&recording);
+    for (device = vmm__torch_next(NULL); device != NULL; device = vmm__torch_next(device))
+        knows = vmm__history_knows(&device->history) || knows;
+    if (!knows)
+        atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_KNOWS, memory_order_relaxed);
+    vmm__mutex_unlock(&recording);
 }
 
 void vmm__record_newcomer(struct torch_device *device)

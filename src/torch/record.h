@@ -10,6 +10,8 @@
  * they may allocate, free, take snapshots, or wait for a thread that does.
  * Blocks that were live when recording started are in the live map without an ALLOC event. An allocation under way
  * at that moment is recorded when it ends, or by the first snapshot that finds its block.
+ * Snapshots show the stacks that a recording has counted until their blocks are freed, also after it has ended, as
+ * PyTorch's do.
  *
  * Owns: the settings of the recording. May be called by: torch. Locks: `recording` guards the settings; it is taken
  * before a history's `order`.
@@ -35,6 +37,9 @@ uint64_t vmm__record_stack(void);
 void vmm__record_late_alloc(struct torch_device *device, const void *ptr);
 void vmm__record_late_free(struct torch_device *device, const void *ptr);
 void vmm__record_found(struct torch_device *device, const vmm_item *item);
+
+/* A block that a recording that has ended may know is about to be freed. The caller holds no lock. */
+void vmm__record_forget(struct torch_device *device, const void *ptr);
 
 /* Records a change of the device's cache, whose locks are held. */
 void vmm__record_change(struct torch_device *device, const vmm_change *change);

@@ -126,7 +126,7 @@ TEST(event_times_never_decrease)
     history.latest_us = later_us;
     (void)vmm__history_push(&history, &event);
     assert_int_equal(history.events[1].time_us, later_us);
-    vmm__history_close(&history);
+    (void)vmm__history_close(&history);
     assert_int_equal(history.latest_us, 0);
 }
 

@@ -115,13 +115,6 @@ static void context_count(uint64_t stack, int change)
     contexts.erase(found);
 }
 
-static void contexts_clear()
-{
-    std::unordered_map<uint64_t, kept_context> dropped;
-    std::lock_guard<std::mutex> guard(contexts_lock);
-    dropped.swap(contexts);
-}
-
 context context_of(uint64_t stack)
 {
     std::lock_guard<std::mutex> guard(contexts_lock);
@@ -179,7 +172,6 @@ static void recording_stop_locked()
     check("recordHistory", library->history_stop());
     is_recording.store(false);
     gather_fn.store(nullptr);
-    contexts_clear();
     annotations_clear(0);
 }
 

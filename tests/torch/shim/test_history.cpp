@@ -104,6 +104,33 @@ TEST(contexts_live_as_long_as_events_and_blocks)
     history_record(false, RecordContext::NEVER);
 }
 
+/* As with PyTorch's allocator: a block has its context until it is freed. */
+TEST(contexts_of_live_blocks_outlive_the_recording)
+{
+    history_record(true, RecordContext::ALL);
+    void *kept = shim().raw_alloc(5 * MIB);
+    void *freed = shim().raw_alloc(3 * MIB);
+    std::weak_ptr<c10::GatheredContext> of_freed =
+        block_at(snapshot_of(), freed)->context_when_allocated;
+    history_record(false, RecordContext::NEVER);
+    assert_non_null(block_at(snapshot_of(), kept)->context_when_allocated.get());
+    assert_false(of_freed.expired());
+    shim().raw_delete(freed);
+    assert_true(of_freed.expired());
+    void *again = shim().raw_alloc(3 * MIB);
+    assert_ptr_equal(again, freed);
+    assert_null(block_at(snapshot_of(), again)->context_when_allocated.get());
+    history_record(true, RecordContext::NEVER);
+    assert_non_null(block_at(snapshot_of(), kept)->context_when_allocated.get());
+    assert_null(block_at(snapshot_of(), again)->context_when_allocated.get());
+    shim().raw_delete(kept);
+    history_record(false, RecordContext::NEVER);
+    kept = shim().raw_alloc(5 * MIB);
+    assert_null(block_at(snapshot_of(), kept)->context_when_allocated.get());
+    shim().raw_delete(kept);
+    shim().raw_delete(again);
+}
+
 TEST(contexts_can_be_left_out)
 {
     history_record(true, RecordContext::NEVER);
