@@ -60,11 +60,12 @@ struct last_scan {
  * takes. So streams that take the same memory from each other again and again should have more. A take is hasty if the
  * last ones of the pool, of whatever lanes, were less than TAKES_APART_US apart in the mean: then takes cost some
  * percent of the time, however many streams take turns; or if its thread had to queue for the grow lock: then takes of
- * threads hold each other up. After TAKES_KEEP hasty takes a lane keeps what it has: it no longer gathers, and takes
- * only what a request needs. After TAKES_GROW it grows beyond the footprint target, by one request.
- * docs/results/holes.md says how near traces of GPU programs come.
+ * threads hold each other up, and it counts as TAKES_QUEUED, half of the threads that one take of 16 lets wait. After
+ * TAKES_KEEP hasty takes a lane keeps what it has: it no longer gathers, nor do others from it, and takes only what a
+ * request needs. After TAKES_GROW it grows beyond the footprint target, by one request. docs/results/holes.md says how
+ * near traces of GPU programs come.
  */
-enum { TAKES_APART_US = 25, TAKES_KEEP = 32, TAKES_GROW = 64 };
+enum { TAKES_APART_US = 25, TAKES_QUEUED = 8, TAKES_KEEP = 32, TAKES_GROW = 64 };
 
 struct block_ref;
 struct lane_list;

@@ -195,7 +195,7 @@ POLICY_TEST(takes_of_threads_that_queue_are_hasty)
 {
     struct lane *lane = scene->other;
     struct takes *takes = &lane->pool->takes;
-    for (int i = 0; i < TAKES_KEEP; i++) {
+    for (int i = 0; i < TAKES_KEEP; i += TAKES_QUEUED) {
         assert_false(vmm__lane_keeps(lane));
         takes->apart_us = 1000 * TAKES_APART_US;
         vmm__lane_takes_count(lane, true);
@@ -204,6 +204,15 @@ POLICY_TEST(takes_of_threads_that_queue_are_hasty)
     takes->apart_us = 1000 * TAKES_APART_US;
     vmm__lane_takes_count(lane, false);
     assert_false(vmm__lane_keeps(lane));
+}
+
+POLICY_TEST(others_gather_nothing_from_a_lane_that_keeps_what_it_has)
+{
+    (void)extent(scene, &scene->lane->large, 10, 4, 2);
+    scene->lane->hasty_takes = TAKES_KEEP;
+    assert_false(gather(scene, &scene->other->large));
+    scene->lane->hasty_takes = 0;
+    assert_true(gather(scene, &scene->other->large));
 }
 
 /* It has what the other streams had, and these have freed nothing since. */

@@ -32,10 +32,9 @@ static bool gather_locked(struct vmm_cache *cache, struct heap *heap, uint64_t c
     struct idle_runs runs = { .items = NULL };
     bool has_gathered = false;
     for (struct lane *lane = cache->scanned; lane != NULL; lane = lane->scan_next) {
-        if (lane == heap->lane || lane->pool != heap->lane->pool)
+        if (lane == heap->lane || lane->pool != heap->lane->pool || vmm__lane_keeps(lane))
             continue;
-        if (!vmm__lane_keeps(lane))
-            lane->gather_bytes = chunk_bytes;
+        lane->gather_bytes = chunk_bytes;
         if (heap_list(cache, &lane->large, heap, &runs))
             has_gathered = heap_take(cache, &runs, heap) || has_gathered;
         else
