@@ -10,8 +10,7 @@
 #define GUARD_PAGE (4 * MIB)
 enum { ROUNDS = 20, GUARD_PAGES = 2 };
 
-/* Giving access takes the host driver a quarter of a millisecond a granule, because it prefaults:
- * there the blocks are smaller. */
+/* Creating memory takes the host driver a quarter of a millisecond a granule: there the blocks are smaller. */
 static uint64_t old_bytes(void)
 {
     return driver_choice_kind() == VMM_DRIVER_HOST ? 16 * MIB : 64 * MIB;

@@ -172,18 +172,6 @@ static vmm_status backing_unmap(struct soft *soft, const struct soft_reservation
     return system_error("mmap", address, bytes, code);
 }
 
-/* Replaces one page fault for each page at the first access by one call. A hint only: kernels before 5.14 do not
- * support it. */
-static void pages_populate(uint64_t address, uint64_t bytes)
-{
-#ifdef MADV_POPULATE_WRITE
-    (void)madvise(vmm__host_pointer(address), bytes, MADV_POPULATE_WRITE);
-#else
-    (void)address;
-    (void)bytes;
-#endif
-}
-
 vmm_status vmm__host_access(struct soft *soft, const struct soft_reservation *reservation,
                             uint64_t address, uint64_t bytes)
 {
@@ -198,7 +186,6 @@ vmm_status vmm__host_access(struct soft *soft, const struct soft_reservation *re
         access_restore(reservation, address, bytes);
         return status;
     }
-    pages_populate(address, bytes);
     return VMM_OK;
 }
 
