@@ -246,7 +246,8 @@ typedef uint64_t (*vmm_torch_stack_fn)(void);
 VMM_API vmm_status vmm_torch_history_start(uint64_t entries, vmm_torch_stack_fn stack,
                                            int free_stacks);
 
-/* Stops recording and discards the histories, including the stacks of live blocks. */
+/* Stops recording and discards the histories, including the stacks of live blocks; only the allocator class for PyTorch
+ * keeps those, until the blocks are freed. */
 VMM_API vmm_status vmm_torch_history_stop(void);
 
 /*

@@ -23,6 +23,7 @@ struct live_batch {
 };
 
 static _Atomic(vmm_torch_stack_use_fn) stack_use;
+static _Atomic uint64_t known_blocks; /* of all histories */
 
 /* ---- Copies of stacks ----------------------------------------------------------------------- */
 
@@ -36,6 +37,11 @@ static void stack_count(uint64_t stack, int change)
     vmm_torch_stack_use_fn use = atomic_load_explicit(&stack_use, memory_order_acquire);
     if (stack != 0 && use != NULL)
         use(stack, change);
+}
+
+static bool stacks_are_counted(void)
+{
+    return atomic_load_explicit(&stack_use, memory_order_acquire) != NULL;
 }
 
 void vmm__history_stack_drop(uint64_t stack)
@@ -82,10 +88,21 @@ static struct live_entry *entry_add_locked(struct history *history, uint64_t add
     history->spare = (struct live_entry *)entry->node.next;
     entry->node.key = address;
     vmm__map_add(&history->live_map, &entry->node);
+    atomic_fetch_add_explicit(&known_blocks, 1, memory_order_relaxed);
     return entry;
 }
 
-static void entries_clear_locked(struct history *history)
+static void entry_remove_locked(struct history *history, struct live_entry *entry)
+{
+    VMM_ASSERT_HELD(&history->lock);
+    stack_count(entry->block.stack, -1);
+    vmm__map_remove(&history->live_map, &entry->node);
+    entry_drop_locked(history, entry);
+    atomic_fetch_sub_explicit(&known_blocks, 1, memory_order_relaxed);
+}
+
+/* Frees what an empty map has. */
+static void batches_free_locked(struct history *history)
 {
     VMM_ASSERT_HELD(&history->lock);
     vmm__map_clear(&history->live_map, NULL);
@@ -115,11 +132,10 @@ static void ring_clear_locked(struct history *history)
     history->is_open = false;
 }
 
-/* Keeps the blocks whose stacks are counted: the stacks of others end with the recording. */
-static void entries_settle_locked(struct history *history)
+/* Keeps blocks whose stacks are counted, or none: the stacks of others end with the recording. */
+static void entries_settle_locked(struct history *history, bool are_counted)
 {
     VMM_ASSERT_HELD(&history->lock);
-    bool are_counted = atomic_load_explicit(&stack_use, memory_order_acquire) != NULL;
     struct map_node *next = vmm__map_next(&history->live_map, NULL);
     while (next != NULL) {
         struct live_entry *entry = (struct live_entry *)next;
@@ -127,11 +143,10 @@ static void entries_settle_locked(struct history *history)
         entry->block.is_told = false;
         if (are_counted && entry->block.stack != 0)
             continue;
-        vmm__map_remove(&history->live_map, &entry->node);
-        entry_drop_locked(history, entry);
+        entry_remove_locked(history, entry);
     }
     if (history->live_map.count == 0)
-        entries_clear_locked(history);
+        batches_free_locked(history);
 }
 
 vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
@@ -143,7 +158,7 @@ vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
                           (unsigned long long)capacity);
     vmm__mutex_lock(&history->lock);
     ring_clear_locked(history);
-    entries_settle_locked(history);
+    entries_settle_locked(history, stacks_are_counted());
     history->events = events;
     history->capacity = capacity;
     history->most = entries;
@@ -158,14 +173,12 @@ void vmm__history_open(struct history *history)
     vmm__mutex_unlock(&history->lock);
 }
 
-bool vmm__history_close(struct history *history)
+void vmm__history_close(struct history *history)
 {
     vmm__mutex_lock(&history->lock);
     ring_clear_locked(history);
-    entries_settle_locked(history);
-    bool knows = history->live_map.count > 0;
+    entries_settle_locked(history, stacks_are_counted());
     vmm__mutex_unlock(&history->lock);
-    return knows;
 }
 
 /* Called before the ring wraps for the first time, so that events keep their slots. If host memory runs out, the
@@ -230,43 +243,52 @@ bool vmm__history_recall(struct history *history, uint64_t address, struct live_
     return entry != NULL;
 }
 
+static void entry_learn_locked(struct history *history, struct live_entry *entry,
+                               const struct live_block *block)
+{
+    VMM_ASSERT_HELD(&history->lock);
+    uint64_t replaced = entry != NULL ? entry->block.stack : 0;
+    if (entry == NULL)
+        entry = entry_add_locked(history, block->address);
+    if (entry == NULL)
+        return;
+    stack_count(block->stack, 1); /* first: it may be the same stack */
+    stack_count(replaced, -1);
+    entry->block = *block;
+}
+
 void vmm__history_learn(struct history *history, const struct live_block *block)
 {
     vmm__mutex_lock(&history->lock);
     struct live_entry *entry = entry_find_locked(history, block->address);
-    if (entry != NULL)
-        stack_count(entry->block.stack, -1);
-    else if (history->capacity > 0)
-        entry = entry_add_locked(history, block->address);
-    if (entry != NULL) {
-        stack_count(block->stack, 1);
-        entry->block = *block;
-    }
+    if (history->capacity > 0)
+        entry_learn_locked(history, entry, block);
+    else if (entry != NULL)
+        entry_remove_locked(history, entry);
     vmm__mutex_unlock(&history->lock);
 }
 
-bool vmm__history_forget(struct history *history, uint64_t address)
+void vmm__history_forget(struct history *history, uint64_t address)
 {
     vmm__mutex_lock(&history->lock);
     struct live_entry *entry = entry_find_locked(history, address);
-    if (entry != NULL) {
-        stack_count(entry->block.stack, -1);
-        vmm__map_remove(&history->live_map, &entry->node);
-        entry_drop_locked(history, entry);
-    }
-    bool knows = history->live_map.count > 0;
-    if (!knows && history->capacity == 0)
-        entries_clear_locked(history);
+    if (entry != NULL)
+        entry_remove_locked(history, entry);
+    if (history->live_map.count == 0 && history->capacity == 0)
+        batches_free_locked(history);
     vmm__mutex_unlock(&history->lock);
-    return knows;
 }
 
-bool vmm__history_knows(struct history *history)
+void vmm__history_forget_all(struct history *history)
 {
     vmm__mutex_lock(&history->lock);
-    bool knows = history->live_map.count > 0;
+    entries_settle_locked(history, false);
     vmm__mutex_unlock(&history->lock);
-    return knows;
+}
+
+bool vmm__history_knows(void)
+{
+    return atomic_load_explicit(&known_blocks, memory_order_relaxed) > 0;
 }
 
 uint64_t vmm__history_length(struct history *history)

@@ -47,11 +47,11 @@ struct history {
 
 void vmm__history_init(struct history *history);
 
-/* prepare() lets a history learn blocks; ERR_HOST_OOM. From open() on it accepts events. close() discards them, and
- * returns whether it still knows blocks. */
+/* prepare() discards all events, and lets the history learn blocks; ERR_HOST_OOM. From open() on it accepts events.
+ * close() discards these. */
 vmm_status vmm__history_prepare(struct history *history, uint64_t entries);
 void vmm__history_open(struct history *history);
-bool vmm__history_close(struct history *history);
+void vmm__history_close(struct history *history);
 
 /* Adds an event with the present time, or the time of the last event if the clock was set back. Returns its number.
  * Does nothing if the history is closed. */
@@ -60,11 +60,13 @@ uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event
 void vmm__history_cancel(struct history *history, uint64_t number);
 
 /* The live map. recall() returns false if it has no block at the address. learn() adds or replaces a block; without
- * host memory, and in a closed history, it adds none. forget() returns whether the map still has blocks. */
+ * host memory, or in a closed history, the map has no block there afterwards. knows(): whether the map of any history
+ * has a block. */
 bool vmm__history_recall(struct history *history, uint64_t address, struct live_block *out);
 void vmm__history_learn(struct history *history, const struct live_block *block);
-bool vmm__history_forget(struct history *history, uint64_t address);
-bool vmm__history_knows(struct history *history); /* any block */
+void vmm__history_forget(struct history *history, uint64_t address);
+void vmm__history_forget_all(struct history *history);
+bool vmm__history_knows(void);
 
 /* Sets the function that counts copies of stacks, for all histories; NULL: none. drop() ends the use of a stack by the
  * call that got it; 0 does nothing. */

@@ -182,16 +182,13 @@ static vmm_status requested_find(vmm_cache *cache, const void *ptr, uint64_t *by
     return status;
 }
 
-/* Frees a block while something is recorded or shared, or known of a recording. */
+/* Frees a block while something is recorded or shared. */
 static vmm_status special_free(struct torch_device *device, void *ptr, unsigned mode)
 {
     if ((mode & TORCH_SHARES) != 0)
         vmm__shared_block_drop(ptr);
-    if ((mode & TORCH_RECORDS) != 0)
-        return vmm__record_free(device, ptr);
-    if ((mode & TORCH_KNOWS) != 0)
-        vmm__record_forget(device, ptr);
-    return vmm_free(vmm__torch_cache_of(device), ptr);
+    return (mode & TORCH_RECORDS) != 0 ? vmm__record_free(device, ptr)
+                                       : vmm_free(vmm__torch_cache_of(device), ptr);
 }
 
 vmm_status vmm__torch_block_free(struct torch_device *device, void *ptr, uint64_t bytes)
@@ -207,7 +204,8 @@ vmm_status vmm__torch_block_free(struct torch_device *device, void *ptr, uint64_
     bool waits_on = atomic_load_explicit(&device->waits, memory_order_relaxed) != waits &&
                     vmm__torch_waits(ptr);
     vmm__torch_stats_free(&device->stats, bytes, vmm_block_bytes(cache, bytes), waits_on);
-    if ((mode & TORCH_RECORDS) == 0 && vmm__torch_records())
+    if ((mode & TORCH_RECORDS) == 0 && !waits_on &&
+        (vmm__torch_mode_now() & (TORCH_RECORDS | TORCH_KNOWS)) != 0)
         vmm__record_late_free(device, ptr);
     return status;
 }

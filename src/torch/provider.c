@@ -130,7 +130,8 @@ static uint64_t stack_find(const void *address)
         vmm__torch_block_find(address, &item, &ordinal) != VMM_OK)
         return 0;
     struct torch_device *device = vmm__torch_find(ordinal);
-    return vmm__history_recall(&device->history, item.address, &block) ? block.stack : 0;
+    bool is_known = vmm__history_recall(&device->history, item.address, &block);
+    return is_known && block.requested_bytes == item.requested_bytes ? block.stack : 0;
 }
 
 static vmm_status capture_announce(int ordinal, vmm_stream stream)

@@ -151,6 +151,15 @@ void vmm__record_late_alloc(struct torch_device *device, const void *ptr)
     call_leave(&call);
 }
 
+static void known_note_locked(void)
+{
+    VMM_ASSERT_HELD(&recording);
+    if (vmm__history_knows())
+        atomic_fetch_or_explicit(&vmm__torch_mode, TORCH_KNOWS, memory_order_relaxed);
+    else
+        atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_KNOWS, memory_order_relaxed);
+}
+
 /* Forgets an entry that describes the block that was freed, not one that lies there now. */
 void vmm__record_late_free(struct torch_device *device, const void *ptr)
 {
@@ -158,8 +167,13 @@ void vmm__record_late_free(struct torch_device *device, const void *ptr)
     struct live_block block;
     vmm__mutex_lock(&device->history.order);
     if (vmm__history_recall(&device->history, address, &block) && !block.is_told)
-        (void)vmm__history_forget(&device->history, address);
+        vmm__history_forget(&device->history, address);
     vmm__mutex_unlock(&device->history.order);
+    if (vmm__history_knows())
+        return;
+    vmm__mutex_lock(&recording);
+    known_note_locked();
+    vmm__mutex_unlock(&recording);
 }
 
 void vmm__record_found(struct torch_device *device, const vmm_item *item)
@@ -179,7 +193,7 @@ static vmm_status free_record(struct call *call, void *ptr, const struct live_bl
         vmm__history_cancel(history, requested);
         vmm__history_cancel(history, call->completed);
     } else if (!call->waits && !call->is_forgotten) {
-        (void)vmm__history_forget(history, call->freed);
+        vmm__history_forget(history, call->freed);
     }
     return status;
 }
@@ -196,10 +210,11 @@ vmm_status vmm__record_free(struct torch_device *device, void *ptr)
     if (!was_known && !block_find(device, ptr, &block)) {
         status = vmm_free(vmm__torch_cache_of(device), ptr); /* it reports the misuse */
     } else {
-        vmm__history_learn(&device->history, &block);
+        if (!was_known)
+            vmm__history_learn(&device->history, &block);
         status = free_record(&call, ptr, &block);
         if (status != VMM_OK && !was_known && !call.is_forgotten)
-            (void)vmm__history_forget(&device->history, call.freed);
+            vmm__history_forget(&device->history, call.freed);
     }
     call_leave(&call);
     return status;
@@ -252,13 +267,18 @@ static void completed_record(struct torch_device *device, const vmm_change *chan
     if (!vmm__history_recall(&device->history, change->address, &block))
         block = block_of_change(change);
     uint64_t stack = texts_get();
-    (void)vmm__history_forget(&device->history, change->address);
+    vmm__history_forget(&device->history, change->address);
     (void)block_record(device, VMM_TORCH_FREE_COMPLETED, &block, stack);
     vmm__history_stack_drop(stack);
 }
 
 void vmm__record_change(struct torch_device *device, const vmm_change *change)
 {
+    if (!vmm__torch_records()) {
+        if (change->kind == VMM_CHANGE_FREE)
+            vmm__history_forget(&device->history, change->address);
+        return;
+    }
     switch (change->kind) {
     case VMM_CHANGE_MAP:
         segment_record(device, VMM_TORCH_SEGMENT_MAP, change);
@@ -334,7 +354,7 @@ void vmm__record_misuse(void *context, const char *line)
     struct torch_device *device = context;
     struct call *call = innermost;
     if (call != NULL && call->device == device && call->freed != 0 && !call->waits) {
-        (void)vmm__history_forget(&device->history, call->freed);
+        vmm__history_forget(&device->history, call->freed);
         call->is_forgotten = true;
     }
     call = call_pause();
@@ -387,29 +407,34 @@ static vmm_status device_start(struct torch_device *device)
     return status;
 }
 
-static bool device_stop(struct torch_device *device)
+static void device_stop(struct torch_device *device)
 {
     vmm__mutex_lock(&device->history.order);
-    bool knows = vmm__history_close(&device->history);
+    vmm__history_close(&device->history);
     vmm__mutex_unlock(&device->history.order);
-    return knows;
 }
 
-/* A free tells one of the two flags, or both, until no block of the recording is known. */
+/* A free sees one of the two flags, or both, until no block of the recording is known. */
 static void recording_stop_locked(void)
 {
     VMM_ASSERT_HELD(&recording);
-    bool knows = false;
     atomic_store_explicit(&stack_fn, NULL, memory_order_relaxed);
     atomic_store_explicit(&free_stack_fn, NULL, memory_order_relaxed);
     atomic_store_explicit(&texts_fn, NULL, memory_order_relaxed);
     entries_kept = 0;
     for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
          device = vmm__torch_next(device))
-        knows = device_stop(device) || knows;
-    if (knows)
-        atomic_fetch_or_explicit(&vmm__torch_mode, TORCH_KNOWS, memory_order_relaxed);
+        device_stop(device);
+    known_note_locked();
     atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_RECORDS, memory_order_relaxed);
+}
+
+static void known_forget_locked(void)
+{
+    VMM_ASSERT_HELD(&recording);
+    for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
+         device = vmm__torch_next(device))
+        vmm__history_forget_all(&device->history);
 }
 
 static vmm_status recording_start_locked(uint64_t entries)
@@ -436,6 +461,8 @@ vmm_status vmm__record_start(const vmm_torch_recording *wanted)
     bool goes_on = wanted->keeps && entries_kept == wanted->entries;
     if (!goes_on)
         recording_stop_locked();
+    if (wanted->use == NULL) /* nobody could count down what an earlier recording has left */
+        known_forget_locked();
     vmm__history_stack_use(wanted->use);
     atomic_store_explicit(&stack_fn, wanted->stack, memory_order_release);
     atomic_store_explicit(&free_stack_fn, wanted->free_stack, memory_order_release);
@@ -462,19 +489,6 @@ vmm_status vmm_torch_history_stop(void)
     recording_stop_locked();
     vmm__mutex_unlock(&recording);
     return VMM_OK;
-}
-
-void vmm__record_forget(struct torch_device *device, const void *ptr)
-{
-    bool knows = vmm__history_forget(&device->history, (uint64_t)(uintptr_t)ptr);
-    if (knows)
-        return;
-    vmm__mutex_lock(&recording);
-    for (device = vmm__torch_next(NULL); device != NULL; device = vmm__torch_next(device))
-        knows = vmm__history_knows(&device->history) || knows;
-    if (!knows)
-        atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_KNOWS, memory_order_relaxed);
-    vmm__mutex_unlock(&recording);
 }
 
 void vmm__record_newcomer(struct torch_device *device)

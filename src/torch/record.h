@@ -32,16 +32,15 @@ vmm_status vmm__record_trim(struct torch_device *device);
  * vmm__history_stack_drop(). */
 uint64_t vmm__record_stack(void);
 
-/* Record a block that was allocated, or freed, by a call that began before recording started; and one that a
- * snapshot finds, with the cache's locks and `order` held. */
+/* Record a block that was allocated by a call that began before recording started; forget one that was freed by such a
+ * call, or after a recording that knew it; and record one that a snapshot finds, with the cache's locks and `order`
+ * held. */
 void vmm__record_late_alloc(struct torch_device *device, const void *ptr);
 void vmm__record_late_free(struct torch_device *device, const void *ptr);
 void vmm__record_found(struct torch_device *device, const vmm_item *item);
 
-/* A block that a recording that has ended may know is about to be freed. The caller holds no lock. */
-void vmm__record_forget(struct torch_device *device, const void *ptr);
-
-/* Records a change of the device's cache, whose locks are held. */
+/* Records a change of the device's cache, whose locks are held; or only that a block is free, which a recording that
+ * has ended may know. */
 void vmm__record_change(struct torch_device *device, const vmm_change *change);
 
 /* Starts recording a device that has just got its cache, if other devices are being recorded. */

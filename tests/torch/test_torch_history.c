@@ -9,6 +9,7 @@
 
 #include "base/hostmem.h"
 #include "cache/cache.h"
+#include "driver/sim/sim.h"
 #include "torch/device.h"
 
 #include <pthread.h>
@@ -72,6 +73,78 @@ TEST(order_holds_in_short_histories)
     sequence_check(23, 3000, 9, 0.5);
 }
 
+/* ---- Stacks after the end of a recording ----------------------------------------------------- */
+
+static _Atomic int64_t copies; /* of stacks that are counted */
+
+static uint64_t stack_counted(void)
+{
+    copies++;
+    return stack_now();
+}
+
+static void stack_count(uint64_t stack, int change)
+{
+    (void)stack;
+    copies += change;
+}
+
+static void counted_start(void)
+{
+    const vmm_torch_recording wanted = { .struct_size = sizeof wanted,
+                                         .entries = 100,
+                                         .stack = stack_counted,
+                                         .free_stack = stack_counted,
+                                         .use = stack_count };
+    assert_ok(vmm_torch_provider()->history_start(&wanted));
+}
+
+/* Ends all waits, then frees one block as calls do. */
+static void waits_end(const struct scene *scene)
+{
+    vmm_cache *cache = vmm_torch_cache(scene->device);
+    vmm__sim_lag_set(cache->driver, 0);
+    void *last = vmm_torch_try_alloc(MIB, scene->device, NULL);
+    assert_ok(vmm__driver_fill(cache->driver, (uint64_t)(uintptr_t)last, 8, 7, NULL));
+    assert_ok(vmm_trim(cache, 0, NULL));
+    vmm_torch_free(last, MIB, scene->device, NULL);
+}
+
+/* Blocks that were live or waited when it ended keep theirs until they are free, and no longer. */
+TEST(counted_stacks_end_with_their_blocks)
+{
+    for (uint64_t seed = 71; seed < 75; seed++) {
+        struct scene scene = scene_begin(seed, seed % 2 * 40);
+        counted_start();
+        for (unsigned i = 0; i < 400; i++)
+            scene_step(&scene);
+        assert_ok(vmm_torch_history_stop());
+        if (copies > 0)
+            assert_true((vmm__torch_mode_now() & TORCH_KNOWS) != 0);
+        for (unsigned i = 0; i < 100; i++)
+            scene_step(&scene);
+        scene_clear(&scene);
+        waits_end(&scene);
+        assert_int_equal(copies, 0);
+        assert_int_equal(vmm__torch_mode_now(), 0);
+    }
+}
+
+TEST(a_recording_that_counts_nothing_ends_what_one_before_has_counted)
+{
+    struct scene scene = scene_begin(81, 0);
+    counted_start();
+    for (unsigned i = 0; i < 400; i++)
+        scene_step(&scene);
+    assert_ok(vmm_torch_history_stop());
+    assert_true(copies > 0);
+    assert_ok(vmm_torch_history_start(100, NULL, 0));
+    assert_int_equal(copies, 0);
+    assert_ok(vmm_torch_history_stop());
+    assert_int_equal(vmm__torch_mode_now(), 0);
+    scene_clear(&scene);
+}
+
 /* ---- Views ---------------------------------------------------------------------------------- */
 
 /* Counts the segments of a snapshot that lie in views: each is one block of the same size. */
@@ -126,7 +199,7 @@ TEST(event_times_never_decrease)
     history.latest_us = later_us;
     (void)vmm__history_push(&history, &event);
     assert_int_equal(history.events[1].time_us, later_us);
-    (void)vmm__history_close(&history);
+    vmm__history_close(&history);
     assert_int_equal(history.latest_us, 0);
 }
 
