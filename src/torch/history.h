@@ -1,5 +1,5 @@
 /*
- * The history of one device: its last events, and the live map of the blocks in them.
+ * The history of one device: its last events, and the live map of blocks, which says what a recording knows of each.
  *
  * Owns: the ring of events and the live map. Invariants:
  *  1. while it is open, event number n (from 0) is at events[n % capacity], for the last `capacity` n;

@@ -461,7 +461,7 @@ vmm_status vmm__record_start(const vmm_torch_recording *wanted)
     bool goes_on = wanted->keeps && entries_kept == wanted->entries;
     if (!goes_on)
         recording_stop_locked();
-    if (wanted->use == NULL) /* nobody could count down what an earlier recording has left */
+    if (wanted->use == NULL) /* it cannot count down what an earlier one has left */
         known_forget_locked();
     vmm__history_stack_use(wanted->use);
     atomic_store_explicit(&stack_fn, wanted->stack, memory_order_release);

@@ -3,8 +3,8 @@
  * of the same moment.
  *
  * Owns: the snapshots until vmm_torch_snapshot_drop().
- * Called by: the Python package only. Locks: holds the history's `order` while it takes a snapshot. The copied
- * events end where the walk ends, because the cache's memory cannot change during a walk.
+ * Called by: the Python package and the provider. Locks: holds the history's `order` while it takes a snapshot. The
+ * copied events end where the walk ends, because the cache's memory cannot change during a walk.
  */
 #include "base/error.h"
 #include "base/hostmem.h"

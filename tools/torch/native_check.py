@@ -558,7 +558,8 @@ def figures(torch):
 
     from vmmcache._figures import Figures
     gc.collect()
-    torch.cuda.synchronize()
+    for device in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(device)
     torch.cuda.ipc_collect()
     own = sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
     imported = sum(Figures(device).number("imported_bytes") for device in range(torch.cuda.device_count()))

@@ -11,8 +11,8 @@ context is replaced, and the new one goes on with the next test. Tests that take
 a time. Then each test with two outcomes runs once more with both allocators, in processes of its own.
 
 OUT/torch_own.md is the page with the outcome, rewritten every 15 seconds; OUT/results.jsonl has each result with the
-end of its output. The exit status is 1 if a test fails with vmmcache only, also if only the first time, and 77 without
-a GPU; with VMM_REQUIRE_GPU=1 that is a failure.
+end of its output. The exit status is 1 if a test fails with vmmcache only, also if only the first time, if nothing ran,
+and if it was interrupted; 77 without a GPU, which with VMM_REQUIRE_GPU=1 is a failure.
 """
 import argparse
 import importlib.util

@@ -90,7 +90,7 @@ static uint64_t context_keep(caching::CreateContextFn gather)
     }
 }
 
-/* The library calls these without locks. */
+/* The library calls the first one without locks, the other one also with the cache's locks held. */
 static uint64_t context_gather()
 {
     return context_keep(gather_fn.load());
