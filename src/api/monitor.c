@@ -64,7 +64,7 @@ static void publish(void *context)
 /* ---- Begin and end -------------------------------------------------------------------------- */
 
 /* The child has neither the thread nor the caches. */
-static void child_begin(void)
+VMM_FORK_CHILD static void child_begin(void)
 {
     call_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

@@ -16,7 +16,7 @@ static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_watched;
 static _Atomic(fork_fn) functions[FUNCTIONS_MOST];
 
-static void child_begin(void)
+VMM_FORK_CHILD static void child_begin(void)
 {
     atomic_fetch_add_explicit(&vmm__fork_generations, 1, memory_order_relaxed);
     watch_lock = (pthread_mutex_t)

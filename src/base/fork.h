@@ -19,6 +19,9 @@
 
 typedef void (*fork_fn)(void);
 
+/* Of a function that a child calls: it is the only thread, but ThreadSanitizer remembers those of the parent. */
+#define VMM_FORK_CHILD __attribute__((no_sanitize("thread")))
+
 extern _Atomic uint64_t vmm__fork_generations;
 
 static inline uint64_t vmm__fork_generation(void)

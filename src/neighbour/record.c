@@ -201,7 +201,7 @@ static void file_leave(const struct neighbour_record *record, int file)
 }
 
 /* The parent's open file has the slot, as long as a child has it open, too. */
-static void child_begin(void)
+VMM_FORK_CHILD static void child_begin(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     for (struct neighbour_record *record = records; record != NULL; record = record->next) {

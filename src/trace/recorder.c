@@ -50,7 +50,7 @@ static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct recorder *recorders;
 
 /* Those of the parent, and their files, are not the child's. */
-static void child_begin(void)
+VMM_FORK_CHILD static void child_begin(void)
 {
     list_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     recorders = NULL;

@@ -18,7 +18,7 @@ static struct mutex lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static struct announcement *first;
 
 /* The caches of the parent, whose drivers the announcements name, are of no use to a child. */
-static void child_begin(void)
+VMM_FORK_CHILD static void child_begin(void)
 {
     lock = (struct mutex){ .mutex = PTHREAD_MUTEX_INITIALIZER };
     first = NULL;

@@ -66,7 +66,7 @@ static struct reached changes_followed(struct cache_test *test, const vmm_config
     vmm_stats stats = cache_stats(test);
     reached.compactions = stats.compactions;
     reached.moves = stats.map_calls - stats.create_calls;
-    assert_true(model->changes > 100);
+    assert_true(model->changes > ROUNDS / 8);
     for (unsigned i = 0; i < SLOTS; i++) {
         if (slots[i].block != NULL)
             block_free(test, slots[i].block);

@@ -119,7 +119,7 @@ static vmm_status transfer_locked(struct vmm_cache *cache, struct heap *heap, ui
                                   enum idle_when when)
 {
     struct idle_runs runs = { .items = NULL };
-    struct interval interval;
+    struct interval interval = { .count = 0 };
     vmm_status status = VMM__NO_FIT;
     bool is_ok = vmm__idle_visit(cache, heap, when, vmm__idle_runs_add, &runs);
     if (runs.count > 1)
