@@ -164,6 +164,8 @@ class Screen(TopTest):
         terminal.send("\x1bOB")  # the arrow down of a VT100
         terminal.read(0.3)
         terminal.send("\n")
+        self.shows(terminal, " 0x20 ")
+        terminal.read(0.3)  # the rest of its row
         screen = self.shows(terminal, "weights")
         self.assertIn("%d vmmtop_worker" % workers[1].pid, screen[0])
         self.assertTrue(any(" 0x20 " in row and "weights" in row for row in screen), screen)
