@@ -54,6 +54,12 @@ static inline bool vmm__torch_records(void)
     return (vmm__torch_mode_now() & TORCH_RECORDS) != 0;
 }
 
+/* Whether a recording, also one that has ended, may know live blocks. */
+static inline bool vmm__torch_knows_blocks(void)
+{
+    return (vmm__torch_mode_now() & (TORCH_RECORDS | TORCH_KNOWS)) != 0;
+}
+
 /* A child of fork(), whose parent has caches: it must not touch them, nor take a lock that one of its parent's threads
  * may have held. The error is ERR_FORKED. */
 static inline bool vmm__torch_is_forked(void)

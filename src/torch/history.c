@@ -39,11 +39,6 @@ static void stack_count(uint64_t stack, int change)
         use(stack, change);
 }
 
-static bool stacks_are_counted(void)
-{
-    return atomic_load_explicit(&stack_use, memory_order_acquire) != NULL;
-}
-
 void vmm__history_stack_drop(uint64_t stack)
 {
     stack_count(stack, -1);
@@ -149,6 +144,13 @@ static void entries_settle_locked(struct history *history, bool are_counted)
         batches_free_locked(history);
 }
 
+static void history_clear_locked(struct history *history)
+{
+    VMM_ASSERT_HELD(&history->lock);
+    ring_clear_locked(history);
+    entries_settle_locked(history, atomic_load_explicit(&stack_use, memory_order_acquire) != NULL);
+}
+
 vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
 {
     uint64_t capacity = vmm__min(entries, CAPACITY_FIRST);
@@ -157,8 +159,7 @@ vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
         return vmm__error(VMM_ERR_HOST_OOM, "no host memory for a history of %llu events",
                           (unsigned long long)capacity);
     vmm__mutex_lock(&history->lock);
-    ring_clear_locked(history);
-    entries_settle_locked(history, stacks_are_counted());
+    history_clear_locked(history);
     history->events = events;
     history->capacity = capacity;
     history->most = entries;
@@ -176,8 +177,7 @@ void vmm__history_open(struct history *history)
 void vmm__history_close(struct history *history)
 {
     vmm__mutex_lock(&history->lock);
-    ring_clear_locked(history);
-    entries_settle_locked(history, stacks_are_counted());
+    history_clear_locked(history);
     vmm__mutex_unlock(&history->lock);
 }
 

@@ -9,7 +9,7 @@
 
 /* What one thread does is of no interest to ThreadSanitizer, but for the threads of the driver. */
 #ifdef VMM_THREAD_SANITIZER
-enum { SLOTS = 200, ROUNDS = 400 };
+enum { SLOTS = 200, ROUNDS = 800 };
 #else
 enum { SLOTS = 200, ROUNDS = 3000 };
 #endif

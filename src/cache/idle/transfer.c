@@ -124,9 +124,9 @@ static vmm_status transfer_locked(struct vmm_cache *cache, struct heap *heap, ui
     bool is_ok = vmm__idle_visit(cache, heap, when, vmm__idle_runs_add, &runs);
     if (runs.count > 1)
         qsort(runs.items, runs.count, sizeof *runs.items, by_address);
-    bool is_found = (vmm__lane_keeps(heap->lane) && surplus_find(&runs, bytes, &interval)) ||
-                    interval_find(heap, &runs, bytes, &interval);
-    if (is_ok && is_found)
+    bool has_surplus =
+        is_ok && vmm__lane_keeps(heap->lane) && surplus_find(&runs, bytes, &interval);
+    if (has_surplus || (is_ok && interval_find(heap, &runs, bytes, &interval)))
         status = interval_take(cache, &interval, &runs, heap, bytes, when);
     vmm__idle_runs_free(&runs);
     return status;
