@@ -173,6 +173,8 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
         vmm__biased_unlock(&lane->lock);
     }
     if (status == VMM__NOT_FOUND)
+        status = vmm__reserved_free(cache, address);
+    if (status == VMM__NOT_FOUND)
         return vmm__api_unknown_pointer(cache, "vmm_free", ptr);
     if (should_poll && status == VMM_OK)
         run_due_work(cache);
@@ -184,11 +186,8 @@ static vmm_status block_use(vmm_cache *cache, const void *ptr, struct lane *user
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct heap *heap = vmm__free_lane_lock(cache, &address);
-    if (heap == NULL) {
-        vmm_status status = vmm__reserved_use(cache, address, user);
-        return status == VMM__NOT_FOUND ? vmm__api_unknown_pointer(cache, "vmm_record_stream", ptr)
-                                        : status;
-    }
+    if (heap == NULL)
+        return vmm__api_unknown_pointer(cache, "vmm_record_stream", ptr);
     struct lane *lane = heap->lane;
     vmm_status status = vmm__lane_use_locked(lane, heap, address, user == NULL ? lane : user);
     vmm__biased_unlock(&lane->lock);

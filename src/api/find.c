@@ -43,22 +43,11 @@ static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item
     item->pool_id = heap->lane->pool->id;
     item->is_small = heap->is_small;
     item->is_imported = heap->lane->is_imported;
+    if (heap->is_reserved)
+        vmm__reserved_show(heap->lane->pool->cache, ref.block, item);
     if (vmm__block_ref_is_named(&ref))
         vmm__names_read(&heap->directory->names, vmm__block_ref_address(&ref), item->name);
     return true;
-}
-
-static bool reserved_read(struct vmm_cache *cache, uint64_t address, vmm_item *item)
-{
-    if (!vmm__reserved_may_own(cache, address))
-        return false;
-    vmm__fair_lock(&cache->grow_lock);
-    const struct reserved *block = vmm__reserved_around_locked(cache, address);
-    bool found = block != NULL && !block->is_freed;
-    if (found)
-        *item = vmm__reserved_item(cache, block);
-    vmm__fair_unlock(&cache->grow_lock);
-    return found;
 }
 
 /* Makes of the lane's block the one that debug mode has made of it. False: the address lies beside that one. */
@@ -73,11 +62,11 @@ static bool address_read(struct vmm_cache *cache, uint64_t address, vmm_item *it
     uint64_t inner = address;
     const struct heap *heap = vmm__free_lane_lock(cache, &inner);
     if (heap == NULL)
-        return reserved_read(cache, address, item);
+        return false;
     struct lane *lane = heap->lane;
     bool found = block_read(heap, inner, item);
     vmm__biased_unlock(&lane->lock);
-    if (!found || cache->debug == NULL || item->is_imported)
+    if (!found || cache->debug == NULL || item->is_imported || item->is_reserved)
         return found;
     return debug_read(cache, address, item);
 }
@@ -131,7 +120,7 @@ static bool lane_read(struct vmm_cache *cache, uint64_t address, struct owned_bl
     const struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
         return false;
-    bool found = live_find(heap, address, &ref);
+    bool found = !heap->is_reserved && live_find(heap, address, &ref);
     if (found) {
         out->address = address_of(heap, &ref);
         out->requested_bytes = vmm__block_ref_requested_bytes(&ref);

@@ -70,8 +70,8 @@ void vmm__environment_check(struct vmm_cache *cache);
 /* Logs the number of live blocks, their bytes and the largest blocks. Logs nothing if no block is live. */
 void vmm__leaks_log(struct vmm_cache *cache);
 
-/* The item of a reserved block. */
-vmm_item vmm__reserved_item(struct vmm_cache *cache, const struct reserved *block);
+/* Adds to an item what only reserved blocks have. */
+void vmm__reserved_show(const struct vmm_cache *cache, const struct block *block, vmm_item *item);
 
 /* Reads the statistics. Flushes the lanes' counters, which can raise peaks; changes nothing else. */
 void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out);

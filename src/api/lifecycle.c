@@ -410,7 +410,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     status = first_of(status, vmm__debug_close(cache, status == VMM_OK));
     vmm__nvtx_close(cache);
     vmm__directory_fini(&cache->directory);
-    vmm__reserves_fini(&cache->reserves);
+    vmm__reserves_fini(cache->reserves);
     status = first_of(status, vmm__lanes_fini(&cache->lanes));
     status = first_of(status, vmm__pool_sleep_transfers_close(cache));
     views_close(cache);

@@ -33,21 +33,6 @@ static void debug_show(const struct vmm_cache *cache, struct found *block)
     block->bytes = item.bytes;
 }
 
-static vmm_status reserved_find_locked(struct vmm_cache *cache, const char *function,
-                                       uint64_t address, struct found *out)
-{
-    const struct reserved *block = NULL;
-    if (vmm__reserved_may_own(cache, address))
-        block = vmm__reserved_find_locked(cache, address);
-    if (block == NULL)
-        return vmm__api_unknown_pointer(cache, function, (void *)(uintptr_t)address);
-    *out = (struct found){ .address = address,
-                           .bytes = block->granules << cache->vm.arena.granule_shift,
-                           .lane = block->lane,
-                           .stays = block->is_pinned };
-    return VMM_OK;
-}
-
 /* Finds a block at its address as the lane knows it. While the grow lock is held, nothing gives it other memory. */
 static vmm_status block_find_locked(struct vmm_cache *cache, const char *function, uint64_t address,
                                     struct found *out)
@@ -57,7 +42,7 @@ static vmm_status block_find_locked(struct vmm_cache *cache, const char *functio
     struct heap *heap = vmm__cache_heap_of(cache, inner);
     VMM_ASSERT_HELD(&cache->grow_lock);
     if (heap == NULL)
-        return reserved_find_locked(cache, function, address, out);
+        return vmm__api_unknown_pointer(cache, function, (void *)(uintptr_t)address);
     vmm__lane_lock(heap->lane);
     bool is_live = vmm__lane_find_live_locked(heap->lane, heap, inner, &ref);
     if (is_live)

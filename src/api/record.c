@@ -122,10 +122,13 @@ void vmm__record_name(struct vmm_cache *cache, const void *block, const char *na
     struct recorder *recorder = recorder_of(cache);
     struct trace_event event = { .kind = TRACE_NAME, .address = number_of(block) };
     char cut[VMM_NAME_BYTES]; /* as reports show it */
-    if (recorder == NULL || vmm__reserved_may_own(cache, event.address))
-        return; /* its units are blocks of the trace: see vmm__reserved_name() */
+    if (recorder == NULL)
+        return;
     (void)snprintf(cut, sizeof cut, "%s", name);
-    vmm__recorder_push_text(recorder, event, cut);
+    if (vmm__reserved_owns(cache, event.address))
+        vmm__reserved_record_name(cache, recorder, event.address);
+    else
+        vmm__recorder_push_text(recorder, event, cut);
 }
 
 void vmm__record_pool(struct vmm_cache *cache, vmm_pool *handle)

@@ -32,6 +32,8 @@ static vmm_item block_shown(const vmm_cache *cache, uint64_t address)
 /* Why other processes cannot have a live block. */
 static const char *export_obstacle(vmm_cache *cache, uint64_t address)
 {
+    if (vmm__reserved_owns(cache, address))
+        return "is one of vmm_reserve()";
     if (vmm__import_owns(cache, address))
         return "is imported";
     if (vmm__sourced_inner(&cache->vm, address) != address)
@@ -42,9 +44,6 @@ static const char *export_obstacle(vmm_cache *cache, uint64_t address)
 static vmm_status export_refuse(vmm_cache *cache, vmm_status status, const void *ptr)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    if (status == VMM__NOT_FOUND && vmm__reserved_has(cache, address))
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_share_export: the block at %p is one of vmm_reserve()", ptr);
     if (status == VMM__NOT_FOUND)
         return vmm__error(VMM_ERR_UNKNOWN_POINTER,
                           "vmm_share_export: %p is not an address of this cache's blocks", ptr);

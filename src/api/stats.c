@@ -38,14 +38,15 @@ static void lane_read(const struct vm *memory, const struct lane *lane, vmm_stat
 /* Reads the reserved blocks of a pool; NULL: of all. The memory of a freed one stays for its retained pool. */
 static void reserves_read(const struct vmm_cache *cache, const struct pool *pool, vmm_stats *stats)
 {
-    for (uint64_t i = 0; i < cache->reserves.count; i++) {
-        const struct reserved *block = cache->reserves.sorted[i];
+    for (const struct reserved *block = cache->reserves; block != NULL; block = block->next) {
         uint64_t bytes = block->committed_granules << cache->vm.arena.granule_shift;
         if (pool != NULL && pool != block->lane->pool)
             continue;
-        stats->unmovable_bytes += block->is_pinned ? bytes : 0;
+        vmm__biased_lock(&block->lane->lock); /* vmm_pin() takes only that one */
+        stats->unmovable_bytes += block->block.pins != 0 ? bytes : 0;
+        vmm__biased_unlock(&block->lane->lock);
         bool is_there = !vmm__pool_is_asleep(block->lane->pool);
-        stats->retained_bytes += block->is_freed && is_there ? bytes : 0;
+        stats->retained_bytes += vmm__reserved_is_freed(block) && is_there ? bytes : 0;
     }
 }
 

@@ -41,7 +41,7 @@ static bool item_is_unit(const struct vmm_cache *cache, const vmm_item *item)
     if (!item->is_reserved || !item_is_memory(item))
         return false;
     const struct reserved *block = vmm__reserved_around_locked(cache, item->address);
-    return block != NULL && !block->is_freed;
+    return block != NULL && !vmm__reserved_is_freed(block);
 }
 
 static int item_record(void *context, const vmm_item *item)

@@ -118,6 +118,8 @@ static void block_visit(struct walk *walk, const struct block *block, const stru
                       .bytes = block->node.size,
                       .requested_bytes = state == VMM_ITEM_LIVE ? block->requested_bytes : 0,
                       .is_view = block->is_in_view };
+    if (walk->heap->is_reserved)
+        vmm__reserved_show(walk->cache, block, &item);
     if (state == VMM_ITEM_LIVE && block->is_named)
         vmm__names_read(&walk->cache->directory.names, block->address, item.name);
     item_visit(walk, item);
@@ -250,23 +252,11 @@ static void place_visit(struct walk *walk, const struct chunk *chunk, uint64_t g
     }
 }
 
-vmm_item vmm__reserved_item(struct vmm_cache *cache, const struct reserved *block)
+void vmm__reserved_show(const struct vmm_cache *cache, const struct block *block, vmm_item *item)
 {
-    uint64_t bytes = block->granules << cache->vm.arena.granule_shift;
-    vmm_item item = { .struct_size = sizeof(vmm_item),
-                      .kind = VMM_ITEM_BLOCK,
-                      .state = VMM_ITEM_LIVE,
-                      .address = block->address,
-                      .bytes = bytes,
-                      .requested_bytes = block->bytes,
-                      .stream = block->lane->stream,
-                      .pool = block->lane->pool->handle,
-                      .pool_id = block->lane->pool->id,
-                      .is_reserved = 1,
-                      .committed_bytes = block->committed_granules
-                                         << cache->vm.arena.granule_shift };
-    vmm__names_read(&cache->directory.names, item.address, item.name);
-    return item;
+    const struct reserved *reserved = vmm__reserved_of(block);
+    item->is_reserved = 1;
+    item->committed_bytes = reserved->committed_granules << cache->vm.arena.granule_shift;
 }
 
 static vmm_item_state unit_item_state(const struct reserved *block, const struct chunk *chunk)
@@ -275,19 +265,19 @@ static vmm_item_state unit_item_state(const struct reserved *block, const struct
         return VMM_ITEM_ASLEEP;
     if (chunk->state == CHUNK_LIMBO)
         return VMM_ITEM_WAITING;
-    return block->is_freed ? VMM_ITEM_FREE : VMM_ITEM_LIVE;
+    return vmm__reserved_is_freed(block) ? VMM_ITEM_FREE : VMM_ITEM_LIVE;
 }
 
 /* Visits a reserved block after the chunk at its start, and its other chunks in order. */
 static void reserved_visit(struct walk *walk, const struct reserved *block)
 {
     vmm_cache *cache = walk->cache;
-    uint64_t limit = block->first + block->granules;
-    walk->heap = &block->lane->large;
+    uint64_t limit = vmm__reserved_end(cache, block);
+    walk->heap = block->lane->reserved;
     walk->block = NULL;
     walk->pool = block->lane->pool;
-    bool has_visited = block->is_freed;
-    for (uint64_t at = block->first; at < limit && !walk->ended;) {
+    bool has_visited = vmm__reserved_is_freed(block);
+    for (uint64_t at = vmm__reserved_first(cache, block); at < limit && !walk->ended;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
         if (chunk != NULL)
             item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
@@ -296,18 +286,9 @@ static void reserved_visit(struct walk *walk, const struct reserved *block)
                                          .bytes = vmm__chunk_bytes(&cache->vm, chunk),
                                          .is_reserved = 1 });
         if (!has_visited)
-            item_visit(walk, vmm__reserved_item(cache, block));
+            block_visit(walk, &block->block, NULL);
         has_visited = true;
     }
-}
-
-/* The reserved block whose range begins at a granule; NULL: none does. */
-static const struct reserved *reserved_at(const struct vmm_cache *cache, const struct chunk *chunk,
-                                          uint64_t granule)
-{
-    if (chunk != NULL && !chunk->keeps_addresses)
-        return NULL;
-    return vmm__reserved_around_locked(cache, vmm__arena_address(&cache->vm.arena, granule));
 }
 
 /* Visits what has no address: one range for each pool. */
@@ -350,14 +331,15 @@ static void walk_run_locked(struct walk *walk)
     unmapped_visit(walk);
     while (granule < arena->granules && !walk->ended) {
         const struct chunk *chunk = vmm__vm_chunk(memory, granule);
-        const struct reserved *reserved = reserved_at(walk->cache, chunk, granule);
+        const struct reserved *reserved =
+            vmm__reserved_around_locked(walk->cache, vmm__arena_address(arena, granule));
         bool is_guard_page = chunk == NULL;
         bool is_sourced = chunk != NULL && chunk->segment != NULL;
         uint64_t end = granule + (is_guard_page ? 1 : chunk->granules);
         segments_visit(walk, vmm__arena_address(arena, granule));
         if (reserved != NULL) {
             reserved_visit(walk, reserved);
-            end = granule + reserved->granules;
+            end = vmm__reserved_end(walk->cache, reserved);
         } else if (!is_guard_page && !is_sourced &&
                    !chunk->is_alias) { /* an alias holds no memory */
             walk->pool = vmm__pool_of_account(chunk->account);

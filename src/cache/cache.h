@@ -87,14 +87,6 @@ struct routes {
     uint64_t pushes;     /* the grow lock guards it */
 };
 
-/* See reserve/reserve.h. */
-struct reserves {
-    _Atomic bool has_been_used; /* from the first block on; read without a lock */
-    struct reserved **sorted;
-    uint64_t count;
-    uint64_t capacity;
-};
-
 struct vmm_cache {
     struct driver *driver;
     int device;          /* its ordinal */
@@ -139,7 +131,7 @@ struct vmm_cache {
     _Atomic bool has_freed_imports;
     struct map exports; /* shares by block: see share/export.h; grow_lock guards it */
     struct routes routes;
-    struct reserves reserves;
+    struct reserved *reserves;  /* linked by next: see reserve/reserve.h; grow_lock guards it */
     struct transfers transfers; /* of contents of pools that sleep or wake: see pool/pool_sleep.h */
     struct backup *kept_backups; /* of pools that have ended, still pinned; grow_lock guards them */
     struct ticket *tickets;      /* linked by next; grow_lock guards both lists */

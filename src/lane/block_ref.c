@@ -13,6 +13,11 @@ static void object_set(const struct block_ref *ref, uint64_t *bits, bool is_set)
     *bits = is_set ? *bits | object_bit(ref) : *bits & ~object_bit(ref);
 }
 
+static bool block_is_live(const struct block *block)
+{
+    return block->state == BLOCK_LIVE || block->state == BLOCK_RESERVED;
+}
+
 bool vmm__block_ref_find(const struct heap *heap, uint64_t address, struct block_ref *ref)
 {
     struct block *block = vmm__heap_find(heap, address);
@@ -20,7 +25,7 @@ bool vmm__block_ref_find(const struct heap *heap, uint64_t address, struct block
         return false;
     *ref = (struct block_ref){ .block = block };
     if (block->state != BLOCK_SLAB)
-        return block->state == BLOCK_LIVE || block->state == BLOCK_WAITING;
+        return block_is_live(block) || block->state == BLOCK_WAITING;
     ref->slab = block->slab;
     ref->object = vmm__slab_object(block->slab, address);
     return ref->object < SLAB_OBJECTS && (ref->slab->free_bits & object_bit(ref)) == 0;
@@ -65,7 +70,7 @@ bool vmm__block_ref_around(const struct heap *heap, uint64_t address, struct blo
 bool vmm__block_ref_is_live(const struct block_ref *ref)
 {
     if (ref->slab == NULL)
-        return ref->block->state == BLOCK_LIVE;
+        return block_is_live(ref->block);
     return ((ref->slab->free_bits | ref->slab->waiting_bits) & object_bit(ref)) == 0;
 }
 
@@ -161,7 +166,7 @@ static void unmovable_count(struct heap *heap, const struct block_ref *ref, bool
                             bool is_pinned)
 {
     uint64_t bytes = vmm__block_ref_bytes(ref);
-    if (was_pinned != is_pinned)
+    if (was_pinned != is_pinned && !heap->is_reserved)
         atomic_fetch_add_explicit(&heap->unmovable_bytes, is_pinned ? bytes : -bytes,
                                   memory_order_relaxed);
 }

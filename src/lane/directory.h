@@ -10,12 +10,13 @@
  * Owns: the table, the slot arrays of small granules, and the live table. Invariants:
  *  1. entries[g].heap is the heap that has granule g in an extent, or in a row of its views; or NULL;
  *  2. a slot names the block with the lowest start in it, or NULL if none starts there; the
- *     slots of a slab name the slab's block;
+ *     slots of a slab name the slab's block, those of a reserved block name it;
  *  3. entries[g].epoch is the latest epoch, on the clock of the heap's lane, at which
  *     anything in granule g was freed: once it has passed, no work uses the free bytes
  *     there.
  * May be called by: lane, cache, api. Locks: entries[g].heap changes under the grow lock and the heap's lane lock, and
- * may be read without a lock; the heap's lane lock guards the rest.
+ * may be read without a lock; so do the slots of reserved blocks, which one of the locks is enough to read; the heap's
+ * lane lock guards the rest.
  */
 #ifndef VMM_LANE_DIRECTORY_H
 #define VMM_LANE_DIRECTORY_H

@@ -464,6 +464,27 @@ vmm_status vmm__heap_hand(struct heap *from, struct block *block, uint64_t addre
     return VMM_OK;
 }
 
+void vmm__heap_reserve(struct heap *heap, struct block *block, uint64_t address, uint64_t bytes)
+{
+    const struct arena *arena = heap->directory->arena;
+    uint64_t granule = vmm__arena_granule(arena, address);
+    uint64_t count = bytes >> arena->granule_shift;
+    (void)vmm__directory_give(heap->directory, heap, granule, count); /* it is not small */
+    for (uint64_t i = 0; i < count; i++)
+        heap->directory->entries[granule + i].first = block;
+    heap->bytes += bytes;
+}
+
+void vmm__heap_unreserve(struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    const struct arena *arena = heap->directory->arena;
+    vmm__directory_take_back(heap->directory, vmm__arena_granule(arena, address),
+                             bytes >> arena->granule_shift);
+    heap->bytes -= bytes;
+    if (heap->bytes == 0)
+        vmm__heap_drained_push(heap);
+}
+
 bool vmm__heap_has_extent(const struct heap *heap, uint64_t address)
 {
     const struct views *views = heap->directory->views;

@@ -15,13 +15,16 @@
  * A large heap may also serve a request from a view (lane/views.h): the block then has an address
  * outside all extents, and occupies free bytes of several extents.
  *
+ * A lane may have a third heap, for reserved blocks. Their records are cache/reserve's, and their granules need have no
+ * memory, so each is an extent of its own, and the heap has no free block.
+ *
  * Owns: its block records and its index of free blocks. Invariants:
  *  1. blocks tile each extent: block->next starts where block ends; extents begin and end at
  *     granules;
  *  2. two neighbours are never both free: they would be merged;
  *  3. the index holds exactly the free blocks; their sizes add up to free_bytes;
  *  4. starts and sizes are multiples of unit_bytes;
- *  5. the sizes of pinned blocks and pinned slab objects add up to unmovable_bytes;
+ *  5. the sizes of pinned blocks and pinned slab objects add up to unmovable_bytes; reserved blocks do not count;
  *  6. every occupied block belongs to one block in a view, whose pieces add up to its size.
  * May be called by: lane, cache, api. Locks: the lane's lock guards all of it.
  */
@@ -40,7 +43,9 @@ enum block_state {
     BLOCK_SLAB,       /* allocated, and divided into small objects */
     BLOCK_WAITING,    /* freed, but another stream may still use it */
     BLOCK_LAST_FREED, /* see heap->last_freed */
-    BLOCK_OCCUPIED    /* in use through a view: see `user` */
+    BLOCK_OCCUPIED,   /* in use through a view: see `user` */
+    BLOCK_RESERVED,   /* live, of vmm_reserve(): see cache/reserve/reserve.h */
+    BLOCK_RETAINED    /* reserved and freed, but its pool is retained */
 };
 
 /* Why a block must not move. */
@@ -55,7 +60,7 @@ struct block {
     struct block *prev; /* NULL: the first of its extent, or in a view */
     struct block *next; /* in a view: the next one that starts in the same granule */
     union {
-        uint64_t requested_bytes; /* live */
+        uint64_t requested_bytes; /* live, reserved */
         struct slab *slab;        /* slab */
         uint64_t epoch;           /* last freed: when it was freed */
         struct block *user;       /* occupied: the block in a view */
@@ -63,7 +68,7 @@ struct block {
     enum block_state state;
     uint8_t pins;    /* why it must not move: enum pin; slabs have pins of their own */
     bool is_in_view; /* its pieces are occupied blocks: see vmm__block_piece() */
-    bool is_named;   /* live, and in names.h */
+    bool is_named;   /* live or reserved, and in names.h */
     bool is_listed;  /* live, and any thread may free it: see lane/magazine.h */
 };
 
@@ -81,7 +86,8 @@ struct heap {
     _Alignas(64) struct directory *directory;
     struct clock *clock; /* the lane's */
     bool is_small;
-    uint32_t marked; /* list of chunks whose runs are out of date: see lane/views.h */
+    bool is_reserved; /* of reserved blocks */
+    uint32_t marked;  /* list of chunks whose runs are out of date: see lane/views.h */
     uint64_t unit_bytes;
     struct block *last_taken; /* by the latest change; NULL: that change took no block */
     struct block *last_freed; /* reused as it is, or settled; NULL: none */
@@ -107,6 +113,11 @@ struct heap {
 
 void vmm__heap_init(struct heap *heap, struct lane *lane, struct directory *directory,
                     bool is_small);
+
+/* Give a reserved block further granules, and take granules from it. The caller also holds the grow lock. */
+void vmm__heap_reserve(struct heap *heap, struct block *block, uint64_t address, uint64_t bytes);
+void vmm__heap_unreserve(struct heap *heap, uint64_t address, uint64_t bytes);
+
 void vmm__heap_fini(struct heap *heap);
 
 /* Frees the records of a heap that has no memory. The heap can grow again. */

@@ -74,11 +74,25 @@ vmm_status vmm__lane_close(struct lane *lane)
     vmm__slabs_fini(&lane->slabs);
     vmm__heap_fini(&lane->large);
     vmm__heap_fini(&lane->small);
+    vmm__host_free(lane->reserved, sizeof *lane->reserved); /* it owns nothing */
     vmm__pool_leave(lane);
     vmm_status status = clock_close(lane);
     vmm__biased_fini(&lane->lock);
     vmm__host_free(lane, sizeof *lane);
     return status;
+}
+
+vmm_status vmm__lane_reserved_keep(struct lane *lane)
+{
+    if (lane->reserved != NULL)
+        return VMM_OK;
+    struct heap *heap = vmm__host_alloc(1, sizeof *heap);
+    if (heap == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_reserve: no host memory for the stream's heap");
+    vmm__heap_init(heap, lane, lane->large.directory, false);
+    heap->is_reserved = true;
+    lane->reserved = heap;
+    return VMM_OK;
 }
 
 void vmm__lane_vacate_locked(struct lane *lane)
@@ -552,6 +566,8 @@ static __attribute__((noinline)) vmm_status ref_give(struct lane *lane, struct h
     struct block_ref ref;
     if (!vmm__lane_find_live_locked(lane, heap, address, &ref))
         return vmm__block_ref_unknown("vmm_free", heap, address);
+    if (heap->is_reserved)
+        return VMM__NOT_FOUND;
     bool is_named = vmm__block_ref_is_named(&ref);
     vmm_status status = ref_await(lane, heap, address, &ref);
     if (status != VMM_OK && status != VMM__PENDING)
@@ -672,6 +688,8 @@ vmm_status vmm__lane_export_locked(struct lane *lane, struct heap *heap, uint64_
     struct block_ref ref;
     if (!vmm__lane_find_live_locked(lane, heap, address, &ref))
         return vmm__block_ref_unknown("vmm_share_export", heap, address);
+    if (heap->is_reserved)
+        return VMM__NO_FIT;
     lane->exports += vmm__block_ref_is_exported(&ref) ? 0 : 1;
     vmm__block_ref_set_exported(heap, &ref, true);
     *bytes = vmm__block_ref_bytes(&ref);

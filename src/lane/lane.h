@@ -117,11 +117,11 @@ struct lane {
     struct uses uses;
     struct heap small;
     struct heap large;
-    struct expired trimmed;   /* by the last trim; the grow lock guards this and all below */
-    struct expired decayed;   /* by decay, at the end of the last period */
-    uint64_t period_epoch;    /* ended with the last period */
-    struct lane *scan_next;   /* see vmm_cache.scanned */
-    uint64_t reserved_blocks; /* of vmm_reserve(), with or without memory */
+    struct expired trimmed; /* by the last trim; the grow lock guards this and all below */
+    struct expired decayed; /* by decay, at the end of the last period */
+    uint64_t period_epoch;  /* ended with the last period */
+    struct lane *scan_next; /* see vmm_cache.scanned */
+    struct heap *reserved;  /* for reserved blocks: see heap.h; NULL: it never had any */
 };
 
 vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct pool *pool,
@@ -214,7 +214,8 @@ static inline struct user vmm__lane_user(const struct lane *lane)
 /* Whether the lane has memory, or addresses that may get some. The caller holds the grow lock. */
 static inline bool vmm__lane_has_memory(const struct lane *lane)
 {
-    return lane->large.bytes > 0 || lane->small.bytes > 0 || lane->reserved_blocks > 0;
+    return lane->large.bytes > 0 || lane->small.bytes > 0 ||
+           (lane->reserved != NULL && lane->reserved->bytes > 0);
 }
 
 /* Locks a lane, settles its last freed blocks, drains its magazines, and returns its lone empty
@@ -310,7 +311,7 @@ static inline struct heap *vmm__lane_last_heap(const struct lane *lane, uint64_t
 }
 
 /* Frees the live block at an address that `heap`, of this lane, owns; it becomes the last freed
- * block. See vmm_free(). */
+ * block. See vmm_free(). VMM__NOT_FOUND: it is a reserved one, which takes more locks. */
 vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t address);
 
 /* Finds a live block or object, which from then on is not listed. False if it is not live, or was freed without the
@@ -338,7 +339,7 @@ vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char
 
 /*
  * Marks the live block at an address as exported: it is not moved, and after its free it waits, also for
- * vmm__lane_unexport_locked().
+ * vmm__lane_unexport_locked(). VMM__NO_FIT: it is a reserved one.
  */
 vmm_status vmm__lane_export_locked(struct lane *lane, struct heap *heap, uint64_t address,
                                    uint64_t *bytes, uint64_t *requested_bytes);
@@ -358,6 +359,9 @@ bool vmm__lane_wait_end_locked(struct lane *lane, uint64_t address);
  * and returns the one that ended, which is the latest of all idle memory.
  */
 uint64_t vmm__lane_settle_locked(struct lane *lane);
+
+/* Makes sure that the lane has a heap for reserved blocks. The caller holds the grow lock. ERR_HOST_OOM. */
+vmm_status vmm__lane_reserved_keep(struct lane *lane);
 
 vmm_status vmm__lane_check_locked(struct lane *lane);
 

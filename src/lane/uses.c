@@ -43,7 +43,7 @@ static void use_list_free(struct uses *uses, struct use *use)
     }
 }
 
-void vmm__uses_forget_all(struct uses *uses)
+static void uses_forget_all(struct uses *uses)
 {
     struct map_node *next;
     for (struct map_node *node = vmm__map_next(&uses->map, NULL); node != NULL; node = next) {
@@ -56,7 +56,7 @@ void vmm__uses_forget_all(struct uses *uses)
 
 void vmm__uses_fini(struct uses *uses)
 {
-    vmm__uses_forget_all(uses);
+    uses_forget_all(uses);
     while (uses->oldest != NULL) {
         struct wait *wait = uses->oldest;
         uses->oldest = wait->next;
@@ -226,6 +226,22 @@ static struct use *uses_collect(struct uses *uses, uint64_t address)
         collected = use;
     }
     return collected;
+}
+
+void vmm__uses_drop(struct uses *uses, uint64_t address)
+{
+    if (vmm__uses_count(uses) != 0)
+        use_list_free(uses, uses_collect(uses, address));
+}
+
+void vmm__uses_move(struct uses *uses, uint64_t from, uint64_t to)
+{
+    struct use *use;
+    while (vmm__uses_count(uses) != 0 && (use = use_first(uses, from)) != NULL) {
+        vmm__map_remove(&uses->map, &use->node);
+        use->node.key = to;
+        vmm__map_add(&uses->map, &use->node);
+    }
 }
 
 vmm_status vmm__uses_end(struct uses *uses, uint64_t address)

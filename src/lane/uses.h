@@ -63,8 +63,9 @@ static inline uint64_t vmm__uses_count(const struct uses *uses)
 /* Whether other streams use a live block. */
 bool vmm__uses_has(const struct uses *uses, uint64_t address);
 
-/* Forgets the uses of all live blocks. */
-void vmm__uses_forget_all(struct uses *uses);
+/* Forgets the uses of a live block; moves them to another address. */
+void vmm__uses_drop(struct uses *uses, uint64_t address);
+void vmm__uses_move(struct uses *uses, uint64_t from, uint64_t to);
 
 /* Whether any block waits. */
 static inline bool vmm__uses_has_waits(const struct uses *uses)

@@ -131,11 +131,12 @@ static inline struct heap *vmm__views_heap(const struct views *views, uint64_t g
     return vmm__directory_heap(views->directory, vmm__views_address(views, granule));
 }
 
-/* Whether an address of a heap lies in a view. */
+/* Whether an address of a heap lies in a view. Only a reserved block has granules without a chunk. */
 static inline bool vmm__views_contain(const struct views *views, uint64_t address)
 {
     uint64_t granule = vmm__arena_granule(&views->vm->arena, address);
-    return !vmm__chunk_is_home(vmm__vm_chunk(views->vm, granule), granule);
+    const struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
+    return chunk != NULL && !vmm__chunk_is_home(chunk, granule);
 }
 
 /* Returns the free bytes at the right end of a row, or at the left one, where `granule` is the row's last place, or its

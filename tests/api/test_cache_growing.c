@@ -370,6 +370,41 @@ CACHE_TEST(work_at_the_old_addresses_of_a_moved_block_runs_on)
     block_free(test, moved);
 }
 
+CACHE_TEST(names_and_other_streams_of_a_block_move_with_it)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    void *block = block_enclose(test, 4 * MIB);
+    commit(test, block, 0, 4 * MIB);
+    assert_ok(vmm_name(test->cache, block, "grows"));
+    stream_follow(test, 2, 1);
+    block_use(test, block, 2);
+    void *moved = block_resize(test, block, 512 * MIB);
+    assert_ok(vmm_find(test->cache, at(moved, 300 * MIB), &item));
+    assert_string_equal(item.name, "grows");
+    (void)flight_begin(test, moved, 4 * MIB, 2);
+    decommit(test, moved, 0, 4 * MIB);
+    commit(test, moved, 0, 4 * MIB); /* waits for that stream */
+    block_fill(test, moved, 4 * MIB, 9, 1);
+    block_check(test, moved, 4 * MIB, 9, 1);
+    flight_end(test);
+    work_verify(test);
+    cache_verify(test);
+    block_free(test, moved);
+}
+
+CACHE_TEST(an_address_inside_a_reserved_block_is_no_block)
+{
+    void *out;
+    void *block = block_committed(test, 8 * MIB, 4 * MIB);
+    assert_status(vmm_free(test->cache, at(block, 6 * MIB)), VMM_ERR_UNKNOWN_POINTER);
+    assert_non_null(strstr(vmm_last_error(), "it is byte 6291456 of the block at"));
+    assert_status(vmm_resize(test->cache, at(block, 6 * MIB), MIB, &out), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_pin(test->cache, at(block, 1)), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_commit(test->cache, at(block, 2 * MIB), 0, UNIT), VMM_ERR_UNKNOWN_POINTER);
+    cache_verify(test);
+    block_end(test, block);
+}
+
 CACHE_TEST(pinned_memory_stays)
 {
     void *block = block_committed(test, 8 * MIB, 4 * MIB);

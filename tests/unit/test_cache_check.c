@@ -153,13 +153,16 @@ SIM_TEST(finds_reserved_blocks_that_do_not_match)
     void *block;
     assert_ok(vmm_reserve(scene.handle, 6 * MIB, 0, NULL, &block));
     assert_ok(vmm_commit(cache, block, 2 * MIB, 2 * MIB));
-    struct reserved *reserved = cache->reserves.sorted[0];
+    struct reserved *reserved = cache->reserves;
     assert_ok(vmm__cache_check(cache));
-    assert_found(vmm__cache_check(cache), reserved->granules, 1, "reserve: invariant 1");
+    assert_found(vmm__cache_check(cache), scene.lane->reserved->is_reserved, false,
+                 "reserve: invariant 1");
     assert_found(vmm__cache_check(cache), reserved->committed_granules, 2, "reserve: invariant 2");
-    assert_found(vmm__cache_check(cache), reserved->address, 0, "reserve: invariant 3");
-    assert_found(vmm__cache_check(cache), reserved->is_freed, true, "reserve: invariant 4");
-    assert_found(vmm__cache_check(cache), scene.lane->reserved_blocks, 0, "reserve: invariant 5");
+    assert_found(vmm__cache_check(cache), reserved->block.node.size, 2 * MIB,
+                 "reserve: invariant 3");
+    assert_found(vmm__cache_check(cache), scene.lane->reserved->bytes, 0, "reserve: invariant 3");
+    assert_found(vmm__cache_check(cache), reserved->block.state, BLOCK_RETAINED,
+                 "reserve: invariant 4");
     assert_ok(vmm_pool_retain(scene.handle));
     assert_ok(vmm_free(cache, block));
     assert_ok(vmm__cache_check(cache));

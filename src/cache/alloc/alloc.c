@@ -4,7 +4,6 @@
 #include "cache/grow/source.h"
 #include "cache/pool/pools.h"
 #include "cache/pool/route.h"
-#include "cache/reserve/reserve.h"
 #include "cache/share/import.h"
 #include "cache/streams.h"
 #include "lane/block_ref.h"
@@ -214,7 +213,7 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
     uint64_t inner = address;
     heap = vmm__free_lane_lock(cache, &inner);
     if (heap == NULL)
-        return vmm__reserved_free(cache, address);
+        return VMM__NOT_FOUND;
     struct lane *lane = heap->lane;
     struct magazines *magazines = atomic_load_explicit(&lane->magazines, memory_order_relaxed);
     if (magazines != NULL)
@@ -234,7 +233,7 @@ vmm_status vmm__pin_slow(struct vmm_cache *cache, uint64_t address, bool pinned)
 {
     struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
-        return vmm__reserved_pin(cache, address, pinned);
+        return VMM__NOT_FOUND;
     struct lane *lane = heap->lane;
     vmm_status status = vmm__lane_pin_locked(heap, address, pinned);
     if (!pinned)
@@ -247,7 +246,7 @@ vmm_status vmm__name_slow(struct vmm_cache *cache, uint64_t address, const char 
 {
     struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
-        return vmm__reserved_name(cache, address, text);
+        return VMM__NOT_FOUND;
     struct lane *lane = heap->lane;
     vmm_status status = vmm__lane_name_locked(heap, address, text);
     vmm__biased_unlock(&lane->lock);

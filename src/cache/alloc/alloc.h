@@ -100,11 +100,11 @@ vmm_status vmm__awake_lane_lock(struct vmm_cache *cache, const char *function, u
 bool vmm__alloc_is_import(struct vmm_cache *cache, uint64_t address);
 
 /* vmm_free() when the fast path could not lock the lane. *should_poll: whether the caller should run vmm__poll().
- * VMM__NOT_FOUND if no heap owns the address. */
+ * VMM__NOT_FOUND if no heap owns the address, or a reserved block begins there. */
 vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *should_poll);
 
-/* Names the live block at an address, which may be a reserved one; text NULL: removes its name. VMM__NOT_FOUND if
- * nothing owns the address; else see vmm__lane_name_locked(). */
+/* Names the live block at an address; text NULL: removes its name. VMM__NOT_FOUND if no heap owns the address; else see
+ * vmm__lane_name_locked(). */
 vmm_status vmm__name_slow(struct vmm_cache *cache, uint64_t address, const char *text);
 
 /* Pins the live block at an address, so that compaction does not move it, or unpins it. VMM__NOT_FOUND if no heap owns

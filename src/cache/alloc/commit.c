@@ -37,14 +37,14 @@ static vmm_status part_find_locked(struct vmm_cache *cache, struct part *part)
         return vmm__error(VMM_ERR_UNKNOWN_POINTER,
                           "%s: 0x%llx is not the start of a live block of vmm_reserve()",
                           part->function, (unsigned long long)part->address);
-    uint64_t size = block->granules << arena->granule_shift;
+    uint64_t size = block->block.node.size;
     uint64_t unit = (uint64_t)block->unit_granules << arena->granule_shift;
     if (part->offset % unit != 0 || part->bytes % unit != 0)
         return part_refuse(part, "not whole units of the reservation");
     if (part->offset > size || part->bytes > size - part->offset)
         return part_refuse(part, "beyond the reservation");
     part->block = block;
-    part->first = block->first + (part->offset >> arena->granule_shift);
+    part->first = vmm__reserved_first(cache, block) + (part->offset >> arena->granule_shift);
     part->end = part->first + (part->bytes >> arena->granule_shift);
     return VMM_OK;
 }
@@ -100,13 +100,13 @@ static vmm_status units_have_passed(struct vmm_cache *cache, const struct part *
 /* Orders the block's stream after the other streams that may still use what a decommit took. */
 static vmm_status units_follow(struct vmm_cache *cache, const struct part *part)
 {
-    const struct lane *lane = part->block->lane;
+    struct lane *lane = part->block->lane;
     if (vmm__lane_has_ended(lane))
         return units_have_passed(cache, part);
     for (uint64_t at = part->first; at < part->end;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (chunk != NULL && chunk->state == CHUNK_LIMBO)
-            return vmm__uses_follow(&part->block->uses, USES_KEY, lane->stream);
+            return vmm__uses_follow(&lane->uses, part->address, lane->stream);
     }
     return VMM_OK;
 }
@@ -243,27 +243,31 @@ vmm_status vmm__commit(struct vmm_cache *cache, uint64_t address, uint64_t offse
 
 /* ---- Decommit ------------------------------------------------------------------------------ */
 
+/* The caller holds the lane's lock, too. */
+static vmm_status units_give(struct vmm_cache *cache, const struct part *part)
+{
+    struct lane *lane = part->block->lane;
+    if (vmm__lane_is_retained(lane))
+        return part_refuse(part, "its pool is retained");
+    if (part->block->block.pins != 0)
+        return part_refuse(part, "it is under vmm_pin()");
+    vmm__uses_record(&lane->uses, part->address);
+    vmm__reserved_decommit(cache, part->block, part->first, part->end - part->first);
+    return VMM_OK;
+}
+
 static vmm_status decommit_locked(struct vmm_cache *cache, struct part *part)
 {
     vmm_status status = part_find_locked(cache, part);
+    if (status == VMM_OK)
+        status = vmm__lane_asleep_check(part->function, part->block->lane);
     if (status != VMM_OK)
         return status;
-    struct reserved *block = part->block;
-    struct lane *lane = block->lane;
-    status = vmm__lane_asleep_check(part->function, lane);
+    vmm__cache_lane_lock_slow(cache, part->block->lane);
+    status = units_give(cache, part);
+    vmm__biased_unlock(&part->block->lane->lock);
     if (status != VMM_OK)
         return status;
-    if (vmm__lane_is_retained(lane))
-        return part_refuse(part, "its pool is retained");
-    if (block->is_pinned)
-        return part_refuse(part, "it is under vmm_pin()");
-    vmm__uses_record(&block->uses, USES_KEY);
-    uint64_t before = block->committed_granules;
-    vmm__cache_lane_lock_slow(cache, lane);
-    vmm__reserved_discard(cache, block, part->first, part->end - part->first);
-    uint64_t bytes = (before - block->committed_granules) << cache->vm.arena.granule_shift;
-    vmm__counters_shrink(&lane->counters, &lane->pool->totals, bytes, bytes);
-    vmm__biased_unlock(&lane->lock);
     vmm__limbo_drain_quietly(&cache->vm); /* what work uses stays there */
     return vmm__cache_checked(cache, CHECK_REFILL_EVERY, VMM_OK);
 }

@@ -23,33 +23,21 @@ static const struct pool *pool_after(const struct vmm_cache *cache, const struct
 
 /* ---- Chunks -------------------------------------------------------------------------------- */
 
-/* The pool that a held chunk belongs to: that of its heap, or of its reserved block. NULL: it has neither. */
-static const struct pool *pool_of(const struct vmm_cache *cache, const struct chunk *chunk,
-                                  bool *is_unit)
-{
-    uint64_t address = vmm__chunk_address(&cache->vm, chunk);
-    const struct heap *heap = vmm__directory_heap(&cache->directory, address);
-    *is_unit = heap == NULL;
-    if (heap != NULL)
-        return heap->lane->pool;
-    const struct reserved *block = vmm__reserved_around_locked(cache, address);
-    return block == NULL ? NULL : block->lane->pool;
-}
-
 /* Invariant 1 of lane/pool.h, 2 of sleep.h, 1 of reserve.h. Counts the granules of units. */
 static vmm_status chunk_check(const struct vmm_cache *cache, uint32_t id, uint64_t *committed)
 {
-    bool is_unit;
     const struct chunk *chunk = &cache->vm.records[id];
-    const struct pool *pool = pool_of(cache, chunk, &is_unit);
-    if (pool == NULL)
+    uint64_t address = vmm__chunk_address(&cache->vm, chunk);
+    const struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    if (heap == NULL || heap->is_reserved != chunk->keeps_addresses)
         return vmm__error(VMM_ERR_INTERNAL,
-                          "reserve: invariant 1: chunk %u is neither a heap's nor a unit", id);
+                          "reserve: invariant 1: chunk %u is of no heap, or of a wrong one", id);
+    const struct pool *pool = heap->lane->pool;
     if (chunk->account != &pool->account)
         return vmm__error(VMM_ERR_INTERNAL, "pool: invariant 1: chunk %u is of another pool", id);
     if (pool->phase == VMM_POOL_AWAKE && (chunk->is_asleep || chunk->unmapped > 0))
         return vmm__error(VMM_ERR_INTERNAL, "sleep: invariant 2: chunk %u sleeps", id);
-    *committed += is_unit ? chunk->granules : 0;
+    *committed += heap->is_reserved ? chunk->granules : 0;
     return VMM_OK;
 }
 
@@ -65,25 +53,34 @@ static vmm_status chunks_check(const struct vmm_cache *cache, uint64_t *committe
 
 /* ---- Reserved blocks ----------------------------------------------------------------------- */
 
+/* Whether all slots of a block's granules name it, and no granule around them does. */
+static bool slots_are_right(const struct vmm_cache *cache, const struct reserved *block)
+{
+    uint64_t end = vmm__block_end(&block->block);
+    uint64_t step = cache->vm.arena.granule_bytes;
+    uint64_t at = block->block.address;
+    bool is_alone = vmm__reserved_around_locked(cache, at - step) != block;
+    while (at < end && vmm__reserved_around_locked(cache, at) == block)
+        at += step;
+    return is_alone && at == end && vmm__reserved_around_locked(cache, end) != block;
+}
+
 static vmm_status reserves_check(const struct vmm_cache *cache, uint64_t committed)
 {
-    uint64_t blocks = cache->reserves.count;
-    uint64_t end = 0;
-    for (uint64_t i = 0; i < cache->reserves.count; i++) {
-        const struct reserved *block = cache->reserves.sorted[i];
-        if (block->first < end ||
-            block->address != vmm__arena_address(&cache->vm.arena, block->first))
-            return broken("reserve: invariant 3: blocks are not in order");
-        if (block->is_freed && !vmm__lane_is_retained(block->lane))
+    uint64_t bytes = 0;
+    for (const struct reserved *block = cache->reserves; block != NULL; block = block->next) {
+        if (*block->link != block || !slots_are_right(cache, block))
+            return broken("reserve: invariant 3: the directory does not have a block");
+        if (vmm__reserved_is_freed(block) && !vmm__lane_is_retained(block->lane))
             return broken("reserve: invariant 4: a freed block stays");
-        end = block->first + block->granules;
+        bytes += block->block.node.size;
         committed -= block->committed_granules;
     }
     if (committed != 0)
         return broken("reserve: invariant 2: blocks miscount their memory");
     for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next)
-        blocks -= lane->reserved_blocks;
-    return blocks == 0 ? VMM_OK : broken("reserve: invariant 5: lanes miscount");
+        bytes -= lane->reserved == NULL ? 0 : lane->reserved->bytes;
+    return bytes == 0 ? VMM_OK : broken("reserve: invariant 3: heaps have other blocks");
 }
 
 /* ---- Pools --------------------------------------------------------------------------------- */

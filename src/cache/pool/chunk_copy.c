@@ -1,27 +1,24 @@
 /* Copies of chunks: see chunk_copy.h. */
 #include "cache/pool/chunk_copy.h"
 #include "base/arith.h"
-#include "cache/reserve/reserve.h"
 
-/* The block that covers the start of a chunk; NULL: the chunk is a unit of a reserved block. */
+/* The block that covers the start of a chunk. */
 static const struct block *chunk_first(const struct vmm_cache *cache, const struct chunk *chunk)
 {
     uint64_t address = vmm__chunk_address(&cache->vm, chunk);
-    const struct heap *heap = vmm__directory_heap(&cache->directory, address);
-    return heap == NULL ? NULL : vmm__heap_cover(heap, address);
-}
-
-/* Whether a chunk is a unit of a reserved block that the program has not freed. */
-static bool is_live_unit(const struct vmm_cache *cache, const struct chunk *chunk)
-{
-    uint64_t address = vmm__chunk_address(&cache->vm, chunk);
-    const struct reserved *block = vmm__reserved_around_locked(cache, address);
-    return block != NULL && !block->is_freed;
+    return vmm__heap_cover(vmm__directory_heap(&cache->directory, address), address);
 }
 
 static bool has_contents(const struct block *block)
 {
-    return block->state == BLOCK_LIVE || block->state == BLOCK_SLAB;
+    return block->state == BLOCK_LIVE || block->state == BLOCK_SLAB ||
+           block->state == BLOCK_RESERVED;
+}
+
+/* Where the contents of a block begin that have an entry of their own: each unit of a reserved block has one. */
+static uint64_t entry_address(const struct block *user, uint64_t chunk_start)
+{
+    return user->state == BLOCK_RESERVED ? chunk_start : user->address;
 }
 
 /* Whether an occupied block is the first piece of its block in a view. */
@@ -38,7 +35,7 @@ vmm_status vmm__chunk_list(struct vmm_cache *cache, const struct chunk *chunk,
     uint64_t start = vmm__chunk_address(&cache->vm, chunk);
     uint64_t end = start + vmm__chunk_bytes(&cache->vm, chunk);
     vmm_status status = VMM_OK;
-    if (block == NULL && is_live_unit(cache, chunk))
+    if (block->state == BLOCK_RESERVED)
         return vmm__backup_add(backup, start, end - start);
     for (; block != NULL && block->address < end && status == VMM_OK; block = block->next) {
         if (block->address < start)
@@ -100,25 +97,13 @@ static bool range_of(const struct chunk_copy *copy, const struct block *block, u
     out->offset = address; /* so that neighbours join */
     if (copy->way == CHUNK_CLEAR)
         return true;
-    const struct backup_entry *entry = vmm__backup_find(copy->backup, user->address);
+    uint64_t from = entry_address(user, start);
+    const struct backup_entry *entry = vmm__backup_find(copy->backup, from);
     if (entry == NULL)
         return false;
     uint64_t shown = block == user ? block->address : vmm__views_piece_address(block);
-    out->offset = entry->offset + (shown - user->address) + (address - block->address);
+    out->offset = entry->offset + (shown + (address - block->address) - from);
     return true;
-}
-
-/* Each unit has an entry of its own. */
-static vmm_status unit_copy(struct chunk_copy *copy, const struct chunk *chunk)
-{
-    struct range range = { .address = vmm__chunk_address(&copy->cache->vm, chunk),
-                           .bytes = vmm__chunk_bytes(&copy->cache->vm, chunk) };
-    const struct backup_entry *entry =
-        copy->way == CHUNK_CLEAR ? NULL : vmm__backup_find(copy->backup, range.address);
-    if (!is_live_unit(copy->cache, chunk) || (entry == NULL && copy->way != CHUNK_CLEAR))
-        return VMM_OK;
-    range.offset = entry == NULL ? 0 : entry->offset;
-    return range_copy(copy, range);
 }
 
 vmm_status vmm__chunk_copy(struct chunk_copy *copy, const struct chunk *chunk)
@@ -129,8 +114,6 @@ vmm_status vmm__chunk_copy(struct chunk_copy *copy, const struct chunk *chunk)
     uint64_t end = start + vmm__chunk_bytes(vm, chunk);
     struct range joined = { .bytes = 0 };
     vmm_status status = VMM_OK;
-    if (block == NULL)
-        return unit_copy(copy, chunk);
     for (; block != NULL && block->address < end && status == VMM_OK; block = block->next) {
         struct range range;
         if (!range_of(copy, block, start, end, &range))

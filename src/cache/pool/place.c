@@ -56,7 +56,7 @@ static vmm_status heap_find(struct vmm_cache *cache, struct place *place)
     place->heap = vmm__cache_heap_of(cache, place->inner);
     if (place->heap != NULL && place->heap->lane->has_source && place->inner == place->address)
         place->heap = NULL; /* it is no address of the program */
-    if (place->heap == NULL)
+    if (place->heap == NULL || place->heap->is_reserved)
         return place_refuse(place, "the cache has no free memory there");
     const struct lane *lane = place->heap->lane;
     if (lane->pool != place->lane->pool)

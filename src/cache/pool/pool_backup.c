@@ -4,7 +4,6 @@
 #include "base/hostmem.h"
 #include "cache/cache.h"
 #include "cache/pool/backup.h"
-#include "cache/reserve/reserve.h"
 #include "lane/block_ref.h"
 
 /* Whether a live block of the pool contains an address. */
@@ -13,11 +12,7 @@ static bool is_live(const struct pool *pool, uint64_t address)
     const struct vmm_cache *cache = pool->cache;
     struct block_ref ref;
     struct heap *heap = vmm__cache_heap_of(cache, address);
-    if (heap == NULL) {
-        const struct reserved *block = vmm__reserved_around_locked(cache, address);
-        return block != NULL && !block->is_freed && block->lane->pool == pool;
-    }
-    if (heap->lane->pool != pool)
+    if (heap == NULL || heap->lane->pool != pool)
         return false;
     vmm__lane_lock(heap->lane);
     bool lives = vmm__block_ref_around(heap, address, &ref) && vmm__block_ref_is_live(&ref);

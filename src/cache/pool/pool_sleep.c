@@ -25,8 +25,7 @@ static struct lane *lane_of(const struct pool_sleep *job, const struct chunk *ch
 {
     const struct vmm_cache *cache = job->cache;
     uint64_t address = vmm__chunk_address(&cache->vm, chunk);
-    const struct heap *heap = vmm__directory_heap(&cache->directory, address);
-    return heap != NULL ? heap->lane : vmm__reserved_around_locked(cache, address)->lane;
+    return vmm__directory_heap(&cache->directory, address)->lane;
 }
 
 static int by_home(const void *a, const void *b)
@@ -66,16 +65,14 @@ static vmm_status chunks_list_locked(struct pool_sleep *job)
     return VMM_OK;
 }
 
-/* Releases a chunk without a block, with its addresses. False if it has one; a unit of a reserved block has. */
+/* Releases a chunk without a block, with its addresses. False if it has one. */
 static bool chunk_drop_locked(struct pool_sleep *job, const struct chunk *chunk)
 {
     struct vmm_cache *cache = job->cache;
     uint64_t address = vmm__chunk_address(&cache->vm, chunk);
     uint64_t bytes = vmm__chunk_bytes(&cache->vm, chunk);
     struct heap *heap = vmm__directory_heap(&cache->directory, address);
-    struct block *block = heap == NULL ? NULL : vmm__heap_cover(heap, address);
-    if (block == NULL)
-        return false;
+    struct block *block = vmm__heap_cover(heap, address);
     bool is_idle = block->state == BLOCK_FREE && vmm__block_end(block) >= address + bytes;
     if (!is_idle || vmm__heap_detach(heap, block, address, bytes) != VMM_OK)
         return false;

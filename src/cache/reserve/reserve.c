@@ -6,51 +6,39 @@
 
 /* ---- Find ---------------------------------------------------------------------------------- */
 
-/* The number of blocks that begin at a granule or before it. */
-static uint64_t position_of(const struct reserves *reserves, uint64_t granule)
-{
-    uint64_t low = 0;
-    uint64_t high = reserves->count;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (reserves->sorted[middle]->first <= granule)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint64_t address)
 {
-    uint64_t granule = vmm__arena_granule(&cache->vm.arena, address);
-    uint64_t position = position_of(&cache->reserves, granule);
-    struct reserved *block = position == 0 ? NULL : cache->reserves.sorted[position - 1];
-    return block != NULL && granule - block->first < block->granules ? block : NULL;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    if (!vmm__reserved_owns(cache, address))
+        return NULL;
+    return vmm__reserved_of(vmm__directory_entry(&cache->directory, address)->first);
 }
 
 struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address)
 {
-    VMM_ASSERT_HELD(&cache->grow_lock);
     struct reserved *block = vmm__reserved_around_locked(cache, address);
-    return block != NULL && block->address == address && !block->is_freed ? block : NULL;
-}
-
-bool vmm__reserved_may_own(const struct vmm_cache *cache, uint64_t address)
-{
-    return atomic_load_explicit(&cache->reserves.has_been_used, memory_order_acquire) &&
-           vmm__arena_contains(&cache->vm.arena, address) &&
-           vmm__directory_heap(&cache->directory, address) == NULL;
+    bool is_it = block != NULL && block->block.address == address && !vmm__reserved_is_freed(block);
+    return is_it ? block : NULL;
 }
 
 bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address)
 {
-    if (!vmm__reserved_may_own(cache, address))
+    if (!vmm__reserved_owns(cache, address))
         return false;
     vmm__fair_lock(&cache->grow_lock);
     bool has = vmm__reserved_find_locked(cache, address) != NULL;
     vmm__fair_unlock(&cache->grow_lock);
     return has;
+}
+
+uint64_t vmm__reserved_first(const struct vmm_cache *cache, const struct reserved *block)
+{
+    return vmm__arena_granule(&cache->vm.arena, block->block.address);
+}
+
+uint64_t vmm__reserved_end(const struct vmm_cache *cache, const struct reserved *block)
+{
+    return vmm__arena_granule(&cache->vm.arena, vmm__block_end(&block->block) - 1) + 1;
 }
 
 struct chunk *vmm__reserved_chunk(const struct vmm_cache *cache, uint64_t granule, uint64_t limit,
@@ -63,94 +51,93 @@ struct chunk *vmm__reserved_chunk(const struct vmm_cache *cache, uint64_t granul
     return chunk;
 }
 
-/* ---- The sorted array ---------------------------------------------------------------------- */
-
-static void sorted_insert(struct reserves *reserves, struct reserved *block)
-{
-    uint64_t at = position_of(reserves, block->first);
-    for (uint64_t i = reserves->count++; i > at; i--)
-        reserves->sorted[i] = reserves->sorted[i - 1];
-    reserves->sorted[at] = block;
-}
-
-static void sorted_remove(struct reserves *reserves, const struct reserved *block)
-{
-    for (uint64_t i = position_of(reserves, block->first); i < reserves->count; i++)
-        reserves->sorted[i - 1] = reserves->sorted[i];
-    reserves->count--;
-}
-
-static void range_set(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
-                      uint64_t count)
-{
-    block->first = granule;
-    block->granules = count;
-    block->address = vmm__arena_address(&cache->vm.arena, granule);
-}
-
-void vmm__reserved_range_set(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
-                             uint64_t count)
-{
-    sorted_remove(&cache->reserves, block);
-    range_set(cache, block, granule, count);
-    sorted_insert(&cache->reserves, block);
-}
-
 /* ---- Reserve ------------------------------------------------------------------------------- */
 
-static vmm_status range_make(struct vmm_cache *cache, struct reserved *block)
+void vmm__reserved_range_set(struct reserved *block, uint64_t address, uint64_t bytes)
 {
-    uint64_t granule;
-    struct reserves *reserves = &cache->reserves;
-    if (!vmm__host_array_grow((void **)&reserves->sorted, &reserves->capacity, reserves->count,
-                              sizeof(struct reserved *)))
-        return vmm__error(VMM_ERR_HOST_OOM, "vmm_reserve: no host memory to list the block");
-    (void)vmm__limbo_drain(&cache->vm, NULL); /* it may have addresses */
-    vmm_status status = vmm__arena_find_row(&cache->vm.arena, block->granules, &granule);
-    if (status != VMM_OK)
-        return status;
-    vmm__range_take(&cache->vm, granule, block->granules);
-    range_set(cache, block, granule, block->granules);
-    return VMM_OK;
+    struct heap *heap = block->lane->reserved;
+    struct block *at = &block->block;
+    uint64_t before = address == at->address ? at->node.size : 0; /* bytes that it keeps */
+    VMM_ASSERT_HELD(&block->lane->lock);
+    if (bytes > before)
+        vmm__heap_reserve(heap, at, address + before, bytes - before);
+    if (before == 0 && at->node.size > 0)
+        vmm__heap_unreserve(heap, at->address, at->node.size);
+    else if (bytes < before)
+        vmm__heap_unreserve(heap, address + bytes, before - bytes);
+    at->address = address;
+    at->node.size = bytes;
 }
 
-/* Adds a block to the records, and counts it as an allocation without memory. */
-static void block_add(struct vmm_cache *cache, struct reserved *block)
+static vmm_status range_make(struct vmm_cache *cache, uint64_t granules, uint64_t *granule)
+{
+    (void)vmm__limbo_drain(&cache->vm, NULL); /* it may have addresses */
+    vmm_status status = vmm__arena_find_row(&cache->vm.arena, granules, granule);
+    if (status == VMM_OK)
+        vmm__range_take(&cache->vm, *granule, granules);
+    return status;
+}
+
+static void list_add(struct vmm_cache *cache, struct reserved *block)
+{
+    block->next = cache->reserves;
+    block->link = &cache->reserves;
+    if (block->next != NULL)
+        block->next->link = &block->next;
+    cache->reserves = block;
+}
+
+static void list_remove(const struct reserved *block)
+{
+    *block->link = block->next;
+    if (block->next != NULL)
+        block->next->link = block->link;
+}
+
+/* Adds a block, and counts it as an allocation without memory. */
+static void block_add(struct vmm_cache *cache, struct reserved *block, uint64_t address,
+                      uint64_t bytes)
 {
     struct lane *lane = block->lane;
-    sorted_insert(&cache->reserves, block);
-    atomic_store_explicit(&cache->reserves.has_been_used, true, memory_order_release);
-    lane->reserved_blocks++;
+    list_add(cache, block);
     vmm__lanes_touch(&cache->lanes, lane);
     vmm__cache_lane_lock_slow(cache, lane);
+    vmm__reserved_range_set(block, address, bytes);
     vmm__counters_alloc(&lane->counters, &lane->pool->totals, 0, 0);
     vmm__biased_unlock(&lane->lock);
+}
+
+static vmm_status reserve_locked(struct vmm_cache *cache, struct reserved *block, uint64_t bytes)
+{
+    uint64_t granule = 0;
+    vmm_status status = vmm__lane_asleep_check("vmm_reserve", block->lane);
+    if (status == VMM_OK)
+        status = vmm__lane_reserved_keep(block->lane);
+    if (status == VMM_OK)
+        status = range_make(cache, bytes >> cache->vm.arena.granule_shift, &granule);
+    if (status == VMM_OK)
+        block_add(cache, block, vmm__arena_address(&cache->vm.arena, granule), bytes);
+    return status;
 }
 
 vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
                         uint64_t unit_bytes, void **out)
 {
-    unsigned shift = cache->vm.arena.granule_shift;
     uint64_t rounded = bytes;
     (void)vmm__round_up_checked(bytes, unit_bytes, &rounded); /* the caller has checked it */
     struct reserved *block = vmm__host_alloc(1, sizeof *block);
     if (block == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_reserve: no host memory for the block's record");
-    *block = (struct reserved){ .lane = lane,
-                                .bytes = bytes,
-                                .granules = rounded >> shift,
-                                .unit_granules = (uint32_t)(unit_bytes >> shift) };
-    vmm__uses_init(&block->uses, &cache->clock);
+    *block = (struct reserved){ .block = { .requested_bytes = bytes, .state = BLOCK_RESERVED },
+                                .lane = lane,
+                                .unit_granules =
+                                    (uint32_t)(unit_bytes >> cache->vm.arena.granule_shift) };
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = vmm__lane_asleep_check("vmm_reserve", lane);
+    vmm_status status = reserve_locked(cache, block, rounded);
     if (status == VMM_OK)
-        status = range_make(cache, block);
-    if (status == VMM_OK) {
-        block_add(cache, block);
-        *out = (void *)(uintptr_t)block->address;
-    }
+        *out = (void *)(uintptr_t)block->block.address;
     vmm__fair_unlock(&cache->grow_lock);
     if (status != VMM_OK)
         vmm__host_free(block, sizeof *block);
@@ -178,12 +165,12 @@ static void unit_record(struct vmm_cache *cache, const struct reserved *block, e
                                  .bytes = vmm__chunk_bytes(&cache->vm, chunk),
                                  .stream = (uint64_t)(uintptr_t)block->lane->stream,
                                  .pool = (uint64_t)(uintptr_t)block->lane->pool->handle };
-    if (recorder == NULL || block->is_freed)
+    if (recorder == NULL || vmm__reserved_is_freed(block))
         return;
     vmm__recorder_push(recorder, event);
     char name[VMM_NAME_BYTES] = "";
     if (kind == TRACE_ALLOC)
-        vmm__names_read(&cache->directory.names, block->address, name);
+        vmm__names_read(&cache->directory.names, block->block.address, name);
     if (name[0] != '\0')
         unit_name_push(cache, recorder, chunk, name);
 }
@@ -192,17 +179,20 @@ void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block, v
                         const struct chunk *chunk)
 {
     unit_record(cache, block, kind == VMM_CHANGE_MAP ? TRACE_ALLOC : TRACE_FREE, chunk);
-    vmm__listener_call(&block->lane->large, kind, vmm__chunk_address(&cache->vm, chunk),
+    vmm__listener_call(block->lane->reserved, kind, vmm__chunk_address(&cache->vm, chunk),
                        vmm__chunk_bytes(&cache->vm, chunk));
 }
 
 struct clock *vmm__reserved_clock(struct vmm_cache *cache, const struct reserved *block)
 {
-    return vmm__uses_count(&block->uses) == 0 ? block->lane->clock : &cache->clock;
+    VMM_ASSERT_HELD(&block->lane->lock);
+    bool is_used = vmm__uses_has(&block->lane->uses, block->block.address);
+    return is_used ? &cache->clock : block->lane->clock;
 }
 
-void vmm__reserved_discard(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
-                           uint64_t count)
+/* Puts the chunks in use of `count` granules into limbo. */
+static void units_discard(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
+                          uint64_t count)
 {
     struct clock *clock = vmm__reserved_clock(cache, block);
     uint64_t limit = granule + count;
@@ -216,49 +206,53 @@ void vmm__reserved_discard(struct vmm_cache *cache, struct reserved *block, uint
     }
 }
 
+void vmm__reserved_decommit(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
+                            uint64_t count)
+{
+    struct lane *lane = block->lane;
+    uint64_t before = block->committed_granules;
+    units_discard(cache, block, granule, count);
+    uint64_t bytes = (before - block->committed_granules) << cache->vm.arena.granule_shift;
+    vmm__counters_shrink(&lane->counters, &lane->pool->totals, bytes, bytes);
+}
+
 /* ---- Free ---------------------------------------------------------------------------------- */
-
-/* Frees the record of a block without memory in use. */
-static void block_close(struct vmm_cache *cache, struct reserved *block)
-{
-    sorted_remove(&cache->reserves, block);
-    vmm__range_end(&cache->vm, block->first, block->granules);
-    block->lane->reserved_blocks--;
-    vmm__heap_drained_push(&block->lane->large);
-    vmm__uses_forget_all(&block->uses);
-    vmm__host_free(block, sizeof *block);
-}
-
-static void memory_discard(struct vmm_cache *cache, struct reserved *block)
-{
-    vmm__biased_lock(&block->lane->lock);
-    vmm__reserved_discard(cache, block, block->first, block->granules);
-    vmm__biased_unlock(&block->lane->lock);
-}
 
 /* From now on the program does not have the block. */
 static void block_uncount(struct vmm_cache *cache, struct reserved *block)
 {
     struct lane *lane = block->lane;
     uint64_t bytes = block->committed_granules << cache->vm.arena.granule_shift;
-    uint64_t limit = block->first + block->granules;
-    for (uint64_t at = block->first; at < limit;) {
+    uint64_t limit = vmm__reserved_end(cache, block);
+    for (uint64_t at = vmm__reserved_first(cache, block); at < limit;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
         if (chunk != NULL && chunk->state == CHUNK_HELD)
             unit_record(cache, block, TRACE_FREE, chunk);
     }
-    vmm__names_drop(&cache->directory.names, block->address);
-    block->is_freed = true;
-    block->is_pinned = false;
     vmm__cache_lane_lock_slow(cache, lane);
+    if (block->block.is_named)
+        vmm__names_drop(&cache->directory.names, block->block.address);
+    block->block.is_named = false;
+    block->block.pins = 0;
+    block->block.state = BLOCK_RETAINED;
     vmm__counters_free(&lane->counters, &lane->pool->totals, bytes, bytes);
     vmm__biased_unlock(&lane->lock);
 }
 
+/* Ends a freed block: its memory goes into limbo. */
 static void freed_end(struct vmm_cache *cache, struct reserved *block)
 {
-    memory_discard(cache, block);
-    block_close(cache, block);
+    struct lane *lane = block->lane;
+    uint64_t first = vmm__reserved_first(cache, block);
+    uint64_t count = vmm__reserved_end(cache, block) - first;
+    vmm__biased_lock(&lane->lock);
+    units_discard(cache, block, first, count);
+    vmm__uses_drop(&lane->uses, block->block.address);
+    vmm__reserved_range_set(block, block->block.address, 0);
+    vmm__biased_unlock(&lane->lock);
+    vmm__range_end(&cache->vm, first, count);
+    list_remove(block);
+    vmm__host_free(block, sizeof *block);
 }
 
 static vmm_status free_locked(struct vmm_cache *cache, uint64_t address)
@@ -286,80 +280,47 @@ vmm_status vmm__reserved_free(struct vmm_cache *cache, uint64_t address)
 
 void vmm__reserves_end_locked(struct vmm_cache *cache, const struct pool *pool)
 {
-    const struct reserves *reserves = &cache->reserves;
+    struct reserved *next;
     VMM_ASSERT_HELD(&cache->grow_lock);
-    for (uint64_t i = reserves->count; i-- > 0;) {
-        struct reserved *block = reserves->sorted[i];
+    for (struct reserved *block = cache->reserves; block != NULL; block = next) {
         const struct lane *lane = block->lane;
-        if (block->is_freed && (pool == NULL ? !vmm__lane_is_retained(lane) : lane->pool == pool))
+        next = block->next;
+        if (vmm__reserved_is_freed(block) &&
+            (pool == NULL ? !vmm__lane_is_retained(lane) : lane->pool == pool))
             freed_end(cache, block);
     }
 }
 
-void vmm__reserves_fini(struct reserves *reserves)
+void vmm__reserves_fini(struct reserved *block)
 {
-    while (reserves->count > 0) {
-        struct reserved *block = reserves->sorted[--reserves->count];
-        vmm__uses_fini(&block->uses);
+    while (block != NULL) {
+        struct reserved *next = block->next;
         vmm__host_free(block, sizeof *block);
+        block = next;
     }
-    vmm__host_free(reserves->sorted, reserves->capacity * sizeof(struct reserved *));
 }
 
-/* ---- Names, pins and uses ------------------------------------------------------------------ */
+/* ---- Names --------------------------------------------------------------------------------- */
 
 /* Names the units of a block that have memory in the recording. */
-static void units_name(struct vmm_cache *cache, const struct reserved *block)
+static void units_name(struct vmm_cache *cache, struct recorder *recorder,
+                       const struct reserved *block)
 {
-    struct recorder *recorder =
-        atomic_load_explicit(&cache->directory.recorder, memory_order_acquire);
-    uint64_t limit = block->first + block->granules;
+    uint64_t limit = vmm__reserved_end(cache, block);
     char name[VMM_NAME_BYTES];
-    vmm__names_read(&cache->directory.names, block->address, name);
-    for (uint64_t at = block->first; recorder != NULL && at < limit;) {
+    vmm__names_read(&cache->directory.names, block->block.address, name);
+    for (uint64_t at = vmm__reserved_first(cache, block); at < limit;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
         if (chunk != NULL && chunk->state == CHUNK_HELD)
             unit_name_push(cache, recorder, chunk, name);
     }
 }
 
-vmm_status vmm__reserved_name(struct vmm_cache *cache, uint64_t address, const char *text)
+void vmm__reserved_record_name(struct vmm_cache *cache, struct recorder *recorder, uint64_t address)
 {
-    struct block_names *names = &cache->directory.names;
-    vmm_status status = VMM_OK;
     vmm__fair_lock(&cache->grow_lock);
     const struct reserved *block = vmm__reserved_find_locked(cache, address);
-    if (block == NULL)
-        status = VMM__NOT_FOUND;
-    else if (text != NULL)
-        status = vmm__names_set(names, address, text);
-    else
-        vmm__names_drop(names, address);
-    if (status == VMM_OK)
-        units_name(cache, block);
-    vmm__fair_unlock(&cache->grow_lock);
-    return status;
-}
-
-vmm_status vmm__reserved_pin(struct vmm_cache *cache, uint64_t address, bool is_pinned)
-{
-    vmm__fair_lock(&cache->grow_lock);
-    struct reserved *block = vmm__reserved_find_locked(cache, address);
     if (block != NULL)
-        block->is_pinned = is_pinned;
+        units_name(cache, recorder, block);
     vmm__fair_unlock(&cache->grow_lock);
-    return block == NULL ? VMM__NOT_FOUND : VMM_OK;
-}
-
-vmm_status vmm__reserved_use(struct vmm_cache *cache, uint64_t address, const struct lane *user)
-{
-    vmm_status status = VMM_OK;
-    vmm__fair_lock(&cache->grow_lock);
-    struct reserved *block = vmm__reserved_find_locked(cache, address);
-    if (block == NULL)
-        status = VMM__NOT_FOUND;
-    else if (user != NULL && !vmm__lane_is_of(block->lane, user))
-        status = vmm__uses_add(&block->uses, USES_KEY, vmm__lane_user(user));
-    vmm__fair_unlock(&cache->grow_lock);
-    return status;
 }

@@ -2,17 +2,19 @@
  * Reserved blocks: addresses of a lane that get and lose physical memory in units (vmm_reserve()); see also
  * alloc/commit.h.
  *
- * A reserved block is a range (vm/vm.h). A unit with memory is one chunk. No heap owns its granules, so the alloc and
- * free paths, views and compaction never see it: a call that finds no heap at an address looks here.
+ * A reserved block is a block of its lane's third heap (lane/heap.h), so it is found, named, pinned and used as any
+ * other; and a range (vm/vm.h). A unit with memory is one chunk. No other heap owns its granules, so requests, views
+ * and compaction never see it.
  *
  * Owns: the records of reserved blocks. Invariants:
- *  1. a held chunk that no heap owns is a unit of a block; in limbo after a decommit it keeps its addresses (vm.h, 2);
+ *  1. a held chunk is a unit of a block exactly if it lies in a range; in limbo after a decommit it keeps its addresses
+ *     (vm.h, 2);
  *  2. committed_granules counts those in use; the lane's counters have them as one allocation;
- *  3. `sorted` has all blocks, by address; no two overlap;
- *  4. a freed block stays, with its memory, only while its pool is retained;
- *  5. a lane's reserved_blocks is the number of its blocks here.
- * May be called by: cache, debug, api. Locks: the grow lock guards all of it; changes of memory also take the lane's
- * lock, for its counters and the listener. Functions that do not end in _locked take both.
+ *  3. cache->reserves has the blocks that the heaps have; all slots of a block's granules name it;
+ *  4. a freed block stays, with its memory, only while its pool is retained.
+ * May be called by: cache, debug, api. Locks: the grow lock guards the list. A block's address, size, state and memory
+ * change under the grow lock and its lane's lock, and may be read under one of them; its lane's lock guards the rest.
+ * Functions that do not end in _locked take both.
  */
 #ifndef VMM_CACHE_RESERVE_RESERVE_H
 #define VMM_CACHE_RESERVE_RESERVE_H
@@ -20,20 +22,35 @@
 #include "cache/cache.h"
 
 struct reserved {
+    struct block block; /* first member; its size is that of the addresses */
     struct lane *lane;
-    uint64_t address;
-    uint64_t first; /* granule there */
-    uint64_t granules;
-    uint64_t bytes; /* as the program asked for */
+    struct reserved *next;  /* in cache->reserves */
+    struct reserved **link; /* what points to this one */
     uint64_t committed_granules;
     uint32_t unit_granules;
-    bool is_pinned;
-    bool is_freed;
-    struct uses uses; /* of streams that vmm_record_stream() named, under the key 0 */
 };
 
+/* The record of a block that is a reserved one; else NULL. */
+static inline struct reserved *vmm__reserved_of(const struct block *block)
+{
+    bool is_it = block->state == BLOCK_RESERVED || block->state == BLOCK_RETAINED;
+    return is_it ? (struct reserved *)block : NULL;
+}
+
+static inline bool vmm__reserved_is_freed(const struct reserved *block)
+{
+    return block->block.state == BLOCK_RETAINED;
+}
+
+/* Whether an address lies in a reserved block, freed or not. Needs no lock. */
+static inline bool vmm__reserved_owns(const struct vmm_cache *cache, uint64_t address)
+{
+    const struct heap *heap = vmm__cache_heap_of(cache, address);
+    return heap != NULL && heap->is_reserved;
+}
+
 /* Frees the records; the cache ends. */
-void vmm__reserves_fini(struct reserves *reserves);
+void vmm__reserves_fini(struct reserved *block);
 
 /* See vmm_reserve(). `lane` is the stream's in the pool. */
 vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
@@ -43,15 +60,10 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
 vmm_status vmm__reserved_resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes,
                                 void **out);
 vmm_status vmm__reserved_free(struct vmm_cache *cache, uint64_t address);
-vmm_status vmm__reserved_name(struct vmm_cache *cache, uint64_t address, const char *text);
-vmm_status vmm__reserved_pin(struct vmm_cache *cache, uint64_t address, bool is_pinned);
 
-/* user NULL: only checks that there is such a block. */
-vmm_status vmm__reserved_use(struct vmm_cache *cache, uint64_t address, const struct lane *user);
-
-/* Whether an address may lie in a reserved block: it lies in the arena, no heap owns it, and blocks have
- * been reserved. Needs no lock. */
-bool vmm__reserved_may_own(const struct vmm_cache *cache, uint64_t address);
+/* Records the name of a block as that of its units. */
+void vmm__reserved_record_name(struct vmm_cache *cache, struct recorder *recorder,
+                               uint64_t address);
 
 /* Whether a reserved block starts at an address. Takes the grow lock only if one may. */
 bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address);
@@ -65,22 +77,23 @@ void vmm__reserves_end_locked(struct vmm_cache *cache, const struct pool *pool);
 
 /* ---- For this module and alloc/commit.c -------------------------------------------------- */
 
-/* The key of the uses of a block. */
-enum { USES_KEY = 0 };
-
 /* The block that starts at an address and is not freed; NULL: none. */
 struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address);
 
-/* Gives a block other granules, and puts it where it then belongs. */
-void vmm__reserved_range_set(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
-                             uint64_t count);
+/* The granules of a block: the first one, and the one behind the last. */
+uint64_t vmm__reserved_first(const struct vmm_cache *cache, const struct reserved *block);
+uint64_t vmm__reserved_end(const struct vmm_cache *cache, const struct reserved *block);
 
-/* The clock that says when no work uses the block's memory: the cache's, if other streams use it. */
+/* Gives a block other granules. The caller holds the lane's lock. */
+void vmm__reserved_range_set(struct reserved *block, uint64_t address, uint64_t bytes);
+
+/* The clock that says when no work uses the block's memory: the cache's, if other streams use it. The caller holds the
+ * lane's lock. */
 struct clock *vmm__reserved_clock(struct vmm_cache *cache, const struct reserved *block);
 
-/* Puts the chunks in use of `count` granules into limbo. The caller holds the lane's lock. */
-void vmm__reserved_discard(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
-                           uint64_t count);
+/* Takes the memory of `count` granules of a live block: puts it into limbo. The caller holds the lane's lock. */
+void vmm__reserved_decommit(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
+                            uint64_t count);
 
 /* The chunk of a block at a granule, in use or in limbo; NULL: there is no memory. *end: the granule after the chunk,
  * or after the granules without memory, at most `limit`. */

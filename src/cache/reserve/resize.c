@@ -7,27 +7,22 @@
 static vmm_status resize_refuse(const struct reserved *block, vmm_status status, const char *why)
 {
     return vmm__error(status, "vmm_resize: the block at 0x%llx cannot %s",
-                      (unsigned long long)block->address, why);
+                      (unsigned long long)block->block.address, why);
 }
 
-/* Gives up the granules beyond `count`. */
-static vmm_status block_shrink(struct vmm_cache *cache, struct reserved *block, uint64_t count)
+/* Gives up the bytes beyond `bytes`. */
+static vmm_status block_shrink(struct vmm_cache *cache, struct reserved *block, uint64_t bytes)
 {
     struct lane *lane = block->lane;
-    uint64_t from = block->first + count;
-    uint64_t left = block->granules - count;
-    uint64_t before = block->committed_granules;
+    uint64_t from = vmm__reserved_first(cache, block) + (bytes >> cache->vm.arena.granule_shift);
+    uint64_t left = vmm__reserved_end(cache, block) - from;
     if (left == 0)
         return VMM_OK;
-    if (block->is_pinned || vmm__lane_is_retained(lane))
+    if (block->block.pins != 0 || vmm__lane_is_retained(lane))
         return resize_refuse(block, VMM_ERR_INVALID_ARGUMENT,
                              "shrink: it is under vmm_pin(), or its pool is retained");
-    vmm__cache_lane_lock_slow(cache, lane);
-    vmm__reserved_discard(cache, block, from, left);
-    uint64_t bytes = (before - block->committed_granules) << cache->vm.arena.granule_shift;
-    vmm__counters_shrink(&lane->counters, &lane->pool->totals, bytes, bytes);
-    vmm__biased_unlock(&lane->lock);
-    block->granules = count;
+    vmm__reserved_decommit(cache, block, from, left);
+    vmm__reserved_range_set(block, block->block.address, bytes);
     vmm__range_end(&cache->vm, from, left);
     return VMM_OK;
 }
@@ -44,16 +39,17 @@ struct parts {
 static vmm_status parts_list(struct vmm_cache *cache, const struct reserved *block, uint64_t to,
                              struct parts *parts)
 {
-    uint64_t limit = block->first + block->granules;
+    uint64_t first = vmm__reserved_first(cache, block);
+    uint64_t limit = vmm__reserved_end(cache, block);
     *parts = (struct parts){ .capacity = block->committed_granules / block->unit_granules + 1 };
     parts->list = vmm__host_alloc(parts->capacity, sizeof *parts->list);
     if (parts->list == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_resize: no host memory to list the chunks");
-    for (uint64_t at = block->first; at < limit;) {
+    for (uint64_t at = first; at < limit;) {
         struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
         if (chunk != NULL && chunk->state == CHUNK_HELD)
             parts->list[parts->count++] =
-                (struct memory_part){ .chunk = chunk, .granule = chunk->first - block->first + to };
+                (struct memory_part){ .chunk = chunk, .granule = chunk->first - first + to };
     }
     return VMM_OK;
 }
@@ -72,28 +68,31 @@ static void parts_tell(struct vmm_cache *cache, const struct reserved *block,
 
 /* Makes `to` the range of the block. Cannot fail. */
 static void move_settle(struct vmm_cache *cache, struct reserved *block, const struct parts *parts,
-                        uint32_t aliases, uint64_t to, uint64_t count)
+                        uint32_t aliases, uint64_t to, uint64_t bytes)
 {
     struct clock *clock = vmm__reserved_clock(cache, block);
-    vmm__biased_lock(&block->lane->lock);
+    uint64_t before = block->block.address;
+    uint64_t first = vmm__reserved_first(cache, block);
+    uint64_t count = vmm__reserved_end(cache, block) - first;
     parts_tell(cache, block, parts, VMM_CHANGE_UNMAP);
     vmm__move_settle(&cache->vm, parts->list, parts->count, aliases, clock, vmm__clock_now(clock));
     parts_tell(cache, block, parts, VMM_CHANGE_MAP);
-    vmm__biased_unlock(&block->lane->lock);
-    vmm__range_end(&cache->vm, block->first, block->granules);
-    uint64_t before = block->address;
-    vmm__reserved_range_set(cache, block, to, count);
-    vmm__names_move(&cache->directory.names, before, block->address);
+    vmm__reserved_range_set(block, vmm__arena_address(&cache->vm.arena, to), bytes);
+    vmm__range_end(&cache->vm, first, count);
+    vmm__uses_move(&block->lane->uses, before, block->block.address);
+    if (block->block.is_named)
+        vmm__names_move(&cache->directory.names, before, block->block.address);
 }
 
 static vmm_status parts_move(struct vmm_cache *cache, struct reserved *block,
-                             const struct parts *parts, uint64_t to, uint64_t count)
+                             const struct parts *parts, uint64_t to, uint64_t bytes)
 {
     uint32_t aliases;
+    uint64_t count = bytes >> cache->vm.arena.granule_shift;
     vmm__range_take(&cache->vm, to, count);
     vmm_status status = vmm__move_begin(&cache->vm, parts->list, parts->count, &aliases);
     if (status == VMM_OK) {
-        move_settle(cache, block, parts, aliases, to, count);
+        move_settle(cache, block, parts, aliases, to, bytes);
         return VMM_OK;
     }
     vmm__range_end(&cache->vm, to, count);
@@ -101,24 +100,42 @@ static vmm_status parts_move(struct vmm_cache *cache, struct reserved *block,
 }
 
 /* Maps the chunks of a block at a larger range. */
-static vmm_status block_move(struct vmm_cache *cache, struct reserved *block, uint64_t count)
+static vmm_status block_move(struct vmm_cache *cache, struct reserved *block, uint64_t bytes)
 {
     uint64_t to;
     struct parts parts;
-    if (block->is_pinned || vmm__lane_is_retained(block->lane))
+    if (block->block.pins != 0 || vmm__lane_is_retained(block->lane))
         return resize_refuse(block, VMM_ERR_INVALID_ARGUMENT,
                              "move: it is under vmm_pin(), or its pool is retained");
     if (!cache->driver->has_aliases)
         return resize_refuse(block, VMM_ERR_UNSUPPORTED,
                              "move: the driver maps memory at one address only");
-    vmm_status status = vmm__arena_find_row(&cache->vm.arena, count, &to);
+    vmm_status status =
+        vmm__arena_find_row(&cache->vm.arena, bytes >> cache->vm.arena.granule_shift, &to);
     if (status == VMM_OK)
         status = parts_list(cache, block, to, &parts);
     if (status != VMM_OK)
         return status;
-    status = parts_move(cache, block, &parts, to, count);
+    status = parts_move(cache, block, &parts, to, bytes);
     parts_free(&parts);
     return status;
+}
+
+/* Makes the block begin with its `rounded` first bytes of addresses. */
+static vmm_status addresses_change(struct vmm_cache *cache, struct reserved *block,
+                                   uint64_t rounded)
+{
+    const struct arena *arena = &cache->vm.arena;
+    uint64_t end = vmm__reserved_end(cache, block);
+    uint64_t before = block->block.node.size;
+    if (rounded <= before)
+        return block_shrink(cache, block, rounded);
+    uint64_t more = (rounded - before) >> arena->granule_shift;
+    if (vmm__arena_room_after(arena, end) < more)
+        return block_move(cache, block, rounded);
+    vmm__range_take(&cache->vm, end, more);
+    vmm__reserved_range_set(block, block->block.address, rounded);
+    return VMM_OK;
 }
 
 static vmm_status resize_locked(struct vmm_cache *cache, struct reserved *block, uint64_t bytes)
@@ -130,22 +147,15 @@ static vmm_status resize_locked(struct vmm_cache *cache, struct reserved *block,
         return vmm__error(VMM_ERR_ADDRESS_SPACE,
                           "vmm_resize: %llu bytes are more than the arena has: see arena_bytes",
                           (unsigned long long)bytes);
-    uint64_t count = rounded >> arena->granule_shift;
-    uint64_t end = block->first + block->granules;
     vmm_status status = vmm__lane_asleep_check("vmm_resize", block->lane);
     if (status != VMM_OK)
         return status;
     (void)vmm__limbo_drain(&cache->vm, NULL); /* old mappings may have the addresses */
-    if (count <= block->granules) {
-        status = block_shrink(cache, block, count);
-    } else if (vmm__arena_room_after(arena, end) >= count - block->granules) {
-        vmm__range_take(&cache->vm, end, count - block->granules);
-        block->granules = count;
-    } else {
-        status = block_move(cache, block, count);
-    }
+    vmm__cache_lane_lock_slow(cache, block->lane);
+    status = addresses_change(cache, block, rounded);
     if (status == VMM_OK)
-        block->bytes = bytes;
+        block->block.requested_bytes = bytes;
+    vmm__biased_unlock(&block->lane->lock);
     return status;
 }
 
@@ -159,7 +169,7 @@ vmm_status vmm__reserved_resize(struct vmm_cache *cache, uint64_t address, uint6
     vmm_status status = block == NULL ? VMM__NOT_FOUND : resize_locked(cache, block, bytes);
     if (status == VMM_OK) {
         vmm__error_restore(&line);
-        *out = (void *)(uintptr_t)block->address;
+        *out = (void *)(uintptr_t)block->block.address;
     }
     if (status != VMM__NOT_FOUND)
         status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
