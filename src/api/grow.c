@@ -263,9 +263,7 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
     struct api_call call = { .cache = cache, .function = "vmm_resize", .caller = CALLER };
     struct error_line line;
     vmm__error_save(&line);
-    if (vmm__reserved_has(cache, address))
-        status = vmm__reserved_resize(cache, address, bytes, out);
-    else if (cache->debug == NULL && cache->nvtx == NULL)
+    if (vmm__reserved_owns(cache, address) || (cache->debug == NULL && cache->nvtx == NULL))
         status = vmm__resize(cache, address, bytes, out);
     else
         status = VMM__NO_FIT;

@@ -8,6 +8,7 @@
 #include "cache/grow/fill.h"
 #include "cache/grow/source.h"
 #include "cache/grow/target.h"
+#include "cache/reserve/reserve.h"
 #include "lane/block_ref.h"
 
 struct resize {
@@ -18,6 +19,7 @@ struct resize {
     struct lane *lane;
     struct heap *heap; /* set by block_find() */
     struct block *block;
+    struct reserved *reserved; /* the block, if it is one; else NULL */
 };
 
 /* ---- In place ------------------------------------------------------------------------------ */
@@ -138,11 +140,57 @@ static vmm_status block_extend(struct vmm_cache *cache, const struct resize *res
     return status;
 }
 
+/* ---- Reserved blocks in place --------------------------------------------------------------- */
+
+static vmm_status reserved_refuse(const struct resize *resize, const char *what, vmm_status status,
+                                  const char *why)
+{
+    return vmm__error(status, "vmm_resize: the block at 0x%llx cannot %s: %s",
+                      (unsigned long long)resize->address, what, why);
+}
+
+/* Whether its memory need not stay. */
+static vmm_status reserved_check(const struct resize *resize, const char *what)
+{
+    bool stays = resize->block->pins != 0 || vmm__lane_is_retained(resize->lane);
+    return stays ? reserved_refuse(resize, what, VMM_ERR_INVALID_ARGUMENT,
+                                   "it is under vmm_pin(), or its pool is retained")
+                 : VMM_OK;
+}
+
+/* Gives up the addresses behind its new size, with their memory. */
+static vmm_status reserved_shrink(struct vmm_cache *cache, const struct resize *resize)
+{
+    uint64_t end = vmm__reserved_end(cache, resize->reserved);
+    uint64_t from = vmm__arena_granule(&cache->vm.arena, resize->address + resize->block_bytes);
+    vmm_status status = reserved_check(resize, "shrink");
+    if (status != VMM_OK)
+        return status;
+    vmm__reserved_decommit(cache, resize->reserved, from, end - from);
+    vmm__reserved_range_set(resize->reserved, resize->address, resize->block_bytes);
+    vmm__range_end(&cache->vm, from, end - from);
+    return VMM_OK;
+}
+
+/* VMM__NO_FIT if the addresses behind it are too few. */
+static vmm_status reserved_extend(struct vmm_cache *cache, const struct resize *resize)
+{
+    const struct arena *arena = &cache->vm.arena;
+    uint64_t end = vmm__reserved_end(cache, resize->reserved);
+    uint64_t more = (resize->block_bytes - resize->block->node.size) >> arena->granule_shift;
+    if (vmm__arena_room_after(arena, end) < more)
+        return VMM__NO_FIT;
+    vmm__range_take(&cache->vm, end, more);
+    vmm__reserved_range_set(resize->reserved, resize->address, resize->block_bytes);
+    return VMM_OK;
+}
+
 /* ---- Move ---------------------------------------------------------------------------------- */
 
 /*
  * The new place of a block: granules for the bytes before its first chunk of its own, these chunks, and granules for
  * the bytes after them and for what is new. The block begins inside the first granules, so that all stays adjacent.
+ * Only in a reserved block are there granules without memory between the chunks; it has all of them alone.
  */
 struct move {
     struct memory_part *parts; /* the chunks that the block has alone */
@@ -150,41 +198,56 @@ struct move {
     uint32_t count;
     uint64_t lead_bytes; /* of the block before them, and after them: to be copied */
     uint64_t tail_bytes;
-    uint64_t own_bytes; /* theirs */
+    uint64_t own_bytes; /* from the first of them to the last */
     uint64_t to;        /* granule */
     uint64_t granules;
     uint64_t address; /* of the block */
     uint32_t aliases;
 };
 
-/* Lists the chunks that the block has alone, which are adjacent in it. VMM__NO_FIT if there are none. */
-static vmm_status parts_list(const struct vm *vm, const struct block *block, struct move *move)
+/* Sets which bytes of the block lie between the first part and the last: all of a reserved one. */
+static void span_set(const struct vm *vm, const struct resize *resize, struct move *move)
+{
+    const struct block *block = resize->block;
+    if (resize->reserved != NULL) {
+        move->own_bytes = block->node.size;
+        return;
+    }
+    const struct memory_part *last = &move->parts[move->count - 1];
+    uint64_t from = vmm__arena_address(&vm->arena, move->parts->granule);
+    uint64_t end = vmm__arena_address(&vm->arena, last->granule + last->chunk->granules);
+    move->own_bytes = end - from;
+    move->lead_bytes = from - block->address;
+    move->tail_bytes = vmm__block_end(block) - end;
+}
+
+/* Lists the chunks that the block has alone, where they are mapped. VMM__NO_FIT if there are none. */
+static vmm_status parts_list(const struct vm *vm, const struct resize *resize, struct move *move)
 {
     const struct arena *arena = &vm->arena;
+    const struct block *block = resize->block;
     uint64_t at = vmm__arena_granule(arena, block->address);
     uint64_t end = vmm__arena_granule(arena, vmm__block_end(block) - 1) + 1;
-    uint64_t own_from = 0;
     *move = (struct move){ .capacity = end - at };
     move->parts = vmm__host_alloc(move->capacity, sizeof *move->parts);
     if (move->parts == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_resize: no host memory to list the chunks");
     while (at < end) {
         struct chunk *chunk = vmm__vm_chunk(vm, at);
-        uint64_t first = vmm__chunk_mapping(vm, chunk, at);
-        uint64_t address = vmm__arena_address(arena, first);
-        at = first + chunk->granules;
-        if (address < block->address || vmm__arena_address(arena, at) > vmm__block_end(block))
-            continue;
-        own_from = move->count == 0 ? address : own_from;
-        move->own_bytes += vmm__chunk_bytes(vm, chunk);
-        move->parts[move->count++] = (struct memory_part){ .chunk = chunk };
+        uint64_t first = chunk == NULL ? at : vmm__chunk_mapping(vm, chunk, at);
+        at = first + (chunk == NULL ? 1 : chunk->granules);
+        if (chunk != NULL && chunk->state == CHUNK_HELD &&
+            vmm__arena_address(arena, first) >= block->address &&
+            vmm__arena_address(arena, at) <= vmm__block_end(block))
+            move->parts[move->count++] = (struct memory_part){ .chunk = chunk, .granule = first };
     }
-    move->lead_bytes = own_from - block->address;
-    move->tail_bytes = block->node.size - move->lead_bytes - move->own_bytes;
-    return move->count == 0 ? VMM__NO_FIT : VMM_OK;
+    if (move->count == 0 && resize->reserved == NULL)
+        return VMM__NO_FIT;
+    span_set(vm, resize, move);
+    return VMM_OK;
 }
 
-/* Chooses the new addresses. */
+/* Chooses the new addresses, also of the parts. */
 static vmm_status place_choose(struct vmm_cache *cache, const struct resize *resize,
                                struct move *move)
 {
@@ -197,11 +260,9 @@ static vmm_status place_choose(struct vmm_cache *cache, const struct resize *res
     if (status != VMM_OK)
         return status;
     move->address = vmm__arena_address(arena, move->to) + lead - move->lead_bytes;
-    uint64_t at = move->to + (lead >> arena->granule_shift);
-    for (uint32_t i = 0; i < move->count; i++) {
-        move->parts[i].granule = at;
-        at += move->parts[i].chunk->granules;
-    }
+    uint64_t from = vmm__arena_granule(arena, resize->address + move->lead_bytes);
+    for (uint32_t i = 0; i < move->count; i++)
+        move->parts[i].granule += move->to + (lead >> arena->granule_shift) - from;
     return VMM_OK;
 }
 
@@ -248,8 +309,33 @@ static vmm_status records_keep(struct heap *heap, const struct move *move)
     return vmm__heap_attach_keep(heap, move->granules << heap->directory->granule_shift);
 }
 
+static void parts_tell(struct vmm_cache *cache, const struct resize *resize,
+                       const struct move *move, vmm_change_kind kind)
+{
+    for (uint32_t i = 0; i < move->count; i++)
+        vmm__reserved_tell(cache, resize->reserved, kind, move->parts[i].chunk);
+}
+
+/* Makes the new addresses those of a reserved block. Cannot fail. */
+static void reserved_settle(struct vmm_cache *cache, const struct resize *resize,
+                            const struct move *move)
+{
+    struct clock *clock = vmm__reserved_clock(cache, resize->reserved);
+    uint64_t first = vmm__reserved_first(cache, resize->reserved);
+    uint64_t count = vmm__reserved_end(cache, resize->reserved) - first;
+    parts_tell(cache, resize, move, VMM_CHANGE_UNMAP);
+    vmm__move_settle(&cache->vm, move->parts, move->count, move->aliases, clock,
+                     vmm__clock_now(clock));
+    parts_tell(cache, resize, move, VMM_CHANGE_MAP);
+    vmm__reserved_range_set(resize->reserved, move->address, resize->block_bytes);
+    vmm__range_end(&cache->vm, first, count);
+    vmm__uses_move(&resize->lane->uses, resize->address, move->address);
+    if (resize->block->is_named)
+        vmm__names_move(&cache->directory.names, resize->address, move->address);
+}
+
 /* Frees the block, and gives the heap its chunks at their new addresses. Cannot fail after records_keep(). */
-static void move_settle(struct vmm_cache *cache, struct resize *resize, const struct move *move)
+static void block_settle(struct vmm_cache *cache, struct resize *resize, const struct move *move)
 {
     struct vm *vm = &cache->vm;
     struct heap *heap = resize->heap;
@@ -295,8 +381,9 @@ static void move_undo(struct vmm_cache *cache, const struct resize *resize, cons
 
 static vmm_status parts_move(struct vmm_cache *cache, struct resize *resize, struct move *move)
 {
+    bool is_reserved = resize->reserved != NULL;
     vmm_status status = place_choose(cache, resize, move);
-    if (status == VMM_OK)
+    if (status == VMM_OK && !is_reserved)
         status = records_keep(resize->heap, move);
     if (status != VMM_OK)
         return status;
@@ -304,12 +391,16 @@ static vmm_status parts_move(struct vmm_cache *cache, struct resize *resize, str
     status = vmm__move_begin(&cache->vm, move->parts, move->count, &move->aliases);
     if (status != VMM_OK)
         goto fail_begin;
-    status = ends_fill(cache, resize, move);
+    if (!is_reserved)
+        status = ends_fill(cache, resize, move);
     if (status == VMM_OK)
         status = ends_copy(cache, resize, move);
     if (status != VMM_OK)
         goto fail_fill;
-    move_settle(cache, resize, move);
+    if (is_reserved)
+        reserved_settle(cache, resize, move);
+    else
+        block_settle(cache, resize, move);
     return VMM_OK;
 
 fail_fill:
@@ -319,11 +410,20 @@ fail_begin:
     return status;
 }
 
-/* Whether the memory of a block may get other addresses. */
-static bool block_may_move(const struct vmm_cache *cache, const struct resize *resize)
+/* Whether the memory of a block may get other addresses. VMM__NO_FIT: it does not, but may be copied. */
+static vmm_status move_check(const struct vmm_cache *cache, const struct resize *resize)
 {
-    return cache->driver->has_aliases && resize->block->pins == 0 && !block_is_used(resize) &&
-           !vmm__lane_is_retained(resize->lane) && !resize->lane->has_source;
+    bool has_aliases = cache->driver->has_aliases;
+    if (resize->reserved == NULL) {
+        bool may = has_aliases && resize->block->pins == 0 && !block_is_used(resize) &&
+                   !vmm__lane_is_retained(resize->lane) && !resize->lane->has_source;
+        return may ? VMM_OK : VMM__NO_FIT;
+    }
+    vmm_status status = reserved_check(resize, "move");
+    if (status != VMM_OK || has_aliases)
+        return status;
+    return reserved_refuse(resize, "move", VMM_ERR_UNSUPPORTED,
+                           "the driver maps memory at one address only");
 }
 
 /* VMM__PENDING if no work can be submitted to the lane's stream. */
@@ -339,9 +439,10 @@ static vmm_status stream_query(struct vmm_cache *cache, const struct lane *lane)
 static vmm_status block_move(struct vmm_cache *cache, struct resize *resize)
 {
     struct move move;
-    if (!block_may_move(cache, resize))
-        return VMM__NO_FIT;
-    vmm_status status = parts_list(&cache->vm, resize->block, &move);
+    vmm_status status = move_check(cache, resize);
+    if (status != VMM_OK)
+        return status;
+    status = parts_list(&cache->vm, resize, &move);
     if (status == VMM_OK && move.lead_bytes + move.tail_bytes > 0)
         status = stream_query(cache, resize->lane);
     if (status == VMM__PENDING)
@@ -387,6 +488,60 @@ static vmm_status resize_locked(struct vmm_cache *cache, struct resize *resize)
     return status == VMM__NO_FIT ? block_move(cache, resize) : status;
 }
 
+/* A reserved block needs no memory, so no refill. */
+static vmm_status reserved_resize_locked(struct vmm_cache *cache, struct resize *resize)
+{
+    uint64_t before = resize->block->node.size;
+    vmm_status status = VMM_OK;
+    if (resize->block_bytes < before)
+        status = reserved_shrink(cache, resize);
+    else if (resize->block_bytes > before)
+        status = reserved_extend(cache, resize);
+    if (status == VMM__NO_FIT)
+        status = block_move(cache, resize);
+    if (status == VMM_OK)
+        resize->block->requested_bytes = resize->bytes;
+    return status;
+}
+
+static vmm_status reserved_begin(struct vmm_cache *cache, struct resize *resize)
+{
+    const struct arena *arena = &cache->vm.arena;
+    struct reserved *block = vmm__reserved_find_locked(cache, resize->address);
+    if (block == NULL)
+        return VMM__NOT_FOUND;
+    resize->reserved = block;
+    resize->block = &block->block;
+    resize->lane = block->lane;
+    uint64_t unit_bytes = (uint64_t)block->unit_granules << arena->granule_shift;
+    if (!vmm__round_up_checked(resize->bytes, unit_bytes, &resize->block_bytes) ||
+        resize->block_bytes > arena->limit_bytes)
+        return vmm__error(VMM_ERR_ADDRESS_SPACE,
+                          "vmm_resize: %llu bytes are more than the arena has: see arena_bytes",
+                          (unsigned long long)resize->bytes);
+    return vmm__lane_asleep_check("vmm_resize", block->lane);
+}
+
+static vmm_status reserved_resize(struct vmm_cache *cache, struct resize *resize, void **out)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = reserved_begin(cache, resize);
+    if (status == VMM_OK) {
+        (void)vmm__limbo_drain(&cache->vm, NULL); /* old mappings may have the addresses */
+        vmm__cache_lane_lock_slow(cache, resize->lane);
+        status = reserved_resize_locked(cache, resize);
+        vmm__biased_unlock(&resize->lane->lock);
+    }
+    if (status == VMM_OK)
+        *out = (void *)(uintptr_t)resize->block->address;
+    if (status != VMM__NOT_FOUND)
+        status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
+    vmm__fair_unlock(&cache->grow_lock);
+    return vmm__error_end(&line, status);
+}
+
 /* For a refill, which must not see an internal outcome as a failure: NULL in *out stands for VMM__NO_FIT. */
 static vmm_status resize_serve(struct vmm_cache *cache, void *context, void **out)
 {
@@ -405,6 +560,8 @@ vmm_status vmm__resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes
     void *found = NULL;
     if (heap == NULL)
         return VMM__NOT_FOUND;
+    if (heap->is_reserved)
+        return reserved_resize(cache, &resize, out);
     resize.block_bytes = vmm__cache_block_bytes(cache, vmm__max(bytes, LANE_LARGE_LEAST_BYTES));
     resize.lane = heap->lane;
     if (resize.lane->has_own_chunks) /* what cannot be rounded up is beyond any arena as it is */

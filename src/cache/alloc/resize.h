@@ -5,6 +5,8 @@
  * addresses with room behind them: the chunks that it has alone are mapped there, and only its parts of the chunks at
  * its ends that it shares are copied, in stream order. The block is then an ordinary one again.
  *
+ * A reserved block gets more addresses, or fewer, in the same way, but no memory, and is never copied.
+ *
  * Owns: nothing. May be called by: api. Locks: takes the grow lock and the lane's.
  */
 #ifndef VMM_CACHE_ALLOC_RESIZE_H

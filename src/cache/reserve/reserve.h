@@ -56,9 +56,7 @@ void vmm__reserves_fini(struct reserved *block);
 vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
                         uint64_t unit_bytes, void **out);
 
-/* These return VMM__NOT_FOUND if no reserved block starts at the address. */
-vmm_status vmm__reserved_resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes,
-                                void **out);
+/* VMM__NOT_FOUND: no reserved block starts at the address. */
 vmm_status vmm__reserved_free(struct vmm_cache *cache, uint64_t address);
 
 /* Records the name of a block as that of its units. */
@@ -75,7 +73,7 @@ struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint
  * its work. NULL: of all pools that are not retained. */
 void vmm__reserves_end_locked(struct vmm_cache *cache, const struct pool *pool);
 
-/* ---- For this module and alloc/commit.c -------------------------------------------------- */
+/* ---- For this module, alloc/commit.c and alloc/resize.c ------------------------------------- */
 
 /* The block that starts at an address and is not freed; NULL: none. */
 struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address);
