@@ -17,7 +17,7 @@ unsigned vmm__wait_streams(vmm_cache *cache, const void *ptr, vmm_stream *stream
     if (lane == NULL)
         return 0;
     streams[0] = lane->stream;
-    unsigned count = vmm__uses_streams(&lane->uses, address, streams + 1, most - 1);
+    unsigned count = vmm__notes_streams(&lane->notes, address, streams + 1, most - 1);
     vmm__biased_unlock(&lane->lock);
     return count == 0 ? 0 : count + 1;
 }

@@ -122,7 +122,7 @@ static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream)
         if (status != VMM_OK)
             return status;
         vmm__lane_lock(lane);
-        has_waits = has_waits || vmm__uses_has_waits(&lane->uses);
+        has_waits = has_waits || vmm__notes_have_waits(&lane->notes);
         vmm__lane_unlock(lane);
     }
     if (lane_next(cache, stream, NULL) != NULL)

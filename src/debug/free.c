@@ -84,14 +84,14 @@ static bool uses_wait(vmm_cache *cache, uint64_t inner)
     struct heap *heap = vmm__free_lane_lock(cache, &inner);
     if (heap == NULL)
         return false;
-    vmm__uses_record(&heap->lane->uses, inner);
+    vmm__notes_record(&heap->lane->notes, inner);
     vmm__biased_unlock(&heap->lane->lock);
     if (vmm__cache_wait(cache) != VMM_OK)
         return false;
     heap = vmm__free_lane_lock(cache, &inner);
     if (heap == NULL)
         return false;
-    bool have_ended = vmm__uses_forget(&heap->lane->uses, inner);
+    bool have_ended = vmm__notes_forget(&heap->lane->notes, inner);
     vmm__biased_unlock(&heap->lane->lock);
     return have_ended;
 }

@@ -62,7 +62,7 @@ vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct
     vmm__heap_init(&lane->small, lane, directory, true);
     vmm__heap_init(&lane->large, lane, directory, false);
     lane->slabs.heap = &lane->small;
-    vmm__uses_init(&lane->uses, directory->clock);
+    vmm__notes_init(&lane->notes, directory->clock);
     *out = lane;
     return VMM_OK;
 }
@@ -70,7 +70,7 @@ vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct
 vmm_status vmm__lane_close(struct lane *lane)
 {
     vmm__magazines_fini(lane);
-    vmm__uses_fini(&lane->uses);
+    vmm__notes_fini(&lane->notes);
     vmm__slabs_fini(&lane->slabs);
     vmm__heap_fini(&lane->large);
     vmm__heap_fini(&lane->small);
@@ -100,8 +100,8 @@ void vmm__lane_vacate_locked(struct lane *lane)
     VMM_ASSERT_HELD(&lane->lock);
     vmm__lane_counters_flush(lane);
     lane->last = (struct last_allocated){ .block = &no_block };
-    vmm__uses_fini(&lane->uses);
-    vmm__uses_init(&lane->uses, lane->uses.clock);
+    vmm__notes_fini(&lane->notes);
+    vmm__notes_init(&lane->notes, lane->notes.clock);
     vmm__heap_vacate(&lane->large);
     vmm__heap_vacate(&lane->small);
 }
@@ -288,7 +288,7 @@ static __attribute__((noinline)) void waits_poll(struct lane *lane)
 vmm_status vmm__lane_take_plain_locked(struct lane *lane, uint64_t bytes, void **out)
 {
     VMM_ASSERT_HELD(&lane->lock);
-    if (lane->uses.oldest != NULL)
+    if (lane->notes.oldest != NULL)
         waits_poll(lane);
     if (bytes <= SLAB_LARGEST_BYTES)
         return object_take(lane, bytes, out);
@@ -543,7 +543,7 @@ void vmm__lane_give_kept_locked(struct lane *lane, struct live_entry *entry)
 static vmm_status ref_await(struct lane *lane, struct heap *heap, uint64_t address,
                             struct block_ref *ref)
 {
-    vmm_status status = vmm__uses_end(&lane->uses, address);
+    vmm_status status = vmm__notes_end(&lane->notes, address);
     /* other processes use an exported block without this cache's knowledge */
     bool must_wait = status == VMM_OK && vmm__block_ref_is_exported(ref);
     if (status != VMM__PENDING && !must_wait)
@@ -626,7 +626,7 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
     struct block *block = lane->last.block;
     if (!vmm__lane_is_last(lane, address))
         block = vmm__heap_find(heap, address);
-    if (block == NULL || vmm__uses_count(&lane->uses) != 0)
+    if (block == NULL || vmm__notes_count(&lane->notes) != 0)
         return ref_give(lane, heap, address);
     if (block->state == BLOCK_LIVE && block->address == address &&
         !(block->pins | block->is_named | block->is_listed)) {
@@ -668,7 +668,7 @@ vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t a
         return vmm__block_ref_unknown("vmm_record_stream", heap, address);
     if (vmm__lane_is_of(lane, other))
         return VMM_OK;
-    return vmm__uses_add(&lane->uses, address, vmm__lane_user(other));
+    return vmm__notes_use(&lane->notes, address, vmm__lane_user(other));
 }
 
 vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned)
@@ -705,7 +705,7 @@ void vmm__lane_unexport_locked(struct lane *lane, struct heap *heap, uint64_t ad
         return;
     vmm__block_ref_set_exported(heap, &ref, false);
     lane->exports--;
-    if (vmm__block_ref_is_live(&ref) || vmm__uses_is_waiting(&lane->uses, address))
+    if (vmm__block_ref_is_live(&ref) || vmm__notes_is_waiting(&lane->notes, address))
         return;
     ref_release(lane, heap, &ref, address);
     vmm__lane_counters_flush(lane);
@@ -738,7 +738,7 @@ static void waited_release(struct lane *lane, uint64_t address)
 bool vmm__lane_wait_end_locked(struct lane *lane, uint64_t address)
 {
     VMM_ASSERT_HELD(&lane->lock);
-    if (!vmm__uses_wait_end(&lane->uses, address))
+    if (!vmm__notes_wait_end(&lane->notes, address))
         return false;
     waited_release(lane, address);
     vmm__lane_counters_flush(lane);
@@ -750,13 +750,13 @@ vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most)
     VMM_ASSERT_HELD(&lane->lock);
     vmm_status any = VMM__NOTHING;
     uint64_t address;
-    struct uses_pass pass;
-    vmm__uses_pass_begin(&lane->uses, most, &pass);
-    vmm_status status = vmm__uses_pass_next(&lane->uses, &pass, &address);
+    struct notes_pass pass;
+    vmm__notes_pass_begin(&lane->notes, most, &pass);
+    vmm_status status = vmm__notes_pass_next(&lane->notes, &pass, &address);
     while (status == VMM_OK) {
         waited_release(lane, address);
         any = VMM_OK;
-        status = vmm__uses_pass_next(&lane->uses, &pass, &address);
+        status = vmm__notes_pass_next(&lane->notes, &pass, &address);
     }
     if (any == VMM_OK) /* no later call flushes the change of the active bytes */
         vmm__lane_counters_flush(lane);

@@ -23,9 +23,9 @@
 #include "base/error.h"
 #include "lane/counters.h"
 #include "lane/magazine.h"
+#include "lane/notes.h"
 #include "lane/pool.h"
 #include "lane/slab.h"
-#include "lane/uses.h"
 
 /* A block of a large heap is never as small as one of a small heap, even after a resize. */
 enum { LANE_SMALL_LARGEST_BYTES = 1 << 20, LANE_LARGE_LEAST_BYTES = LANE_SMALL_LARGEST_BYTES + 1 };
@@ -99,7 +99,7 @@ struct lane {
     struct lane *list_next;
     struct clock *clock;                   /* the cache's, or its own: see vm/clock.h */
     _Atomic bool has_ended;                /* its stream has: see cache/streams.h */
-    _Atomic uint64_t ends;                 /* changes when its stream ends: see lane/uses.h */
+    _Atomic uint64_t ends;                 /* changes when its stream ends: see lane/notes.h */
     _Atomic bool is_gone;                  /* see struct known_stream */
     _Atomic(struct magazines *) magazines; /* NULL: it never was contended; set once */
     struct biased_lock lock;               /* guards all below */
@@ -114,7 +114,7 @@ struct lane {
     struct last_scan last_scan;
     uint64_t frees; /* counted for decay */
     struct slabs slabs;
-    struct uses uses;
+    struct notes notes;
     struct heap small;
     struct heap large;
     struct expired trimmed; /* by the last trim; the grow lock guards this and all below */

@@ -582,7 +582,7 @@ SIM_TEST(used_and_pinned_blocks_are_never_kept)
     assert_ok(vmm__driver_delay(driver, 1000000, STREAM(2)));
     assert_ok(foreign_free(cache, blocks, 2));
     assert_int_equal(kept_count(lane), 0);
-    assert_true(vmm__uses_has_waits(&lane->uses));
+    assert_true(vmm__notes_have_waits(&lane->notes));
     assert_int_equal(vmm__heap_unmovable(&lane->large), 0);
     for (unsigned i = 0; i < 2; i++)
         assert_status(foreign_free(cache, &blocks[i], 1), VMM_ERR_UNKNOWN_POINTER);

@@ -106,7 +106,7 @@ static vmm_status units_follow(struct vmm_cache *cache, const struct part *part)
     for (uint64_t at = part->first; at < part->end;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (chunk != NULL && chunk->state == CHUNK_LIMBO)
-            return vmm__uses_follow(&lane->uses, part->address, lane->stream);
+            return vmm__notes_follow(&lane->notes, part->address, lane->stream);
     }
     return VMM_OK;
 }
@@ -251,7 +251,7 @@ static vmm_status units_give(struct vmm_cache *cache, const struct part *part)
         return part_refuse(part, "its pool is retained");
     if (part->block->block.pins != 0)
         return part_refuse(part, "it is under vmm_pin()");
-    vmm__uses_record(&lane->uses, part->address);
+    vmm__notes_record(&lane->notes, part->address);
     vmm__reserved_decommit(cache, part->block, part->first, part->end - part->first);
     return VMM_OK;
 }

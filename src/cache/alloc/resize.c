@@ -73,7 +73,7 @@ static void size_note(const struct resize *resize, uint64_t before)
 /* Whether other streams use the block. */
 static bool block_is_used(const struct resize *resize)
 {
-    return vmm__uses_has(&resize->lane->uses, resize->address);
+    return vmm__notes_has_uses(&resize->lane->notes, resize->address);
 }
 
 /* A block in a view, and one that other streams use, keeps its bytes; without host memory any block does. */
@@ -116,7 +116,7 @@ static bool may_extend(const struct resize *resize, uint64_t free_bytes, uint64_
     vmm_stream stream;
     bool has_ended;
     bool is_borrowed =
-        vmm__uses_borrower(&resize->lane->uses, resize->address, &stream, &has_ended);
+        vmm__notes_borrower(&resize->lane->notes, resize->address, &stream, &has_ended);
     bool is_clear = free_bytes == 0 || !vmm__lane_has_ended(resize->lane);
     return !resize->block->is_in_view && !is_borrowed && !would_split && is_clear;
 }
@@ -329,7 +329,7 @@ static void reserved_settle(struct vmm_cache *cache, const struct resize *resize
     parts_tell(cache, resize, move, VMM_CHANGE_MAP);
     vmm__reserved_range_set(resize->reserved, move->address, resize->block_bytes);
     vmm__range_end(&cache->vm, first, count);
-    vmm__uses_move(&resize->lane->uses, resize->address, move->address);
+    vmm__notes_move(&resize->lane->notes, resize->address, move->address);
     if (resize->block->is_named)
         vmm__names_move(&cache->directory.names, resize->address, move->address);
 }

@@ -55,7 +55,7 @@ static vmm_status block_hand(const struct vmm_cache *cache, struct lane *from, s
     if (status == VMM_OK)
         status = vmm__lane_use_locked(from, heap, address, to);
     if (status == VMM_OK)
-        vmm__uses_lend(&from->uses, address, vmm__lane_user(to), !vmm__clock_is_own(from->clock));
+        vmm__notes_lend(&from->notes, address, vmm__lane_user(to), !vmm__clock_is_own(from->clock));
     return status;
 }
 

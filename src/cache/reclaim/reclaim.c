@@ -237,7 +237,7 @@ static bool oldest_use(struct vmm_cache *cache, const struct request *request, s
         if (only != NULL && only != lane->pool)
             continue;
         vmm__lane_lock_beside(lane, request->lane);
-        found = vmm__uses_oldest(&lane->uses, event, epoch) || found;
+        found = vmm__notes_oldest(&lane->notes, event, epoch) || found;
         vmm__lane_unlock_beside(lane, request->lane);
     }
     return found;

@@ -186,7 +186,7 @@ void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block, v
 struct clock *vmm__reserved_clock(struct vmm_cache *cache, const struct reserved *block)
 {
     VMM_ASSERT_HELD(&block->lane->lock);
-    bool is_used = vmm__uses_has(&block->lane->uses, block->block.address);
+    bool is_used = vmm__notes_has_uses(&block->lane->notes, block->block.address);
     return is_used ? &cache->clock : block->lane->clock;
 }
 
@@ -247,7 +247,7 @@ static void freed_end(struct vmm_cache *cache, struct reserved *block)
     uint64_t count = vmm__reserved_end(cache, block) - first;
     vmm__biased_lock(&lane->lock);
     units_discard(cache, block, first, count);
-    vmm__uses_drop(&lane->uses, block->block.address);
+    vmm__notes_drop(&lane->notes, block->block.address);
     vmm__reserved_range_set(block, block->block.address, 0);
     vmm__biased_unlock(&lane->lock);
     vmm__range_end(&cache->vm, first, count);

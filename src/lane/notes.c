@@ -1,12 +1,12 @@
-/* Uses of blocks by other streams: see uses.h. */
-#include "lane/uses.h"
+/* Uses of blocks by other streams: see notes.h. */
+#include "lane/notes.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 
 #define EPOCH_NONE UINT64_MAX
 
 /* Return a use of a block in the map, and its next one; NULL: none. */
-static struct use *use_first(const struct uses *uses, uint64_t address)
+static struct use *use_first(const struct notes *uses, uint64_t address)
 {
     return (struct use *)vmm__map_find(&uses->map, address);
 }
@@ -17,24 +17,24 @@ static struct use *use_next(const struct use *use)
 }
 
 /* Removes a use from the map. */
-static void use_remove(struct uses *uses, struct use *use)
+static void use_remove(struct notes *uses, struct use *use)
 {
     vmm__map_remove(&uses->map, &use->node);
     atomic_fetch_sub_explicit(&uses->count, 1, memory_order_relaxed);
 }
 
-void vmm__uses_init(struct uses *uses, struct clock *clock)
+void vmm__notes_init(struct notes *uses, struct clock *clock)
 {
-    *uses = (struct uses){ .clock = clock, .newest_next = &uses->oldest };
+    *uses = (struct notes){ .clock = clock, .newest_next = &uses->oldest };
 }
 
-static void use_free(struct uses *uses, struct use *use)
+static void use_free(struct notes *uses, struct use *use)
 {
     vmm__event_drop(uses->clock->events, use->event);
     vmm__host_free(use, sizeof *use);
 }
 
-static void use_list_free(struct uses *uses, struct use *use)
+static void use_list_free(struct notes *uses, struct use *use)
 {
     while (use != NULL) {
         struct use *next = use->next;
@@ -43,7 +43,7 @@ static void use_list_free(struct uses *uses, struct use *use)
     }
 }
 
-static void uses_forget_all(struct uses *uses)
+static void uses_forget_all(struct notes *uses)
 {
     struct map_node *next;
     for (struct map_node *node = vmm__map_next(&uses->map, NULL); node != NULL; node = next) {
@@ -54,7 +54,7 @@ static void uses_forget_all(struct uses *uses)
     vmm__map_clear(&uses->map, NULL);
 }
 
-void vmm__uses_fini(struct uses *uses)
+void vmm__notes_fini(struct notes *uses)
 {
     uses_forget_all(uses);
     while (uses->oldest != NULL) {
@@ -65,9 +65,9 @@ void vmm__uses_fini(struct uses *uses)
     }
 }
 
-bool vmm__uses_has(const struct uses *uses, uint64_t address)
+bool vmm__notes_has_uses(const struct notes *uses, uint64_t address)
 {
-    return vmm__uses_count(uses) != 0 && use_first(uses, address) != NULL;
+    return vmm__notes_count(uses) != 0 && use_first(uses, address) != NULL;
 }
 
 /* ---- One use --------------------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static bool user_has_ended(const struct use *use)
 }
 
 /* Replaces what an earlier record left: the new event or epoch is not earlier than it. */
-static vmm_status use_record(const struct uses *uses, struct use *use)
+static vmm_status use_record(const struct notes *uses, struct use *use)
 {
     struct error_line line;
     struct event *event = NULL;
@@ -101,14 +101,14 @@ static vmm_status use_record(const struct uses *uses, struct use *use)
 }
 
 /* VMM_OK if the use has passed. */
-static vmm_status use_query(const struct uses *uses, const struct use *use)
+static vmm_status use_query(const struct notes *uses, const struct use *use)
 {
     if (use->event != NULL)
         return vmm__driver_event_query(uses->clock->driver, use->event->handle);
     return vmm__clock_query(uses->clock, use->epoch);
 }
 
-vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct user user)
+vmm_status vmm__notes_use(struct notes *uses, uint64_t address, struct user user)
 {
     for (const struct use *use = use_first(uses, address); use != NULL; use = use_next(use)) {
         if (user_is(use, user))
@@ -124,7 +124,7 @@ vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct user user)
     return VMM_OK;
 }
 
-void vmm__uses_lend(struct uses *uses, uint64_t address, struct user user, bool waits_for_all)
+void vmm__notes_lend(struct notes *uses, uint64_t address, struct user user, bool waits_for_all)
 {
     for (struct use *use = use_first(uses, address); use != NULL; use = use_next(use)) {
         use->is_borrower = user_is(use, user);
@@ -132,8 +132,8 @@ void vmm__uses_lend(struct uses *uses, uint64_t address, struct user user, bool 
     }
 }
 
-bool vmm__uses_borrower(const struct uses *uses, uint64_t address, vmm_stream *stream,
-                        bool *has_ended)
+bool vmm__notes_borrower(const struct notes *uses, uint64_t address, vmm_stream *stream,
+                         bool *has_ended)
 {
     const struct use *use = use_first(uses, address);
     while (use != NULL && !use->is_borrower)
@@ -148,7 +148,7 @@ bool vmm__uses_borrower(const struct uses *uses, uint64_t address, vmm_stream *s
 /* ---- Live blocks ----------------------------------------------------------------------------- */
 
 /* Records the uses of a block. ERR_LOST. */
-static vmm_status uses_record(const struct uses *uses, uint64_t address)
+static vmm_status uses_record(const struct notes *uses, uint64_t address)
 {
     vmm_status status = VMM_OK;
     for (struct use *use = use_first(uses, address); use != NULL && status == VMM_OK;
@@ -157,18 +157,18 @@ static vmm_status uses_record(const struct uses *uses, uint64_t address)
     return status;
 }
 
-void vmm__uses_record(struct uses *uses, uint64_t address)
+void vmm__notes_record(struct notes *uses, uint64_t address)
 {
     VMM_QUIET();
-    if (vmm__uses_count(uses) != 0)
+    if (vmm__notes_count(uses) != 0)
         (void)uses_record(uses, address);
 }
 
-bool vmm__uses_forget(struct uses *uses, uint64_t address)
+bool vmm__notes_forget(struct notes *uses, uint64_t address)
 {
     bool forgot_all = true;
     struct use *next;
-    if (vmm__uses_count(uses) == 0)
+    if (vmm__notes_count(uses) == 0)
         return true;
     for (struct use *use = use_first(uses, address); use != NULL; use = next) {
         next = use_next(use);
@@ -183,7 +183,7 @@ bool vmm__uses_forget(struct uses *uses, uint64_t address)
 }
 
 /* A stream that the driver does not know runs nothing that could come too early. */
-static vmm_status use_follow(const struct uses *uses, const struct use *use, vmm_stream stream)
+static vmm_status use_follow(const struct notes *uses, const struct use *use, vmm_stream stream)
 {
     vmm_status status = use->event != NULL
                             ? vmm__clock_event_follow(uses->clock, use->event, stream)
@@ -200,10 +200,10 @@ static vmm_status use_follow(const struct uses *uses, const struct use *use, vmm
                       stream);
 }
 
-vmm_status vmm__uses_follow(struct uses *uses, uint64_t address, vmm_stream stream)
+vmm_status vmm__notes_follow(struct notes *uses, uint64_t address, vmm_stream stream)
 {
     vmm_status status = VMM_OK;
-    if (vmm__uses_count(uses) == 0)
+    if (vmm__notes_count(uses) == 0)
         return VMM_OK;
     for (const struct use *use = use_first(uses, address); use != NULL && status == VMM_OK;
          use = use_next(use)) {
@@ -216,7 +216,7 @@ vmm_status vmm__uses_follow(struct uses *uses, uint64_t address, vmm_stream stre
 /* ---- Freed blocks ---------------------------------------------------------------------------- */
 
 /* Removes the uses of a block from the map, into a list. */
-static struct use *uses_collect(struct uses *uses, uint64_t address)
+static struct use *uses_collect(struct notes *uses, uint64_t address)
 {
     struct use *collected = NULL;
     struct use *use;
@@ -228,25 +228,25 @@ static struct use *uses_collect(struct uses *uses, uint64_t address)
     return collected;
 }
 
-void vmm__uses_drop(struct uses *uses, uint64_t address)
+void vmm__notes_drop(struct notes *uses, uint64_t address)
 {
-    if (vmm__uses_count(uses) != 0)
+    if (vmm__notes_count(uses) != 0)
         use_list_free(uses, uses_collect(uses, address));
 }
 
-void vmm__uses_move(struct uses *uses, uint64_t from, uint64_t to)
+void vmm__notes_move(struct notes *uses, uint64_t from, uint64_t to)
 {
     struct use *use;
-    while (vmm__uses_count(uses) != 0 && (use = use_first(uses, from)) != NULL) {
+    while (vmm__notes_count(uses) != 0 && (use = use_first(uses, from)) != NULL) {
         vmm__map_remove(&uses->map, &use->node);
         use->node.key = to;
         vmm__map_add(&uses->map, &use->node);
     }
 }
 
-vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
+vmm_status vmm__notes_end(struct notes *uses, uint64_t address)
 {
-    if (!vmm__uses_has(uses, address))
+    if (!vmm__notes_has_uses(uses, address))
         return VMM_OK;
     struct error_line line;
     struct wait *wait = vmm__host_alloc(1, sizeof *wait);
@@ -268,7 +268,7 @@ vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
 }
 
 /* The link to the wait of a block; its end, if there is none. */
-static struct wait **wait_find(struct uses *uses, uint64_t address)
+static struct wait **wait_find(struct notes *uses, uint64_t address)
 {
     struct wait **link = &uses->oldest;
     while (*link != NULL && (*link)->address != address)
@@ -277,7 +277,7 @@ static struct wait **wait_find(struct uses *uses, uint64_t address)
 }
 
 /* Removes a wait whose uses are gone. */
-static void wait_remove(struct uses *uses, struct wait **link)
+static void wait_remove(struct notes *uses, struct wait **link)
 {
     struct wait *wait = *link;
     *link = wait->next;
@@ -286,12 +286,13 @@ static void wait_remove(struct uses *uses, struct wait **link)
     vmm__host_free(wait, sizeof *wait);
 }
 
-bool vmm__uses_is_waiting(struct uses *uses, uint64_t address)
+bool vmm__notes_is_waiting(struct notes *uses, uint64_t address)
 {
     return *wait_find(uses, address) != NULL;
 }
 
-unsigned vmm__uses_streams(struct uses *uses, uint64_t address, vmm_stream *streams, unsigned most)
+unsigned vmm__notes_streams(struct notes *uses, uint64_t address, vmm_stream *streams,
+                            unsigned most)
 {
     const struct wait *wait = *wait_find(uses, address);
     unsigned count = 0;
@@ -303,7 +304,7 @@ unsigned vmm__uses_streams(struct uses *uses, uint64_t address, vmm_stream *stre
     return count;
 }
 
-bool vmm__uses_wait_end(struct uses *uses, uint64_t address)
+bool vmm__notes_wait_end(struct notes *uses, uint64_t address)
 {
     struct wait **link = wait_find(uses, address);
     if (*link == NULL)
@@ -313,7 +314,7 @@ bool vmm__uses_wait_end(struct uses *uses, uint64_t address)
     return true;
 }
 
-void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pass)
+void vmm__notes_pass_begin(struct notes *uses, unsigned most, struct notes_pass *pass)
 {
     pass->link = &uses->oldest;
     pass->left = most;
@@ -322,7 +323,7 @@ void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pa
 }
 
 /* Whether the pass already knows that a use is pending: events of one stream pass in order. */
-static bool use_is_stuck(const struct use *use, const struct uses_pass *pass)
+static bool use_is_stuck(const struct use *use, const struct notes_pass *pass)
 {
     if (use->event == NULL)
         return use->epoch >= pass->stuck_epoch;
@@ -332,20 +333,21 @@ static bool use_is_stuck(const struct use *use, const struct uses_pass *pass)
     return i < pass->stuck_count;
 }
 
-static vmm_status pass_query(const struct uses *uses, const struct use *use, struct uses_pass *pass)
+static vmm_status pass_query(const struct notes *uses, const struct use *use,
+                             struct notes_pass *pass)
 {
     if (use_is_stuck(use, pass))
         return VMM__PENDING;
     vmm_status status = use_query(uses, use);
     if (status == VMM__PENDING && use->event == NULL)
         pass->stuck_epoch = use->epoch;
-    else if (status == VMM__PENDING && pass->stuck_count < USES_STUCK)
+    else if (status == VMM__PENDING && pass->stuck_count < NOTES_STUCK)
         pass->stuck[pass->stuck_count++] = use->user.stream;
     return status;
 }
 
 /* Drops the uses that have passed. VMM_OK if all have. */
-static vmm_status wait_poll(struct uses *uses, struct wait *wait, struct uses_pass *pass)
+static vmm_status wait_poll(struct notes *uses, struct wait *wait, struct notes_pass *pass)
 {
     while (wait->uses != NULL) {
         struct use *use = wait->uses;
@@ -358,7 +360,7 @@ static vmm_status wait_poll(struct uses *uses, struct wait *wait, struct uses_pa
     return VMM_OK;
 }
 
-vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64_t *address)
+vmm_status vmm__notes_pass_next(struct notes *uses, struct notes_pass *pass, uint64_t *address)
 {
     for (; *pass->link != NULL && pass->left > 0; pass->link = &(*pass->link)->next, pass->left--) {
         struct wait *wait = *pass->link;
@@ -374,7 +376,7 @@ vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64
     return VMM__NOTHING;
 }
 
-bool vmm__uses_oldest(const struct uses *uses, struct event **event, uint64_t *epoch)
+bool vmm__notes_oldest(const struct notes *uses, struct event **event, uint64_t *epoch)
 {
     const struct wait *wait = uses->oldest;
     while (wait != NULL && (wait->uses == NULL || wait->uses->event == NULL))

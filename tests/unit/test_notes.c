@@ -7,19 +7,19 @@
 static const uint64_t ADDRESS = UINT64_C(0x302000000000);
 
 /* Starts a new pass for each call. */
-static vmm_status uses_poll(struct uses *uses, unsigned most, uint64_t *address)
+static vmm_status uses_poll(struct notes *uses, unsigned most, uint64_t *address)
 {
-    struct uses_pass pass;
-    vmm__uses_pass_begin(uses, most, &pass);
-    return vmm__uses_pass_next(uses, &pass, address);
+    struct notes_pass pass;
+    vmm__notes_pass_begin(uses, most, &pass);
+    return vmm__notes_pass_next(uses, &pass, address);
 }
 
 /* As reclaim does. */
-static vmm_status uses_wait(struct uses *uses)
+static vmm_status uses_wait(struct notes *uses)
 {
     struct event *event;
     uint64_t epoch;
-    if (!vmm__uses_oldest(uses, &event, &epoch))
+    if (!vmm__notes_oldest(uses, &event, &epoch))
         return VMM__NOTHING;
     if (event == NULL)
         return vmm__clock_wait(uses->clock, epoch);
@@ -48,10 +48,10 @@ static void other_finish(struct engine *engine)
 /* A freed block waits for stream 2, which is busy. */
 static void block_waits(struct engine *engine)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
+    assert_status(vmm__notes_end(uses, ADDRESS), VMM__PENDING);
 }
 
 static uint64_t records(const struct engine *engine)
@@ -61,9 +61,9 @@ static uint64_t records(const struct engine *engine)
 
 ENGINE_TEST(blocks_without_uses_do_not_wait)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     uint64_t address;
-    assert_ok(vmm__uses_end(uses, ADDRESS));
+    assert_ok(vmm__notes_end(uses, ADDRESS));
     assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
     assert_status(uses_wait(uses), VMM__NOTHING);
     assert_int_equal(uses->map.count, 0);
@@ -71,20 +71,20 @@ ENGINE_TEST(blocks_without_uses_do_not_wait)
 
 ENGINE_TEST(adding_a_use_again_changes_nothing)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     for (int i = 0; i < 5; i++)
-        assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+        assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
     assert_int_equal(uses->count, 1);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->lane)));
-    assert_ok(vmm__uses_add(uses, ADDRESS + 512, user_of(engine->other)));
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->lane)));
+    assert_ok(vmm__notes_use(uses, ADDRESS + 512, user_of(engine->other)));
     assert_int_equal(uses->count, 3);
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_status(vmm__notes_end(uses, ADDRESS), VMM__PENDING);
     assert_int_equal(uses->count, 1);
 }
 
 ENGINE_TEST(wait_ends_when_the_other_stream_is_done)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     uint64_t address = 0;
     block_waits(engine);
     assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
@@ -98,26 +98,26 @@ ENGINE_TEST(wait_ends_when_the_other_stream_is_done)
  * other work since. */
 ENGINE_TEST(forget_drops_the_uses_that_have_passed)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->lane)));
-    assert_ok(vmm__uses_add(uses, ADDRESS + 512, user_of(engine->lane)));
-    assert_false(vmm__uses_forget(uses, ADDRESS)); /* none was recorded */
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->lane)));
+    assert_ok(vmm__notes_use(uses, ADDRESS + 512, user_of(engine->lane)));
+    assert_false(vmm__notes_forget(uses, ADDRESS)); /* none was recorded */
     assert_int_equal(uses->count, 3);
-    vmm__uses_record(uses, ADDRESS);
-    assert_false(vmm__uses_forget(uses, ADDRESS));
+    vmm__notes_record(uses, ADDRESS);
+    assert_false(vmm__notes_forget(uses, ADDRESS));
     assert_int_equal(uses->count, 2);
     other_finish(engine);
     engine_make_busy(engine, engine_address(engine, 0), GRANULE, 2); /* other work */
-    assert_true(vmm__uses_forget(uses, ADDRESS));
+    assert_true(vmm__notes_forget(uses, ADDRESS));
     assert_int_equal(uses->count, 1);
-    assert_true(vmm__uses_forget(uses, ADDRESS));
+    assert_true(vmm__notes_forget(uses, ADDRESS));
 }
 
 ENGINE_TEST(host_can_wait_for_the_oldest)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     uint64_t address = 0;
     block_waits(engine);
     assert_ok(uses_wait(uses));
@@ -127,13 +127,13 @@ ENGINE_TEST(host_can_wait_for_the_oldest)
 
 ENGINE_TEST(short_poll_checks_the_oldest_waits)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     uint64_t address = 0;
     other_start(engine);
     for (uint64_t i = 0; i < 3; i++) {
         struct user user = user_of(i < 2 ? engine->other : engine->lane);
-        assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, user));
-        assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM__PENDING);
+        assert_ok(vmm__notes_use(uses, ADDRESS + i * 512, user));
+        assert_status(vmm__notes_end(uses, ADDRESS + i * 512), VMM__PENDING);
     }
     assert_status(uses_poll(uses, 2, &address), VMM__NOTHING);
     assert_ok(uses_poll(uses, 3, &address));
@@ -141,8 +141,8 @@ ENGINE_TEST(short_poll_checks_the_oldest_waits)
     other_finish(engine);
     assert_ok(uses_poll(uses, 1, &address));
     assert_int_equal(address, ADDRESS);
-    assert_ok(vmm__uses_add(uses, ADDRESS + 4096, user_of(engine->other)));
-    assert_status(vmm__uses_end(uses, ADDRESS + 4096), VMM__PENDING);
+    assert_ok(vmm__notes_use(uses, ADDRESS + 4096, user_of(engine->other)));
+    assert_status(vmm__notes_end(uses, ADDRESS + 4096), VMM__PENDING);
     assert_ok(uses_poll(uses, 2, &address));
     assert_ok(uses_poll(uses, 2, &address));
     assert_null(uses->oldest);
@@ -151,38 +151,38 @@ ENGINE_TEST(short_poll_checks_the_oldest_waits)
 /* A pass queries a stream once, however many blocks wait for it. */
 ENGINE_TEST(pass_queries_a_stream_once)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     uint64_t address = 0;
     other_start(engine);
     for (uint64_t i = 0; i < 100; i++) {
-        assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, user_of(engine->other)));
-        assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM__PENDING);
+        assert_ok(vmm__notes_use(uses, ADDRESS + i * 512, user_of(engine->other)));
+        assert_status(vmm__notes_end(uses, ADDRESS + i * 512), VMM__PENDING);
     }
     uint64_t queries = vmm__driver_calls(engine->driver, DRIVER_CALL_event_query);
     assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
     assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_event_query), queries + 1);
     other_finish(engine);
-    struct uses_pass pass;
-    vmm__uses_pass_begin(uses, UINT32_MAX, &pass);
+    struct notes_pass pass;
+    vmm__notes_pass_begin(uses, UINT32_MAX, &pass);
     for (uint64_t i = 0; i < 100; i++)
-        assert_ok(vmm__uses_pass_next(uses, &pass, &address));
+        assert_ok(vmm__notes_pass_next(uses, &pass, &address));
     assert_null(uses->oldest);
 }
 
 ENGINE_TEST(host_memory_failures_leave_the_block_live)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     (void)vmm__host_fail_at(1);
-    assert_status(vmm__uses_add(uses, ADDRESS, user_of(engine->other)), VMM_ERR_HOST_OOM);
+    assert_status(vmm__notes_use(uses, ADDRESS, user_of(engine->other)), VMM_ERR_HOST_OOM);
     assert_int_equal(uses->count, 0);
     (void)vmm__host_fail_at(0);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
     (void)vmm__host_fail_at(1);
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM_ERR_HOST_OOM);
+    assert_status(vmm__notes_end(uses, ADDRESS), VMM_ERR_HOST_OOM);
     assert_int_equal(uses->count, 1);
-    assert_false(vmm__uses_has_waits(uses));
+    assert_false(vmm__notes_have_waits(uses));
     (void)vmm__host_fail_at(0);
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_status(vmm__notes_end(uses, ADDRESS), VMM__PENDING);
     assert_int_equal(uses->count, 0);
 }
 
@@ -191,11 +191,11 @@ ENGINE_TEST(host_memory_failures_leave_the_block_live)
 /* The oldest wait needs an epoch, not an event, and ends with the work of all streams. */
 static void assert_waits_for_all(struct engine *engine)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     struct event *event;
     uint64_t epoch = 0;
     uint64_t address = 0;
-    assert_true(vmm__uses_oldest(uses, &event, &epoch));
+    assert_true(vmm__notes_oldest(uses, &event, &epoch));
     assert_null(event);
     assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
     assert_ok(uses_wait(uses));
@@ -207,15 +207,15 @@ static void assert_waits_for_all(struct engine *engine)
 ENGINE_TEST(a_use_without_an_event_waits_for_the_clock)
 {
     static const char earlier[] = "an earlier failure";
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     other_start(engine);
     for (uint64_t call = 1; call <= 4; call++) { /* create, capturing, record, capturing */
         engine_make_busy(engine, engine_address(engine, 0), GRANULE, 2);
-        assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+        assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
         (void)vmm__error(VMM_ERR_DRIVER, earlier);
         uint64_t failing = call == 1 || engine->events.idle == NULL ? call : call - 1;
         vmm__sim_fail_at(engine->driver, failing, VMM_ERR_DRIVER, false);
-        assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+        assert_status(vmm__notes_end(uses, ADDRESS), VMM__PENDING);
         assert_int_equal(vmm__sim_faults_fired(engine->driver), 1);
         vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
         assert_string_equal(vmm_last_error(), earlier);
@@ -225,11 +225,11 @@ ENGINE_TEST(a_use_without_an_event_waits_for_the_clock)
 
 ENGINE_TEST(a_use_without_host_memory_for_its_event_waits_for_the_clock)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
     (void)vmm__host_fail_at(2); /* 1: the wait */
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_status(vmm__notes_end(uses, ADDRESS), VMM__PENDING);
     (void)vmm__host_fail_at(0);
     assert_waits_for_all(engine);
 }
@@ -237,11 +237,11 @@ ENGINE_TEST(a_use_without_host_memory_for_its_event_waits_for_the_clock)
 /* The handle may name another stream by now, on which no event is recorded. */
 ENGINE_TEST(a_use_by_an_ended_stream_waits_for_the_clock)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
     atomic_fetch_add(&engine->other->ends, 1);
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_status(vmm__notes_end(uses, ADDRESS), VMM__PENDING);
     assert_int_equal(records(engine), 0);
     assert_waits_for_all(engine);
 }
@@ -249,35 +249,35 @@ ENGINE_TEST(a_use_by_an_ended_stream_waits_for_the_clock)
 /* An ended stream and the next one with its handle are two users. */
 ENGINE_TEST(a_stream_after_an_end_is_another_user)
 {
-    struct uses *uses = &engine->lane->uses;
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    struct notes *uses = &engine->lane->notes;
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
     atomic_fetch_add(&engine->other->ends, 1);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
     assert_int_equal(uses->count, 2);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
     assert_int_equal(uses->count, 2);
 }
 
 ENGINE_TEST(a_use_by_a_destroyed_stream_waits_for_the_clock)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
     assert_ok(vmm__driver_stream_destroy(engine->driver, STREAM(2)));
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_status(vmm__notes_end(uses, ADDRESS), VMM__PENDING);
     assert_waits_for_all(engine);
 }
 
 /* The capture is not spoiled, and the clock pauses while it is announced. */
 ENGINE_TEST(a_use_by_a_captured_stream_waits_for_the_clock)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     uint64_t address;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
     assert_ok(vmm__captures_announce(engine->driver, STREAM(2)));
     assert_ok(vmm__driver_capture_begin(engine->driver, STREAM(2)));
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_status(vmm__notes_end(uses, ADDRESS), VMM__PENDING);
     assert_int_equal(records(engine), 0);
     assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
     assert_ok(vmm__driver_capture_end(engine->driver, STREAM(2)));
@@ -288,24 +288,24 @@ ENGINE_TEST(a_use_by_a_captured_stream_waits_for_the_clock)
 /* A caller that knows that the uses of a block have ended may take it out of the list, wherever it stands. */
 ENGINE_TEST(a_caller_can_end_a_wait)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     uint64_t address = 0;
     vmm_stream streams[2] = { 0 };
     other_start(engine);
     for (unsigned i = 0; i < 3; i++) {
-        assert_ok(vmm__uses_add(uses, ADDRESS + i, user_of(engine->other)));
-        assert_int_equal(vmm__uses_streams(uses, ADDRESS + i, streams, 2), 0);
-        assert_status(vmm__uses_end(uses, ADDRESS + i), VMM__PENDING);
+        assert_ok(vmm__notes_use(uses, ADDRESS + i, user_of(engine->other)));
+        assert_int_equal(vmm__notes_streams(uses, ADDRESS + i, streams, 2), 0);
+        assert_status(vmm__notes_end(uses, ADDRESS + i), VMM__PENDING);
     }
-    assert_int_equal(vmm__uses_streams(uses, ADDRESS + 1, streams, 2), 1);
+    assert_int_equal(vmm__notes_streams(uses, ADDRESS + 1, streams, 2), 1);
     assert_ptr_equal(streams[0], engine->other->stream);
-    assert_int_equal(vmm__uses_streams(uses, ADDRESS + 1, streams, 0), 1);
-    assert_true(vmm__uses_wait_end(uses, ADDRESS + 2)); /* the last one */
-    assert_true(vmm__uses_wait_end(uses, ADDRESS));
-    assert_false(vmm__uses_wait_end(uses, ADDRESS));
-    assert_true(vmm__uses_is_waiting(uses, ADDRESS + 1));
-    assert_ok(vmm__uses_add(uses, ADDRESS + 3, user_of(engine->other)));
-    assert_status(vmm__uses_end(uses, ADDRESS + 3), VMM__PENDING);
+    assert_int_equal(vmm__notes_streams(uses, ADDRESS + 1, streams, 0), 1);
+    assert_true(vmm__notes_wait_end(uses, ADDRESS + 2)); /* the last one */
+    assert_true(vmm__notes_wait_end(uses, ADDRESS));
+    assert_false(vmm__notes_wait_end(uses, ADDRESS));
+    assert_true(vmm__notes_is_waiting(uses, ADDRESS + 1));
+    assert_ok(vmm__notes_use(uses, ADDRESS + 3, user_of(engine->other)));
+    assert_status(vmm__notes_end(uses, ADDRESS + 3), VMM__PENDING);
     other_finish(engine);
     for (unsigned i = 1; i <= 3; i += 2) {
         assert_ok(uses_poll(uses, UINT32_MAX, &address));
@@ -317,21 +317,21 @@ ENGINE_TEST(a_caller_can_end_a_wait)
 /* After its free a borrowed block serves another stream: not only its own work may use it. */
 ENGINE_TEST(a_borrowed_block_can_wait_for_all_work)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     struct user user = user_of(engine->other);
     vmm_stream stream;
     bool has_ended = true;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user));
-    assert_false(vmm__uses_borrower(uses, ADDRESS, &stream, &has_ended));
-    vmm__uses_lend(uses, ADDRESS, user, true);
-    assert_true(vmm__uses_borrower(uses, ADDRESS, &stream, &has_ended));
+    assert_ok(vmm__notes_use(uses, ADDRESS, user));
+    assert_false(vmm__notes_borrower(uses, ADDRESS, &stream, &has_ended));
+    vmm__notes_lend(uses, ADDRESS, user, true);
+    assert_true(vmm__notes_borrower(uses, ADDRESS, &stream, &has_ended));
     assert_ptr_equal(stream, STREAM(2));
     assert_false(has_ended);
     atomic_fetch_add(&engine->other->ends, 1);
-    assert_true(vmm__uses_borrower(uses, ADDRESS, &stream, &has_ended));
+    assert_true(vmm__notes_borrower(uses, ADDRESS, &stream, &has_ended));
     assert_true(has_ended);
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_status(vmm__notes_end(uses, ADDRESS), VMM__PENDING);
     assert_int_equal(records(engine), 0);
     assert_waits_for_all(engine);
 }
@@ -339,14 +339,14 @@ ENGINE_TEST(a_borrowed_block_can_wait_for_all_work)
 /* On a lost device no work runs, so that the block need not wait. */
 ENGINE_TEST(on_a_lost_device_no_block_waits)
 {
-    struct uses *uses = &engine->lane->uses;
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
+    struct notes *uses = &engine->lane->notes;
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
     (void)vmm__error(VMM_ERR_DRIVER, "an earlier failure");
     vmm__sim_fail_at(engine->driver, 1, VMM_ERR_LOST, true);
-    assert_ok(vmm__uses_end(uses, ADDRESS));
+    assert_ok(vmm__notes_end(uses, ADDRESS));
     assert_string_equal(vmm_last_error(), "an earlier failure");
     assert_int_equal(uses->count, 0);
-    assert_false(vmm__uses_has_waits(uses));
+    assert_false(vmm__notes_have_waits(uses));
     vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
     atomic_store(&engine->driver->lost.is_lost, false); /* for the teardown */
 }
@@ -356,13 +356,13 @@ ENGINE_TEST(on_a_lost_device_no_block_waits)
 /* Stream 1 follows the recorded use of stream 2, on the device. */
 ENGINE_TEST(streams_follow_recorded_uses)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
-    assert_ok(vmm__uses_follow(uses, ADDRESS, STREAM(1))); /* nothing was recorded */
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
+    assert_ok(vmm__notes_follow(uses, ADDRESS, STREAM(1))); /* nothing was recorded */
     assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_stream_wait), 0);
-    vmm__uses_record(uses, ADDRESS);
-    assert_ok(vmm__uses_follow(uses, ADDRESS, STREAM(1)));
+    vmm__notes_record(uses, ADDRESS);
+    assert_ok(vmm__notes_follow(uses, ADDRESS, STREAM(1)));
     memory_check(engine->driver, engine_address(engine, 0), GRANULE, 1, STREAM(1));
     assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_stream_wait), 1);
     assert_int_equal(engine->driver->counts.stalls, 0);
@@ -372,15 +372,15 @@ ENGINE_TEST(streams_follow_recorded_uses)
 /* Nothing orders it after the use, until that is over. */
 ENGINE_TEST(a_captured_stream_follows_nothing)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
-    vmm__uses_record(uses, ADDRESS);
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
+    vmm__notes_record(uses, ADDRESS);
     assert_ok(vmm__driver_capture_begin(engine->driver, STREAM(1)));
-    assert_status(vmm__uses_follow(uses, ADDRESS, STREAM(1)), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm__notes_follow(uses, ADDRESS, STREAM(1)), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "a capture keeps stream"));
     other_finish(engine);
-    assert_ok(vmm__uses_follow(uses, ADDRESS, STREAM(1)));
+    assert_ok(vmm__notes_follow(uses, ADDRESS, STREAM(1)));
     assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_stream_wait), 0);
     assert_ok(vmm__driver_capture_end(engine->driver, STREAM(1)));
 }
@@ -388,28 +388,28 @@ ENGINE_TEST(a_captured_stream_follows_nothing)
 /* A second record replaces the event of the first. */
 ENGINE_TEST(a_second_record_covers_later_work)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     other_start(engine);
-    assert_ok(vmm__uses_add(uses, ADDRESS, user_of(engine->other)));
-    vmm__uses_record(uses, ADDRESS);
+    assert_ok(vmm__notes_use(uses, ADDRESS, user_of(engine->other)));
+    vmm__notes_record(uses, ADDRESS);
     other_finish(engine);
     engine_make_busy(engine, engine_address(engine, 0), GRANULE, 2);
-    vmm__uses_record(uses, ADDRESS);
-    assert_false(vmm__uses_forget(uses, ADDRESS));
+    vmm__notes_record(uses, ADDRESS);
+    assert_false(vmm__notes_forget(uses, ADDRESS));
     other_finish(engine);
-    assert_true(vmm__uses_forget(uses, ADDRESS));
+    assert_true(vmm__notes_forget(uses, ADDRESS));
     assert_true(engine->driver->events <= 2);
 }
 
 /* Uses more addresses than buckets. The teardown frees the remaining records in any state. */
 ENGINE_TEST(many_uses_stay_separate)
 {
-    struct uses *uses = &engine->lane->uses;
+    struct notes *uses = &engine->lane->notes;
     enum { MANY = 2000 };
     for (uint64_t i = 0; i < MANY; i++)
-        assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, user_of(engine->other)));
+        assert_ok(vmm__notes_use(uses, ADDRESS + i * 512, user_of(engine->other)));
     for (uint64_t i = 0; i < MANY; i += 2)
-        assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM__PENDING);
+        assert_status(vmm__notes_end(uses, ADDRESS + i * 512), VMM__PENDING);
     assert_int_equal(uses->count, MANY / 2);
     uint64_t address;
     for (uint64_t i = 0; i < MANY; i += 2) {
