@@ -474,9 +474,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
  * On failure: ERR_UNKNOWN_POINTER (not the start of a live block of this cache: already freed,
  *           inside a block, the home of memory that a block in a view occupies, or foreign; the
  *           call looks the pointer up and does not dereference it), ERR_INVALID_ARGUMENT (NULL
- *           cache). ERR_HOST_OOM, ERR_DRIVER: no event could be recorded for a block that
- *           vmm_record_stream() named; the block stays live. ERR_CORRUPTED (VMM_DEBUG_ON): the call
- *           detected a misuse; the block is free.
+ *           cache). ERR_CORRUPTED (VMM_DEBUG_ON): the call detected a misuse; the block is free.
  */
 VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 

@@ -45,8 +45,8 @@ static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item
     item->is_imported = heap->lane->is_imported;
     if (heap->is_reserved)
         vmm__reserved_show(heap->lane->pool->cache, ref.block, item);
-    if (vmm__block_ref_is_named(&ref))
-        vmm__names_read(&heap->directory->names, vmm__block_ref_address(&ref), item->name);
+    if (vmm__block_ref_is_noted(&ref))
+        vmm__notes_name_read(&heap->lane->notes, vmm__block_ref_address(&ref), item->name);
     return true;
 }
 

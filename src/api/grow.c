@@ -200,7 +200,7 @@ static vmm_status old_free(vmm_cache *cache, void *block)
     return status == VMM_ERR_CORRUPTED ? VMM_OK : status;
 }
 
-/* The new block is unborrowed: the free of a borrowed one could fail, so that a failed copy could not be undone. */
+/* The new block is unborrowed, so that it is of the old one's pool. */
 static vmm_status copy_run(const struct api_call *call, struct copy *copy)
 {
     vmm_cache *cache = call->cache;

@@ -99,8 +99,8 @@ static void slab_visit(struct walk *walk, const struct slab *slab, const struct 
                           .address = address,
                           .bytes = slab->object_bytes,
                           .requested_bytes = state == VMM_ITEM_LIVE ? slab->requested[object] : 0 };
-        if ((slab->named_bits >> object & 1) != 0)
-            vmm__names_read(&walk->cache->directory.names, address, item.name);
+        if ((slab->noted_bits >> object & 1) != 0)
+            vmm__notes_name_read(&walk->heap->lane->notes, address, item.name);
         item_visit(walk, item);
     }
 }
@@ -120,8 +120,8 @@ static void block_visit(struct walk *walk, const struct block *block, const stru
                       .is_view = block->is_in_view };
     if (walk->heap->is_reserved)
         vmm__reserved_show(walk->cache, block, &item);
-    if (state == VMM_ITEM_LIVE && block->is_named)
-        vmm__names_read(&walk->cache->directory.names, block->address, item.name);
+    if (state == VMM_ITEM_LIVE && block->is_noted)
+        vmm__notes_name_read(&walk->heap->lane->notes, block->address, item.name);
     item_visit(walk, item);
 }
 

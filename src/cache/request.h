@@ -30,7 +30,7 @@ struct request {
     uint64_t bytes;     /* as the program asked for; with `serve`: of new memory at most */
     uint64_t alignment; /* a power of two above 512; 0: none */
     uint64_t place;     /* the address that it must get; 0: any */
-    bool is_unborrowed; /* the block must not come from another lane: its free cannot fail */
+    bool is_unborrowed; /* the block must not come from another lane */
     bool
         wants_guards; /* whole granules of its own between guard pages; false after the call: it has none */
     uint64_t padded_bytes; /* that it has instead of `bytes` if it cannot have guard pages */

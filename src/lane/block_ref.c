@@ -210,19 +210,19 @@ bool vmm__block_ref_is_exported(const struct block_ref *ref)
     return (ref->slab->pins[PIN_EXPORT - PIN_PROGRAM] & object_bit(ref)) != 0;
 }
 
-bool vmm__block_ref_is_named(const struct block_ref *ref)
+bool vmm__block_ref_is_noted(const struct block_ref *ref)
 {
     if (ref->slab == NULL)
-        return ref->block->is_named;
-    return (ref->slab->named_bits & object_bit(ref)) != 0;
+        return ref->block->is_noted;
+    return (ref->slab->noted_bits & object_bit(ref)) != 0;
 }
 
-void vmm__block_ref_set_named(struct block_ref *ref, bool is_named)
+void vmm__block_ref_set_noted(struct block_ref *ref, bool is_noted)
 {
     if (ref->slab == NULL)
-        ref->block->is_named = is_named;
+        ref->block->is_noted = is_noted;
     else
-        object_set(ref, &ref->slab->named_bits, is_named);
+        object_set(ref, &ref->slab->noted_bits, is_noted);
 }
 
 void vmm__block_ref_wait(struct block_ref *ref)

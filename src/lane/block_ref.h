@@ -51,9 +51,9 @@ bool vmm__block_ref_is_exported(const struct block_ref *ref);
 /* Whether it must stay in place, for either reason. */
 bool vmm__block_ref_is_pinned(const struct block_ref *ref);
 
-/* Whether it has a name: see names.h. */
-bool vmm__block_ref_is_named(const struct block_ref *ref);
-void vmm__block_ref_set_named(struct block_ref *ref, bool is_named);
+/* Whether it has a note: see notes.h. */
+bool vmm__block_ref_is_noted(const struct block_ref *ref);
+void vmm__block_ref_set_noted(struct block_ref *ref, bool is_noted);
 
 /* Whether any thread may free it: see lane/magazine.h. */
 bool vmm__block_ref_is_listed(const struct block_ref *ref);

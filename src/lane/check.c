@@ -62,7 +62,7 @@ static vmm_status listed_all_check(const struct heap *heap, const struct block *
 static vmm_status slab_check(const struct heap *heap, const struct block *block)
 {
     const struct slab *slab = block->slab;
-    uint64_t ends_with_free = slab->pins[0] | slab->named_bits | slab->listed_bits;
+    uint64_t ends_with_free = slab->pins[0] | slab->noted_bits | slab->listed_bits;
     if (slab->block != block || (slab->free_bits & slab->waiting_bits) != 0 ||
         (ends_with_free & (slab->free_bits | slab->waiting_bits)) != 0 ||
         (slab->pinned_bits & slab->free_bits) != 0)

@@ -32,10 +32,8 @@ vmm_status vmm__directory_init(struct directory *directory, const struct arena *
                                      .granule_shift = arena->granule_shift };
     directory->entries = vmm__host_table_alloc(arena->granules * sizeof *directory->entries);
     directory->live = vmm__host_table_alloc(sizeof *directory->live);
-    if (directory->entries != NULL && directory->live != NULL) {
-        vmm__names_init(&directory->names);
+    if (directory->entries != NULL && directory->live != NULL)
         return VMM_OK;
-    }
     tables_free(directory);
     return vmm__error(VMM_ERR_HOST_OOM, "directory: no host memory for the tables");
 }
@@ -48,7 +46,6 @@ void vmm__directory_fini(struct directory *directory)
         if (entry_heap(&directory->entries[granule]) != NULL)
             vmm__directory_take_back(directory, granule, 1);
     }
-    vmm__names_fini(&directory->names);
     tables_free(directory);
 }
 

@@ -22,7 +22,6 @@
 #define VMM_LANE_DIRECTORY_H
 
 #include "lane/listener.h"
-#include "lane/names.h"
 #include "trace/recorder.h"
 #include "vm/arena.h"
 #include "vm/clock.h"
@@ -48,7 +47,6 @@ struct directory {
     struct listener listener;
     /* NULL: nothing is recorded. Changes as the listener does. */
     _Atomic(struct recorder *) recorder;
-    struct block_names names;
     uint64_t address; /* copy of the arena's, as are the next two */
     uint64_t granule_mask;
     unsigned granule_shift;

@@ -68,7 +68,7 @@ struct block {
     enum block_state state;
     uint8_t pins;    /* why it must not move: enum pin; slabs have pins of their own */
     bool is_in_view; /* its pieces are occupied blocks: see vmm__block_piece() */
-    bool is_named;   /* live or reserved, and in names.h */
+    bool is_noted;   /* live or reserved, and has a note: see notes.h */
     bool is_listed;  /* live, and any thread may free it: see lane/magazine.h */
 };
 

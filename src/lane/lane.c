@@ -539,15 +539,14 @@ void vmm__lane_give_kept_locked(struct lane *lane, struct live_entry *entry)
         object_give(lane, ref.slab, ref.object);
 }
 
-/* Makes a live block wait if other streams or processes may still use it: VMM__PENDING. VMM_OK: none does. */
-static vmm_status ref_await(struct lane *lane, struct heap *heap, uint64_t address,
-                            struct block_ref *ref)
+/* Makes a live block wait if other streams or processes may still use it; false: none does. */
+static bool ref_await(struct lane *lane, struct heap *heap, uint64_t address, struct block_ref *ref)
 {
-    vmm_status status = vmm__notes_end(&lane->notes, address);
+    bool has_uses = vmm__block_ref_is_noted(ref) && vmm__notes_end(&lane->notes, address);
+    vmm__block_ref_set_noted(ref, false);
     /* other processes use an exported block without this cache's knowledge */
-    bool must_wait = status == VMM_OK && vmm__block_ref_is_exported(ref);
-    if (status != VMM__PENDING && !must_wait)
-        return status;
+    if (!has_uses && !vmm__block_ref_is_exported(ref))
+        return false;
     uint64_t bytes = vmm__block_ref_bytes(ref);
     uint64_t requested_bytes = vmm__block_ref_requested_bytes(ref);
     vmm__block_ref_set_pinned(heap, ref, false);
@@ -556,10 +555,10 @@ static vmm_status ref_await(struct lane *lane, struct heap *heap, uint64_t addre
     vmm__counters_free(&lane->counters, &lane->pool->totals, requested_bytes, bytes);
     vmm__block_ref_wait(ref);
     vmm__listener_call_block(heap, VMM_CHANGE_WAIT, address, bytes, requested_bytes);
-    return VMM__PENDING;
+    return true;
 }
 
-/* Frees a block in any special case: pinned, exported, used, named, or not live. */
+/* Frees a block in any special case: pinned, exported, noted, or not live. */
 static __attribute__((noinline)) vmm_status ref_give(struct lane *lane, struct heap *heap,
                                                      uint64_t address)
 {
@@ -568,15 +567,7 @@ static __attribute__((noinline)) vmm_status ref_give(struct lane *lane, struct h
         return vmm__block_ref_unknown("vmm_free", heap, address);
     if (heap->is_reserved)
         return VMM__NOT_FOUND;
-    bool is_named = vmm__block_ref_is_named(&ref);
-    vmm_status status = ref_await(lane, heap, address, &ref);
-    if (status != VMM_OK && status != VMM__PENDING)
-        return status;
-    if (is_named) {
-        vmm__block_ref_set_named(&ref, false);
-        vmm__names_drop(&heap->directory->names, address);
-    }
-    if (status == VMM__PENDING)
+    if (ref_await(lane, heap, address, &ref))
         return VMM_OK;
     vmm__block_ref_set_pinned(heap, &ref, false);
     if (ref.slab == NULL)
@@ -626,10 +617,10 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
     struct block *block = lane->last.block;
     if (!vmm__lane_is_last(lane, address))
         block = vmm__heap_find(heap, address);
-    if (block == NULL || vmm__notes_count(&lane->notes) != 0)
+    if (block == NULL)
         return ref_give(lane, heap, address);
     if (block->state == BLOCK_LIVE && block->address == address &&
-        !(block->pins | block->is_named | block->is_listed)) {
+        !(block->pins | block->is_noted | block->is_listed)) {
         block_give(lane, heap, block);
         return VMM_OK;
     }
@@ -638,7 +629,7 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
     struct slab *slab = block->slab;
     uint32_t object = vmm__slab_object(slab, address);
     uint64_t special_bits = slab->free_bits | slab->waiting_bits | slab->pinned_bits |
-                            slab->named_bits | slab->listed_bits;
+                            slab->noted_bits | slab->listed_bits;
     if (object == SLAB_OBJECTS || (special_bits >> object & 1) != 0)
         return special_give(lane, heap, block, address);
     object_give(lane, slab, object);
@@ -668,7 +659,10 @@ vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t a
         return vmm__block_ref_unknown("vmm_record_stream", heap, address);
     if (vmm__lane_is_of(lane, other))
         return VMM_OK;
-    return vmm__notes_use(&lane->notes, address, vmm__lane_user(other));
+    vmm_status status = vmm__notes_use(&lane->notes, address, vmm__lane_user(other));
+    if (status == VMM_OK)
+        vmm__block_ref_set_noted(&ref, true);
+    return status;
 }
 
 vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned)
@@ -715,14 +709,11 @@ vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char
 {
     VMM_ASSERT_HELD(&heap->lane->lock);
     struct block_ref ref;
-    struct block_names *names = &heap->directory->names;
+    struct notes *notes = &heap->lane->notes;
     if (!vmm__lane_find_live_locked(heap->lane, heap, address, &ref))
         return vmm__block_ref_unknown("vmm_name", heap, address);
-    vmm_status status = text != NULL ? vmm__names_set(names, address, text) : VMM_OK;
-    if (text == NULL)
-        vmm__names_drop(names, address);
-    if (status == VMM_OK)
-        vmm__block_ref_set_named(&ref, text != NULL);
+    vmm_status status = vmm__notes_name(notes, address, text);
+    vmm__block_ref_set_noted(&ref, vmm__notes_has(notes, address));
     return status;
 }
 

@@ -5,7 +5,7 @@
  * Requests of up to 8 KiB become objects of slabs, up to 1 MiB blocks of the small heap, and
  * larger ones blocks of the large heap. So one live kilobyte never retains a large chunk.
  *
- * Owns: its heaps, slabs, uses, magazines, and its clock unless that is the cache's. Invariants:
+ * Owns: its heaps, slabs, notes, magazines, and its clock unless that is the cache's. Invariants:
  *  1. the size of every live or waiting block decides its heap, but for misfits; in a cache with caching off, in a
  *     pool whose blocks have chunks of their own, and in imported memory, all are large;
  *  2. the counters are the sums over the live and waiting blocks, less what debug mode hides;

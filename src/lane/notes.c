@@ -1,77 +1,156 @@
-/* Uses of blocks by other streams: see notes.h. */
+/* Names, uses and waits of blocks: see notes.h. */
 #include "lane/notes.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 
+#include <stdio.h>
+
 #define EPOCH_NONE UINT64_MAX
 
-/* Return a use of a block in the map, and its next one; NULL: none. */
-static struct use *use_first(const struct notes *uses, uint64_t address)
+/* ---- Notes ---------------------------------------------------------------------------------- */
+
+void vmm__notes_init(struct notes *notes, struct clock *clock)
 {
-    return (struct use *)vmm__map_find(&uses->map, address);
+    *notes = (struct notes){ .clock = clock, .newest_next = &notes->oldest };
 }
 
-static struct use *use_next(const struct use *use)
+static struct note *note_find(const struct notes *notes, uint64_t address)
 {
-    return (struct use *)vmm__map_find_next(&use->node);
+    return (struct note *)vmm__map_find(&notes->map, address);
 }
 
-/* Removes a use from the map. */
-static void use_remove(struct notes *uses, struct use *use)
+/* The uses of a live block; NULL: none. */
+static struct use *uses_of(const struct notes *notes, uint64_t address)
 {
-    vmm__map_remove(&uses->map, &use->node);
-    atomic_fetch_sub_explicit(&uses->count, 1, memory_order_relaxed);
+    const struct note *note = note_find(notes, address);
+    return note == NULL ? NULL : note->uses;
 }
 
-void vmm__notes_init(struct notes *uses, struct clock *clock)
+/* Finds the note of a block, or makes one. NULL without host memory. */
+static struct note *note_take(struct notes *notes, uint64_t address)
 {
-    *uses = (struct notes){ .clock = clock, .newest_next = &uses->oldest };
+    struct note *note = note_find(notes, address);
+    if (note != NULL)
+        return note;
+    note = vmm__host_alloc(1, sizeof *note);
+    if (note == NULL)
+        return NULL;
+    *note = (struct note){ .node.key = address };
+    vmm__map_add(&notes->map, &note->node);
+    return note;
 }
 
-static void use_free(struct notes *uses, struct use *use)
+static void use_free(struct notes *notes, struct use *use)
 {
-    vmm__event_drop(uses->clock->events, use->event);
+    vmm__event_drop(notes->clock->events, use->event);
     vmm__host_free(use, sizeof *use);
 }
 
-static void use_list_free(struct notes *uses, struct use *use)
+static void name_free(struct note *note)
 {
-    while (use != NULL) {
-        struct use *next = use->next;
-        use_free(uses, use);
-        use = next;
+    vmm__host_free(note->name, VMM_NAME_BYTES);
+    note->name = NULL;
+}
+
+/* Frees a note that is neither in the map nor in the list. */
+static void note_free(struct notes *notes, struct note *note)
+{
+    while (note->uses != NULL) {
+        struct use *use = note->uses;
+        note->uses = use->next;
+        use_free(notes, use);
+    }
+    name_free(note);
+    vmm__host_free(note, sizeof *note);
+}
+
+void vmm__notes_drop(struct notes *notes, uint64_t address)
+{
+    struct note *note = note_find(notes, address);
+    if (note == NULL)
+        return;
+    vmm__map_remove(&notes->map, &note->node);
+    note_free(notes, note);
+}
+
+/* Drops the note of a block if it says nothing. */
+static void note_settle(struct notes *notes, uint64_t address)
+{
+    const struct note *note = note_find(notes, address);
+    if (note != NULL && note->uses == NULL && note->name == NULL)
+        vmm__notes_drop(notes, address);
+}
+
+void vmm__notes_move(struct notes *notes, uint64_t from, uint64_t to)
+{
+    struct note *note = note_find(notes, from);
+    if (note == NULL)
+        return;
+    vmm__map_remove(&notes->map, &note->node);
+    note->node.key = to;
+    vmm__map_add(&notes->map, &note->node);
+}
+
+void vmm__notes_fini(struct notes *notes)
+{
+    const struct map_node *next;
+    for (const struct map_node *node = vmm__map_next(&notes->map, NULL); node != NULL;
+         node = next) {
+        next = vmm__map_next(&notes->map, node);
+        vmm__notes_drop(notes, node->key);
+    }
+    vmm__map_clear(&notes->map, NULL);
+    while (notes->oldest != NULL) {
+        struct note *note = notes->oldest;
+        notes->oldest = note->next;
+        note_free(notes, note);
     }
 }
 
-static void uses_forget_all(struct notes *uses)
+bool vmm__notes_has(const struct notes *notes, uint64_t address)
 {
-    struct map_node *next;
-    for (struct map_node *node = vmm__map_next(&uses->map, NULL); node != NULL; node = next) {
-        next = vmm__map_next(&uses->map, node);
-        use_remove(uses, (struct use *)node);
-        use_free(uses, (struct use *)node);
-    }
-    vmm__map_clear(&uses->map, NULL);
+    return note_find(notes, address) != NULL;
 }
 
-void vmm__notes_fini(struct notes *uses)
+bool vmm__notes_has_uses(const struct notes *notes, uint64_t address)
 {
-    uses_forget_all(uses);
-    while (uses->oldest != NULL) {
-        struct wait *wait = uses->oldest;
-        uses->oldest = wait->next;
-        use_list_free(uses, wait->uses);
-        vmm__host_free(wait, sizeof *wait);
-    }
+    return uses_of(notes, address) != NULL;
 }
 
-bool vmm__notes_has_uses(const struct notes *uses, uint64_t address)
+/* ---- Names ---------------------------------------------------------------------------------- */
+
+static vmm_status name_set(struct notes *notes, uint64_t address, const char *text)
 {
-    return vmm__notes_count(uses) != 0 && use_first(uses, address) != NULL;
+    struct note *note = note_take(notes, address);
+    if (note != NULL && note->name == NULL)
+        note->name = vmm__host_alloc(VMM_NAME_BYTES, 1);
+    if (note == NULL || note->name == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_name: no host memory for the name");
+    (void)snprintf(note->name, VMM_NAME_BYTES, "%s", text);
+    vmm__line_make(note->name);
+    return VMM_OK;
+}
+
+vmm_status vmm__notes_name(struct notes *notes, uint64_t address, const char *text)
+{
+    struct note *note = note_find(notes, address);
+    vmm_status status = VMM_OK;
+    if (text != NULL)
+        status = name_set(notes, address, text);
+    else if (note != NULL)
+        name_free(note);
+    note_settle(notes, address);
+    return status;
+}
+
+void vmm__notes_name_read(const struct notes *notes, uint64_t address, char text[VMM_NAME_BYTES])
+{
+    const struct note *note = note_find(notes, address);
+    bool is_named = note != NULL && note->name != NULL;
+    (void)snprintf(text, VMM_NAME_BYTES, "%s", is_named ? note->name : "");
 }
 
 /* ---- One use --------------------------------------------------------------------------------- */
-
 static bool user_is(const struct use *use, struct user user)
 {
     return use->user.stream == user.stream && use->user.ends == user.ends &&
@@ -83,61 +162,59 @@ static bool user_has_ended(const struct use *use)
     return atomic_load_explicit(use->user.ends, memory_order_acquire) != use->ends;
 }
 
-/* Replaces what an earlier record left: the new event or epoch is not earlier than it. */
-static vmm_status use_record(const struct notes *uses, struct use *use)
+/* Replaces what an earlier record left: the new event or epoch is not earlier than it. ERR_LOST. */
+static vmm_status use_record(const struct notes *notes, struct use *use)
 {
-    struct error_line line;
     struct event *event = NULL;
     vmm_status status = VMM__PENDING;
-    vmm__error_save(&line);
     if (!use->waits_for_all && !user_has_ended(use))
-        status = vmm__clock_mark(uses->clock, use->user.stream, use->user.ends, use->ends, &event);
-    vmm__event_drop(uses->clock->events, use->event);
+        status = vmm__clock_mark(notes->clock, use->user.stream, use->user.ends, use->ends, &event);
+    vmm__event_drop(notes->clock->events, use->event);
     use->event = event;
-    use->epoch = vmm__clock_now(uses->clock);
-    if (status != VMM_ERR_LOST)
-        vmm__error_restore(&line);
+    use->epoch = vmm__clock_now(notes->clock);
     return status == VMM_ERR_LOST ? status : VMM_OK;
 }
 
 /* VMM_OK if the use has passed. */
-static vmm_status use_query(const struct notes *uses, const struct use *use)
+static vmm_status use_query(const struct notes *notes, const struct use *use)
 {
     if (use->event != NULL)
-        return vmm__driver_event_query(uses->clock->driver, use->event->handle);
-    return vmm__clock_query(uses->clock, use->epoch);
+        return vmm__driver_event_query(notes->clock->driver, use->event->handle);
+    return vmm__clock_query(notes->clock, use->epoch);
 }
 
-vmm_status vmm__notes_use(struct notes *uses, uint64_t address, struct user user)
+vmm_status vmm__notes_use(struct notes *notes, uint64_t address, struct user user)
 {
-    for (const struct use *use = use_first(uses, address); use != NULL; use = use_next(use)) {
+    for (const struct use *use = uses_of(notes, address); use != NULL; use = use->next) {
         if (user_is(use, user))
             return VMM_OK;
     }
     struct use *use = vmm__host_alloc(1, sizeof *use);
-    if (use == NULL)
+    struct note *note = use == NULL ? NULL : note_take(notes, address);
+    if (note == NULL) {
+        vmm__host_free(use, sizeof *use);
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_record_stream: no host memory for another use");
-    *use = (struct use){ .node.key = address, .user = user, .epoch = EPOCH_NONE };
+    }
+    *use = (struct use){ .next = note->uses, .user = user, .epoch = EPOCH_NONE };
     use->ends = atomic_load_explicit(user.ends, memory_order_acquire);
-    vmm__map_add(&uses->map, &use->node);
-    atomic_fetch_add_explicit(&uses->count, 1, memory_order_relaxed);
+    note->uses = use;
     return VMM_OK;
 }
 
-void vmm__notes_lend(struct notes *uses, uint64_t address, struct user user, bool waits_for_all)
+void vmm__notes_lend(struct notes *notes, uint64_t address, struct user user, bool waits_for_all)
 {
-    for (struct use *use = use_first(uses, address); use != NULL; use = use_next(use)) {
+    for (struct use *use = uses_of(notes, address); use != NULL; use = use->next) {
         use->is_borrower = user_is(use, user);
         use->waits_for_all = use->is_borrower && waits_for_all;
     }
 }
 
-bool vmm__notes_borrower(const struct notes *uses, uint64_t address, vmm_stream *stream,
+bool vmm__notes_borrower(const struct notes *notes, uint64_t address, vmm_stream *stream,
                          bool *has_ended)
 {
-    const struct use *use = use_first(uses, address);
+    const struct use *use = uses_of(notes, address);
     while (use != NULL && !use->is_borrower)
-        use = use_next(use);
+        use = use->next;
     if (use == NULL)
         return false;
     *stream = use->user.stream;
@@ -147,49 +224,47 @@ bool vmm__notes_borrower(const struct notes *uses, uint64_t address, vmm_stream 
 
 /* ---- Live blocks ----------------------------------------------------------------------------- */
 
-/* Records the uses of a block. ERR_LOST. */
-static vmm_status uses_record(const struct notes *uses, uint64_t address)
+/* False: the device is lost. */
+static bool uses_record(const struct notes *notes, struct use *use)
 {
     vmm_status status = VMM_OK;
-    for (struct use *use = use_first(uses, address); use != NULL && status == VMM_OK;
-         use = use_next(use))
-        status = use_record(uses, use);
-    return status;
-}
-
-void vmm__notes_record(struct notes *uses, uint64_t address)
-{
     VMM_QUIET();
-    if (vmm__notes_count(uses) != 0)
-        (void)uses_record(uses, address);
+    for (; use != NULL && status == VMM_OK; use = use->next)
+        status = use_record(notes, use);
+    return status == VMM_OK;
 }
 
-bool vmm__notes_forget(struct notes *uses, uint64_t address)
+void vmm__notes_record(struct notes *notes, uint64_t address)
 {
-    bool forgot_all = true;
-    struct use *next;
-    if (vmm__notes_count(uses) == 0)
-        return true;
-    for (struct use *use = use_first(uses, address); use != NULL; use = next) {
-        next = use_next(use);
-        if (use->epoch == EPOCH_NONE || use_query(uses, use) != VMM_OK) {
-            forgot_all = false;
+    struct use *uses = uses_of(notes, address);
+    if (uses != NULL)
+        (void)uses_record(notes, uses);
+}
+
+bool vmm__notes_forget(struct notes *notes, uint64_t address)
+{
+    struct note *note = note_find(notes, address);
+    struct use **link = note == NULL ? NULL : &note->uses;
+    while (link != NULL && *link != NULL) {
+        struct use *use = *link;
+        if (use->epoch == EPOCH_NONE || use_query(notes, use) != VMM_OK) {
+            link = &use->next;
             continue;
         }
-        use_remove(uses, use);
-        use_free(uses, use);
+        *link = use->next;
+        use_free(notes, use);
     }
-    return forgot_all;
+    return note == NULL || note->uses == NULL;
 }
 
 /* A stream that the driver does not know runs nothing that could come too early. */
-static vmm_status use_follow(const struct notes *uses, const struct use *use, vmm_stream stream)
+static vmm_status use_follow(const struct notes *notes, const struct use *use, vmm_stream stream)
 {
     vmm_status status = use->event != NULL
-                            ? vmm__clock_event_follow(uses->clock, use->event, stream)
-                            : vmm__clock_follow(uses->clock, use->epoch, stream);
+                            ? vmm__clock_event_follow(notes->clock, use->event, stream)
+                            : vmm__clock_follow(notes->clock, use->epoch, stream);
     if (status == VMM__PENDING)
-        status = use_query(uses, use);
+        status = use_query(notes, use);
     else if (status == VMM_ERR_INVALID_ARGUMENT)
         status = VMM_OK;
     if (status != VMM__PENDING)
@@ -200,103 +275,66 @@ static vmm_status use_follow(const struct notes *uses, const struct use *use, vm
                       stream);
 }
 
-vmm_status vmm__notes_follow(struct notes *uses, uint64_t address, vmm_stream stream)
+vmm_status vmm__notes_follow(struct notes *notes, uint64_t address, vmm_stream stream)
 {
     vmm_status status = VMM_OK;
-    if (vmm__notes_count(uses) == 0)
-        return VMM_OK;
-    for (const struct use *use = use_first(uses, address); use != NULL && status == VMM_OK;
-         use = use_next(use)) {
+    for (const struct use *use = uses_of(notes, address); use != NULL && status == VMM_OK;
+         use = use->next) {
         if (use->epoch != EPOCH_NONE)
-            status = use_follow(uses, use, stream);
+            status = use_follow(notes, use, stream);
     }
     return status;
 }
 
 /* ---- Freed blocks ---------------------------------------------------------------------------- */
 
-/* Removes the uses of a block from the map, into a list. */
-static struct use *uses_collect(struct notes *uses, uint64_t address)
+bool vmm__notes_end(struct notes *notes, uint64_t address)
 {
-    struct use *collected = NULL;
-    struct use *use;
-    while ((use = use_first(uses, address)) != NULL) {
-        use_remove(uses, use);
-        use->next = collected;
-        collected = use;
+    struct note *note = note_find(notes, address);
+    if (note == NULL)
+        return false;
+    vmm__map_remove(&notes->map, &note->node);
+    /* a lost device runs no work, and its memory is never reused */
+    if (note->uses == NULL || !uses_record(notes, note->uses)) {
+        note_free(notes, note);
+        return false;
     }
-    return collected;
-}
-
-void vmm__notes_drop(struct notes *uses, uint64_t address)
-{
-    if (vmm__notes_count(uses) != 0)
-        use_list_free(uses, uses_collect(uses, address));
-}
-
-void vmm__notes_move(struct notes *uses, uint64_t from, uint64_t to)
-{
-    struct use *use;
-    while (vmm__notes_count(uses) != 0 && (use = use_first(uses, from)) != NULL) {
-        vmm__map_remove(&uses->map, &use->node);
-        use->node.key = to;
-        vmm__map_add(&uses->map, &use->node);
-    }
-}
-
-vmm_status vmm__notes_end(struct notes *uses, uint64_t address)
-{
-    if (!vmm__notes_has_uses(uses, address))
-        return VMM_OK;
-    struct error_line line;
-    struct wait *wait = vmm__host_alloc(1, sizeof *wait);
-    if (wait == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "vmm_free: no host memory for a block that must wait");
-    vmm__error_save(&line);
-    vmm_status status = uses_record(uses, address);
-    struct use *collected = uses_collect(uses, address);
-    if (status == VMM_ERR_LOST) { /* a lost device runs no work, and its memory is never reused */
-        use_list_free(uses, collected);
-        vmm__host_free(wait, sizeof *wait);
-        vmm__error_restore(&line);
-        return VMM_OK;
-    }
-    *wait = (struct wait){ .address = address, .uses = collected };
-    *uses->newest_next = wait;
-    uses->newest_next = &wait->next;
-    return VMM__PENDING;
+    name_free(note);
+    note->next = NULL;
+    *notes->newest_next = note;
+    notes->newest_next = &note->next;
+    return true;
 }
 
 /* The link to the wait of a block; its end, if there is none. */
-static struct wait **wait_find(struct notes *uses, uint64_t address)
+static struct note **wait_find(struct notes *notes, uint64_t address)
 {
-    struct wait **link = &uses->oldest;
-    while (*link != NULL && (*link)->address != address)
+    struct note **link = &notes->oldest;
+    while (*link != NULL && (*link)->node.key != address)
         link = &(*link)->next;
     return link;
 }
 
-/* Removes a wait whose uses are gone. */
-static void wait_remove(struct notes *uses, struct wait **link)
+static void wait_remove(struct notes *notes, struct note **link)
 {
-    struct wait *wait = *link;
-    *link = wait->next;
-    if (wait->next == NULL)
-        uses->newest_next = link;
-    vmm__host_free(wait, sizeof *wait);
+    struct note *note = *link;
+    *link = note->next;
+    if (note->next == NULL)
+        notes->newest_next = link;
+    note_free(notes, note);
 }
 
-bool vmm__notes_is_waiting(struct notes *uses, uint64_t address)
+bool vmm__notes_is_waiting(struct notes *notes, uint64_t address)
 {
-    return *wait_find(uses, address) != NULL;
+    return *wait_find(notes, address) != NULL;
 }
 
-unsigned vmm__notes_streams(struct notes *uses, uint64_t address, vmm_stream *streams,
+unsigned vmm__notes_streams(struct notes *notes, uint64_t address, vmm_stream *streams,
                             unsigned most)
 {
-    const struct wait *wait = *wait_find(uses, address);
+    const struct note *note = *wait_find(notes, address);
     unsigned count = 0;
-    for (const struct use *use = wait == NULL ? NULL : wait->uses; use != NULL; use = use->next) {
+    for (const struct use *use = note == NULL ? NULL : note->uses; use != NULL; use = use->next) {
         if (count < most)
             streams[count] = use->user.stream;
         count++;
@@ -304,19 +342,18 @@ unsigned vmm__notes_streams(struct notes *uses, uint64_t address, vmm_stream *st
     return count;
 }
 
-bool vmm__notes_wait_end(struct notes *uses, uint64_t address)
+bool vmm__notes_wait_end(struct notes *notes, uint64_t address)
 {
-    struct wait **link = wait_find(uses, address);
+    struct note **link = wait_find(notes, address);
     if (*link == NULL)
         return false;
-    use_list_free(uses, (*link)->uses);
-    wait_remove(uses, link);
+    wait_remove(notes, link);
     return true;
 }
 
-void vmm__notes_pass_begin(struct notes *uses, unsigned most, struct notes_pass *pass)
+void vmm__notes_pass_begin(struct notes *notes, unsigned most, struct notes_pass *pass)
 {
-    pass->link = &uses->oldest;
+    pass->link = &notes->oldest;
     pass->left = most;
     pass->stuck_epoch = EPOCH_NONE;
     pass->stuck_count = 0;
@@ -333,12 +370,12 @@ static bool use_is_stuck(const struct use *use, const struct notes_pass *pass)
     return i < pass->stuck_count;
 }
 
-static vmm_status pass_query(const struct notes *uses, const struct use *use,
+static vmm_status pass_query(const struct notes *notes, const struct use *use,
                              struct notes_pass *pass)
 {
     if (use_is_stuck(use, pass))
         return VMM__PENDING;
-    vmm_status status = use_query(uses, use);
+    vmm_status status = use_query(notes, use);
     if (status == VMM__PENDING && use->event == NULL)
         pass->stuck_epoch = use->epoch;
     else if (status == VMM__PENDING && pass->stuck_count < NOTES_STUCK)
@@ -347,47 +384,47 @@ static vmm_status pass_query(const struct notes *uses, const struct use *use,
 }
 
 /* Drops the uses that have passed. VMM_OK if all have. */
-static vmm_status wait_poll(struct notes *uses, struct wait *wait, struct notes_pass *pass)
+static vmm_status wait_poll(struct notes *notes, struct note *wait, struct notes_pass *pass)
 {
     while (wait->uses != NULL) {
         struct use *use = wait->uses;
-        vmm_status status = pass_query(uses, use, pass);
+        vmm_status status = pass_query(notes, use, pass);
         if (status != VMM_OK)
             return status;
         wait->uses = use->next;
-        use_free(uses, use);
+        use_free(notes, use);
     }
     return VMM_OK;
 }
 
-vmm_status vmm__notes_pass_next(struct notes *uses, struct notes_pass *pass, uint64_t *address)
+vmm_status vmm__notes_pass_next(struct notes *notes, struct notes_pass *pass, uint64_t *address)
 {
     for (; *pass->link != NULL && pass->left > 0; pass->link = &(*pass->link)->next, pass->left--) {
-        struct wait *wait = *pass->link;
-        vmm_status status = wait_poll(uses, wait, pass);
+        struct note *wait = *pass->link;
+        vmm_status status = wait_poll(notes, wait, pass);
         if (status == VMM__PENDING)
             continue;
         if (status != VMM_OK)
             return status;
-        *address = wait->address;
-        wait_remove(uses, pass->link);
+        *address = wait->node.key;
+        wait_remove(notes, pass->link);
         return VMM_OK;
     }
     return VMM__NOTHING;
 }
 
-bool vmm__notes_oldest(const struct notes *uses, struct event **event, uint64_t *epoch)
+bool vmm__notes_oldest(const struct notes *notes, struct event **event, uint64_t *epoch)
 {
-    const struct wait *wait = uses->oldest;
+    const struct note *wait = notes->oldest;
     while (wait != NULL && (wait->uses == NULL || wait->uses->event == NULL))
         wait = wait->next;
     if (wait == NULL)
-        wait = uses->oldest;
+        wait = notes->oldest;
     if (wait == NULL || wait->uses == NULL)
         return false;
     *event = wait->uses->event;
     *epoch = wait->uses->epoch;
     if (*event != NULL)
-        vmm__event_hold(uses->clock->events, *event);
+        vmm__event_hold(notes->clock->events, *event);
     return true;
 }

@@ -1,16 +1,19 @@
 /*
- * Uses: which live blocks other streams use (vmm_record_stream), and which freed blocks wait for
- * those streams.
+ * Notes: what is known of a block or object beyond its memory. Its name (vmm_name()), the other streams that use it
+ * (vmm_record_stream()), and, once it is freed, those that it waits for.
  *
- * A use pairs the address of a block with another stream. When the block is freed, an event is recorded on each such
- * stream, and the block waits until all have passed. If a stream has ended, is being captured or refuses the event, the
- * block waits for all work of the device instead: for an epoch of the cache's clock.
+ * A use pairs a block with another stream. When the block is freed, an event is recorded on each such stream, and the
+ * block waits until all have passed. If a stream has ended, is being captured or refuses the event, the block waits for
+ * all work of the device instead: for an epoch of the cache's clock.
  *
- * Owns: the records of uses and waits, and their events. Invariants:
- *  1. each pair (address, stream) is in the map at most once, and a live block starts at
- *     the address;
- *  2. a block waits for streams exactly if its address is in the list of waits, and then it
- *     has no use in the map. An exported block waits for its shares: see lane.h.
+ * A block knows that it has a note, so that blocks without one cost nothing. The note of a live block becomes that of
+ * the wait, so a free needs no host memory.
+ *
+ * Owns: the notes, with their uses, events and names. Invariants:
+ *  1. a live block has a note in the map, under its address, exactly if it is noted; no two have one address;
+ *  2. a stream uses a block at most once;
+ *  3. a block waits for streams exactly if its note is in the list of waits, and then it has none in the map. An
+ *     exported block waits for its shares: see lane.h.
  * May be called by: lane, cache, debug, api. Locks: the lane's lock.
  */
 #ifndef VMM_LANE_NOTES_H
@@ -28,8 +31,7 @@ struct user {
 };
 
 struct use {
-    struct map_node node; /* its key is the block's address */
-    struct use *next;     /* in the list of a wait */
+    struct use *next; /* of the same block */
     struct user user;
     uint64_t ends;       /* when the use was added */
     struct event *event; /* of the stream; NULL: none, and `epoch` counts */
@@ -38,97 +40,101 @@ struct use {
     bool waits_for_all; /* the block returns to another stream than the one that it served */
 };
 
-struct wait {
-    struct wait *next;
-    uint64_t address;
-    struct use *uses; /* those that have not passed yet */
+struct note {
+    struct map_node node; /* first member; its key is the block's address */
+    struct note *next;    /* in the list of waits */
+    struct use *uses;     /* of a wait: those that have not passed yet */
+    char *name;           /* VMM_NAME_BYTES; NULL: none */
 };
 
 struct notes {
-    struct clock *clock;    /* the cache's */
-    struct map map;         /* of the uses of live blocks */
-    _Atomic uint64_t count; /* in the map; may be read without the lock */
-    struct wait *oldest;
-    struct wait **newest_next;
+    struct clock *clock; /* the cache's */
+    struct map map;      /* of the notes of live blocks */
+    struct note *oldest; /* of the waits */
+    struct note **newest_next;
 };
 
-void vmm__notes_init(struct notes *uses, struct clock *clock);
-void vmm__notes_fini(struct notes *uses);
+void vmm__notes_init(struct notes *notes, struct clock *clock);
+void vmm__notes_fini(struct notes *notes);
 
-static inline uint64_t vmm__notes_count(const struct notes *uses)
-{
-    return atomic_load_explicit(&uses->count, memory_order_relaxed);
-}
+/* ---- Live blocks --------------------------------------------------------------------------- */
 
-/* Whether other streams use a live block. */
-bool vmm__notes_has_uses(const struct notes *uses, uint64_t address);
+/* Names a block; text NULL: takes its name away. ERR_HOST_OOM: nothing has changed. */
+vmm_status vmm__notes_name(struct notes *notes, uint64_t address, const char *text);
 
-/* Forgets the uses of a live block; moves them to another address. */
-void vmm__notes_drop(struct notes *uses, uint64_t address);
-void vmm__notes_move(struct notes *uses, uint64_t from, uint64_t to);
+/* Writes the name of a block, or "". */
+void vmm__notes_name_read(const struct notes *notes, uint64_t address, char text[VMM_NAME_BYTES]);
 
-/* Whether any block waits. */
-static inline bool vmm__notes_have_waits(const struct notes *uses)
-{
-    return uses->oldest != NULL;
-}
+/* Records that a stream uses the block. ERR_HOST_OOM: nothing has changed. */
+vmm_status vmm__notes_use(struct notes *notes, uint64_t address, struct user user);
 
-/* Records that a stream uses the block. ERR_HOST_OOM. */
-vmm_status vmm__notes_use(struct notes *uses, uint64_t address, struct user user);
+/* Whether a block has a note, and whether other streams use it. */
+bool vmm__notes_has(const struct notes *notes, uint64_t address);
+bool vmm__notes_has_uses(const struct notes *notes, uint64_t address);
+
+/* Drops the note of a block; moves it to another address. */
+void vmm__notes_drop(struct notes *notes, uint64_t address);
+void vmm__notes_move(struct notes *notes, uint64_t from, uint64_t to);
 
 /* Marks a use that was added: the block was allocated for this stream, from another stream's memory. waits_for_all:
  * once freed it waits for all work of the device. */
-void vmm__notes_lend(struct notes *uses, uint64_t address, struct user user, bool waits_for_all);
+void vmm__notes_lend(struct notes *notes, uint64_t address, struct user user, bool waits_for_all);
 
 /* The stream that a live block was allocated for; false: the lane's. *has_ended: it has ended. */
-bool vmm__notes_borrower(const struct notes *uses, uint64_t address, vmm_stream *stream,
+bool vmm__notes_borrower(const struct notes *notes, uint64_t address, vmm_stream *stream,
                          bool *has_ended);
-
-/*
- * Ends the life of a block. VMM_OK: no other stream uses it. VMM__PENDING: it waits from now on.
- * ERR_HOST_OOM changes nothing. On a lost device no block has uses any more.
- */
-vmm_status vmm__notes_end(struct notes *uses, uint64_t address);
-
-/* Whether the block at an address waits. */
-bool vmm__notes_is_waiting(struct notes *uses, uint64_t address);
-
-/* The first `most` streams that the block at an address waits for. Returns the number of all; 0: it does not wait. */
-unsigned vmm__notes_streams(struct notes *uses, uint64_t address, vmm_stream *streams,
-                            unsigned most);
-
-/* Ends the wait of a block, whose uses have ended. False: it does not wait. */
-bool vmm__notes_wait_end(struct notes *uses, uint64_t address);
 
 /* Records an event for each use of a live block, of the work that its stream has now. Without host memory, or on
  * another failure, the use waits for the cache's clock. */
-void vmm__notes_record(struct notes *uses, uint64_t address);
+void vmm__notes_record(struct notes *notes, uint64_t address);
 
 /* After a record: drops the uses that have passed, and returns whether all have. Their streams may run other work since
  * then. */
-bool vmm__notes_forget(struct notes *uses, uint64_t address);
+bool vmm__notes_forget(struct notes *notes, uint64_t address);
 
 /* After a record: makes later work of a stream wait, on the device, for all uses. ERR_INVALID_ARGUMENT: one is not
  * over, and the stream cannot wait for it, because of a capture, or because the clock is blind. */
-vmm_status vmm__notes_follow(struct notes *uses, uint64_t address, vmm_stream stream);
+vmm_status vmm__notes_follow(struct notes *notes, uint64_t address, vmm_stream stream);
+
+/* ---- Freed blocks -------------------------------------------------------------------------- */
+
+/* Ends the life of a block, and its name. Returns whether it waits from now on: other streams use it. On a lost device
+ * none does. */
+bool vmm__notes_end(struct notes *notes, uint64_t address);
+
+/* Whether any block waits. */
+static inline bool vmm__notes_have_waits(const struct notes *notes)
+{
+    return notes->oldest != NULL;
+}
+
+/* Whether the block at an address waits. */
+bool vmm__notes_is_waiting(struct notes *notes, uint64_t address);
+
+/* The first `most` streams that the block at an address waits for. Returns the number of all; 0: it does not wait. */
+unsigned vmm__notes_streams(struct notes *notes, uint64_t address, vmm_stream *streams,
+                            unsigned most);
+
+/* Ends the wait of a block, whose uses have ended. False: it does not wait. */
+bool vmm__notes_wait_end(struct notes *notes, uint64_t address);
 
 /* One pass over the waits, oldest first, with what it found pending. */
 struct notes_pass {
-    struct wait **link;
+    struct note **link;
     unsigned left;        /* waits that the pass may still check */
     uint64_t stuck_epoch; /* of the cache's clock */
     unsigned stuck_count;
     vmm_stream stuck[NOTES_STUCK];
 };
 
-void vmm__notes_pass_begin(struct notes *uses, unsigned most, struct notes_pass *pass);
+void vmm__notes_pass_begin(struct notes *notes, unsigned most, struct notes_pass *pass);
 
 /* Finds the next finished wait of a pass and removes it from the list. VMM__NOTHING at the end of
  * the pass. */
-vmm_status vmm__notes_pass_next(struct notes *uses, struct notes_pass *pass, uint64_t *address);
+vmm_status vmm__notes_pass_next(struct notes *notes, struct notes_pass *pass, uint64_t *address);
 
 /* What a wait needs: the event of the first one that has any, which the caller drops, else an epoch of the cache's
  * clock, which a capture may stop. False if there is none. The host may wait for it without the lane's lock. */
-bool vmm__notes_oldest(const struct notes *uses, struct event **event, uint64_t *epoch);
+bool vmm__notes_oldest(const struct notes *notes, struct event **event, uint64_t *epoch);
 
 #endif

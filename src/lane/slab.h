@@ -8,7 +8,7 @@
  *
  * Owns: slab records. Invariants:
  *  1. bit i of free_bits is 1 exactly if object i is neither live nor waiting;
- *  2. free_bits and waiting_bits share no bit, and named_bits, listed_bits and the pins of the program share none with
+ *  2. free_bits and waiting_bits share no bit, and noted_bits, listed_bits and the pins of the program share none with
  *     either; pinned_bits is the union of pins, and shares none with free_bits;
  *  3. a slab is in the list of its class exactly if it has a free object;
  *  4. all slots of a slab in the directory name its block;
@@ -41,7 +41,7 @@ struct slab {
     uint64_t waiting_bits;
     uint64_t pinned_bits;     /* objects that must not move, for any reason */
     uint64_t pins[SLAB_PINS]; /* by the bit of the reason: see enum pin */
-    uint64_t named_bits;      /* live objects in names.h */
+    uint64_t noted_bits;      /* live objects with a note: see notes.h */
     uint64_t listed_bits;     /* live objects that any thread may free: see lane/magazine.h */
     uint32_t object_bytes;
     uint32_t reciprocal; /* of object_bytes, in 2^-32, rounded up: see vmm__slab_object() */

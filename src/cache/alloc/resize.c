@@ -42,9 +42,9 @@ static void size_record(const struct resize *resize)
     vmm__recorder_push_block(recorder, TRACE_FREE, vmm__views_outer(resize->heap, resize->address));
     vmm__recorder_push(recorder, event);
     event.kind = TRACE_NAME;
-    if (block->is_named)
-        vmm__names_read(&directory->names, block->address, name);
-    if (block->is_named)
+    if (block->is_noted)
+        vmm__notes_name_read(&resize->lane->notes, block->address, name);
+    if (name[0] != '\0')
         vmm__recorder_push_text(recorder, event, name);
 }
 
@@ -330,8 +330,6 @@ static void reserved_settle(struct vmm_cache *cache, const struct resize *resize
     vmm__reserved_range_set(resize->reserved, move->address, resize->block_bytes);
     vmm__range_end(&cache->vm, first, count);
     vmm__notes_move(&resize->lane->notes, resize->address, move->address);
-    if (resize->block->is_named)
-        vmm__names_move(&cache->directory.names, resize->address, move->address);
 }
 
 /* Frees the block, and gives the heap its chunks at their new addresses. Cannot fail after records_keep(). */
@@ -343,8 +341,8 @@ static void block_settle(struct vmm_cache *cache, struct resize *resize, const s
     uint64_t epoch = vmm__clock_now(clock);
     uint64_t before = resize->block->node.size;
     uint64_t requested = resize->block->requested_bytes;
-    bool is_named = resize->block->is_named;
-    resize->block->is_named = false;
+    bool is_noted = resize->block->is_noted;
+    resize->block->is_noted = false;
     (void)vmm__heap_give(heap, resize->block);
     for (uint32_t i = 0; i < move->count; i++) {
         uint64_t home = vmm__chunk_address(vm, move->parts[i].chunk);
@@ -357,9 +355,9 @@ static void block_settle(struct vmm_cache *cache, struct resize *resize, const s
                            move->granules << vm->arena.granule_shift, epoch);
     resize->block = vmm__heap_take_at(heap, move->address, resize->block_bytes);
     resize->block->requested_bytes = requested;
-    resize->block->is_named = is_named;
-    if (is_named)
-        vmm__names_move(&cache->directory.names, resize->address, move->address);
+    resize->block->is_noted = is_noted;
+    if (is_noted)
+        vmm__notes_move(&resize->lane->notes, resize->address, move->address);
     size_note(resize, before);
     uint64_t copied_bytes = move->lead_bytes + move->tail_bytes;
     vmm__count(&cache->counts.resize_copied_bytes, copied_bytes);

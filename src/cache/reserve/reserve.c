@@ -170,7 +170,7 @@ static void unit_record(struct vmm_cache *cache, const struct reserved *block, e
     vmm__recorder_push(recorder, event);
     char name[VMM_NAME_BYTES] = "";
     if (kind == TRACE_ALLOC)
-        vmm__names_read(&cache->directory.names, block->block.address, name);
+        vmm__notes_name_read(&block->lane->notes, block->block.address, name);
     if (name[0] != '\0')
         unit_name_push(cache, recorder, chunk, name);
 }
@@ -230,9 +230,8 @@ static void block_uncount(struct vmm_cache *cache, struct reserved *block)
             unit_record(cache, block, TRACE_FREE, chunk);
     }
     vmm__cache_lane_lock_slow(cache, lane);
-    if (block->block.is_named)
-        vmm__names_drop(&cache->directory.names, block->block.address);
-    block->block.is_named = false;
+    (void)vmm__notes_name(&lane->notes, block->block.address, NULL); /* the uses stay */
+    block->block.is_noted = vmm__notes_has(&lane->notes, block->block.address);
     block->block.pins = 0;
     block->block.state = BLOCK_RETAINED;
     vmm__counters_free(&lane->counters, &lane->pool->totals, bytes, bytes);
@@ -308,7 +307,9 @@ static void units_name(struct vmm_cache *cache, struct recorder *recorder,
 {
     uint64_t limit = vmm__reserved_end(cache, block);
     char name[VMM_NAME_BYTES];
-    vmm__names_read(&cache->directory.names, block->block.address, name);
+    vmm__biased_lock(&block->lane->lock);
+    vmm__notes_name_read(&block->lane->notes, block->block.address, name);
+    vmm__biased_unlock(&block->lane->lock);
     for (uint64_t at = vmm__reserved_first(cache, block); at < limit;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
         if (chunk != NULL && chunk->state == CHUNK_HELD)
