@@ -34,19 +34,8 @@ static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item
     struct block_ref ref;
     if (!live_find(heap, address, &ref))
         return false;
+    *item = vmm__block_item(heap, &ref);
     item->address = address_of(heap, &ref);
-    item->bytes = vmm__block_ref_bytes(&ref);
-    item->requested_bytes = vmm__block_ref_requested_bytes(&ref);
-    item->is_view = ref.block->is_in_view;
-    item->stream = heap->lane->stream;
-    item->pool = heap->lane->pool->handle;
-    item->pool_id = heap->lane->pool->id;
-    item->is_small = heap->is_small;
-    item->is_imported = heap->lane->is_imported;
-    if (heap->is_reserved)
-        vmm__reserved_show(heap->lane->pool->cache, ref.block, item);
-    if (vmm__block_ref_is_noted(&ref))
-        vmm__notes_name_read(&heap->lane->notes, vmm__block_ref_address(&ref), item->name);
     return true;
 }
 
@@ -90,7 +79,7 @@ vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *item)
     if (size < offsetof(vmm_item, stream) || size > STRUCT_BYTES_MOST)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_find: struct_size is %zu; set it to sizeof(vmm_item)", size);
-    vmm_item found = { .kind = VMM_ITEM_BLOCK, .state = VMM_ITEM_LIVE };
+    vmm_item found;
     if (!address_read(cache, (uint64_t)(uintptr_t)address, &found))
         return none_report(cache, (uint64_t)(uintptr_t)address);
     memcpy(item, &found, vmm__min(size, sizeof found));
@@ -133,7 +122,7 @@ static bool lane_read(struct vmm_cache *cache, uint64_t address, struct owned_bl
 /* Finds a block of debug mode, whose records know more of it. */
 static bool item_read(struct vmm_cache *cache, uint64_t address, struct owned_block *out)
 {
-    vmm_item item = { .kind = VMM_ITEM_BLOCK, .state = VMM_ITEM_LIVE };
+    vmm_item item;
     if (!address_read(cache, address, &item))
         return false;
     out->address = item.address;

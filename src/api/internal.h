@@ -34,6 +34,8 @@
 #include "cache/cache.h"
 #include "cache/reserve/reserve.h"
 
+struct block_ref;
+
 /* See vmm__cache_admit(). Also refuses an argument that is NULL. */
 static inline vmm_status vmm__api_admit(const vmm_cache *cache, const char *function,
                                         const void *argument, const char *name)
@@ -70,8 +72,8 @@ void vmm__environment_check(struct vmm_cache *cache);
 /* Logs the number of live blocks, their bytes and the largest blocks. Logs nothing if no block is live. */
 void vmm__leaks_log(struct vmm_cache *cache);
 
-/* Adds to an item what only reserved blocks have. */
-void vmm__reserved_show(const struct vmm_cache *cache, const struct block *block, vmm_item *item);
+/* The item of a block or object of a heap, at its inner address (vm/vm.h). The caller holds the lane's lock. */
+vmm_item vmm__block_item(const struct heap *heap, const struct block_ref *ref);
 
 /* Reads the statistics. Flushes the lanes' counters, which can raise peaks; changes nothing else. */
 void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out);

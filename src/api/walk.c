@@ -1,6 +1,7 @@
 /* Visits every chunk and block: see internal.h. */
 #include "api/internal.h"
 #include "base/callback.h"
+#include "lane/block_ref.h"
 
 /* The state of a walk. It holds all lanes' locks: a block in a view that is allocated or freed changes the address of
  * memory, which a walk of one lane after another would miss or show twice. */
@@ -10,11 +11,11 @@ struct walk {
     vmm_visitor visit;
     void *context;
     bool ended;
-    const struct pool *pool;   /* of the current chunk */
-    struct heap *heap;         /* of the current chunk; NULL: none */
-    const struct block *block; /* the block that covers the start of the chunk */
-    uint64_t range_end;        /* of the last range of memory */
-    uint64_t segments;         /* of sources, which have been visited */
+    const struct pool *pool; /* of the current chunk */
+    struct heap *heap;       /* of the current chunk; NULL: none */
+    struct block *block;     /* the block that covers the start of the chunk */
+    uint64_t range_end;      /* of the last range of memory */
+    uint64_t segments;       /* of sources, which have been visited */
     /* In debug mode: a block whose first bytes the program does not have, so that it begins in a later range. */
     vmm_item later;
     bool has_later;
@@ -66,18 +67,37 @@ static void item_visit(struct walk *walk, vmm_item item)
     }
 }
 
-static vmm_item_state block_item_state(const struct block *block)
+static vmm_item_state block_item_state(const struct block_ref *ref)
 {
-    if (block->state == BLOCK_FREE)
-        return VMM_ITEM_FREE;
-    return block->state == BLOCK_WAITING ? VMM_ITEM_WAITING : VMM_ITEM_LIVE;
+    if (vmm__block_ref_is_live(ref))
+        return VMM_ITEM_LIVE;
+    bool is_free = ref->slab == NULL ? ref->block->state == BLOCK_FREE
+                                     : (ref->slab->free_bits >> ref->object & 1) != 0;
+    return is_free ? VMM_ITEM_FREE : VMM_ITEM_WAITING;
 }
 
-static vmm_item_state object_state(const struct slab *slab, uint32_t object)
+vmm_item vmm__block_item(const struct heap *heap, const struct block_ref *ref)
 {
-    if ((slab->free_bits >> object & 1) != 0)
-        return VMM_ITEM_FREE;
-    return (slab->waiting_bits >> object & 1) != 0 ? VMM_ITEM_WAITING : VMM_ITEM_LIVE;
+    const struct lane *lane = heap->lane;
+    vmm_item item = { .kind = VMM_ITEM_BLOCK,
+                      .state = block_item_state(ref),
+                      .address = vmm__block_ref_address(ref),
+                      .bytes = vmm__block_ref_bytes(ref),
+                      .is_view = ref->block->is_in_view,
+                      .stream = lane->stream,
+                      .pool = lane->pool->handle,
+                      .pool_id = lane->pool->id,
+                      .is_small = heap->is_small,
+                      .is_imported = lane->is_imported,
+                      .is_reserved = heap->is_reserved };
+    if (item.state == VMM_ITEM_LIVE)
+        item.requested_bytes = vmm__block_ref_requested_bytes(ref);
+    if (heap->is_reserved)
+        item.committed_bytes = vmm__reserved_of(ref->block)->committed_granules
+                               << heap->directory->granule_shift;
+    if (vmm__block_ref_is_noted(ref))
+        vmm__notes_name_read(&lane->notes, item.address, item.name);
+    return item;
 }
 
 /* The addresses of a chunk. A slab may extend into the next chunk. */
@@ -87,42 +107,23 @@ struct range {
 };
 
 /* Visits the objects that start in the chunk. */
-static void slab_visit(struct walk *walk, const struct slab *slab, const struct range *range)
+static void slab_visit(struct walk *walk, struct block *block, const struct range *range)
 {
-    for (uint32_t object = 0; object < slab->objects; object++) {
-        uint64_t address = vmm__slab_address(slab, object);
-        if (address < range->address || address >= range->end)
-            continue;
-        vmm_item_state state = object_state(slab, object);
-        vmm_item item = { .kind = VMM_ITEM_BLOCK,
-                          .state = state,
-                          .address = address,
-                          .bytes = slab->object_bytes,
-                          .requested_bytes = state == VMM_ITEM_LIVE ? slab->requested[object] : 0 };
-        if ((slab->noted_bits >> object & 1) != 0)
-            vmm__notes_name_read(&walk->heap->lane->notes, address, item.name);
-        item_visit(walk, item);
+    struct block_ref ref = { .block = block, .slab = block->slab };
+    for (; ref.object < ref.slab->objects; ref.object++) {
+        uint64_t address = vmm__block_ref_address(&ref);
+        if (address >= range->address && address < range->end)
+            item_visit(walk, vmm__block_item(walk->heap, &ref));
     }
 }
 
-static void block_visit(struct walk *walk, const struct block *block, const struct range *range)
+static void block_visit(struct walk *walk, struct block *block, const struct range *range)
 {
-    if (block->state == BLOCK_SLAB) {
-        slab_visit(walk, block->slab, range);
-        return;
-    }
-    vmm_item_state state = block_item_state(block);
-    vmm_item item = { .kind = VMM_ITEM_BLOCK,
-                      .state = state,
-                      .address = block->address,
-                      .bytes = block->node.size,
-                      .requested_bytes = state == VMM_ITEM_LIVE ? block->requested_bytes : 0,
-                      .is_view = block->is_in_view };
-    if (walk->heap->is_reserved)
-        vmm__reserved_show(walk->cache, block, &item);
-    if (state == VMM_ITEM_LIVE && block->is_noted)
-        vmm__notes_name_read(&walk->heap->lane->notes, block->address, item.name);
-    item_visit(walk, item);
+    struct block_ref ref = { .block = block };
+    if (block->state == BLOCK_SLAB)
+        slab_visit(walk, block, range);
+    else
+        item_visit(walk, vmm__block_item(walk->heap, &ref));
 }
 
 /* Moves the walk to an address and its heap. heap NULL: no heap owns the address. */
@@ -152,7 +153,7 @@ static vmm_item_state chunk_item_state(const struct walk *walk, const struct chu
 /* Visits the blocks that start in a range, and the objects there of a slab that starts before it. */
 static void range_blocks_visit(struct walk *walk, const struct range *range)
 {
-    const struct block *block = walk->block;
+    struct block *block = walk->block;
     for (; block != NULL && block->address < range->end && !walk->ended; block = block->next) {
         if (block->state != BLOCK_OCCUPIED &&
             (block->address >= range->address || block->state == BLOCK_SLAB))
@@ -163,7 +164,7 @@ static void range_blocks_visit(struct walk *walk, const struct range *range)
 /* Shortens a range to what starts after the occupied blocks at its start and ends before the next one. */
 static struct range range_clip(const struct walk *walk, struct range range)
 {
-    const struct block *block = walk->block;
+    struct block *block = walk->block;
     while (block != NULL && vmm__block_end(block) <= range.address)
         block = block->next;
     for (; block != NULL && block->state == BLOCK_OCCUPIED && range.address < range.end;
@@ -216,7 +217,7 @@ static uint64_t sleep_end(const struct vm *memory, struct range range)
 
 /* Visits a block in a view, and its memory as a chunk of its own. After a sleep that failed, only a part may be
  * asleep. */
-static void view_block_visit(struct walk *walk, const struct block *block)
+static void view_block_visit(struct walk *walk, struct block *block)
 {
     const struct vm *memory = &walk->cache->vm;
     struct range range = { .address = block->address, .end = vmm__block_end(block) };
@@ -246,17 +247,10 @@ static void place_visit(struct walk *walk, const struct chunk *chunk, uint64_t g
             continue; /* the chunk is in limbo */
         walk->heap = heap;
         walk->block = NULL; /* the walk leaves the heap's extents */
-        const struct block *block = walk->cache->directory.entries[at].first;
+        struct block *block = walk->cache->directory.entries[at].first;
         for (; block != NULL && !walk->ended; block = block->next)
             view_block_visit(walk, block);
     }
-}
-
-void vmm__reserved_show(const struct vmm_cache *cache, const struct block *block, vmm_item *item)
-{
-    const struct reserved *reserved = vmm__reserved_of(block);
-    item->is_reserved = 1;
-    item->committed_bytes = reserved->committed_granules << cache->vm.arena.granule_shift;
 }
 
 static vmm_item_state unit_item_state(const struct reserved *block, const struct chunk *chunk)
@@ -269,7 +263,7 @@ static vmm_item_state unit_item_state(const struct reserved *block, const struct
 }
 
 /* Visits a reserved block after the chunk at its start, and its other chunks in order. */
-static void reserved_visit(struct walk *walk, const struct reserved *block)
+static void reserved_visit(struct walk *walk, struct reserved *block)
 {
     vmm_cache *cache = walk->cache;
     uint64_t limit = vmm__reserved_end(cache, block);
@@ -331,7 +325,7 @@ static void walk_run_locked(struct walk *walk)
     unmapped_visit(walk);
     while (granule < arena->granules && !walk->ended) {
         const struct chunk *chunk = vmm__vm_chunk(memory, granule);
-        const struct reserved *reserved =
+        struct reserved *reserved =
             vmm__reserved_around_locked(walk->cache, vmm__arena_address(arena, granule));
         bool is_guard_page = chunk == NULL;
         bool is_sourced = chunk != NULL && chunk->segment != NULL;
