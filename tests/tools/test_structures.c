@@ -1,9 +1,8 @@
-/* The ordered set and the id map, each against a plain array, and the built-in workloads. */
+/* The ordered set against a plain array, the built-in workloads, and the names that are near a mistyped one. */
 #include "fragtest_support.h"
 
 #include "fragtest/cli/nearest.h"
 #include "fragtest/policies/ordered.h"
-#include "fragtest/trace/idmap.h"
 #include "fragtest/trace/random.h"
 #include "fragtest/trace/workload.h"
 
@@ -70,33 +69,6 @@ TEST(test_ordered_set)
     for (unsigned i = 0; i < NODES; i++)
         count -= model.in[i];
     assert_int_equal(count, 0);
-}
-
-/* ---- Id map ---------------------------------------------------------------------------------- */
-
-TEST(test_idmap)
-{
-    enum { IDS = 5000 };
-    static bool in[IDS];
-    struct idmap map = { 0 };
-    uint64_t seed = 7;
-
-    assert_int_equal(idmap_take(&map, 3), IDMAP_NONE);
-    for (unsigned step = 0; step < 200000; step++) {
-        unsigned at = (unsigned)random_between(&seed, 0, IDS - 1);
-        uint64_t id = at * 0x100000001ULL;
-        if (random_between(&seed, 0, 1) == 0) {
-            assert_int_equal(idmap_add(&map, id, at), in[at] ? IDMAP_PRESENT : IDMAP_ADDED);
-            in[at] = true;
-        } else {
-            assert_int_equal(idmap_take(&map, id), in[at] ? at : IDMAP_NONE);
-            in[at] = false;
-        }
-    }
-    for (unsigned i = 0; i < IDS; i++)
-        assert_int_equal(idmap_take(&map, i * 0x100000001ULL), in[i] ? i : IDMAP_NONE);
-    assert_int_equal(map.count, 0);
-    idmap_clear(&map);
 }
 
 /* ---- Workloads ------------------------------------------------------------------------------- */

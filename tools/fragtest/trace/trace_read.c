@@ -8,7 +8,7 @@
 #include "fragtest/trace/trace.h"
 
 #include "base/error.h"
-#include "fragtest/trace/idmap.h"
+#include "base/map.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +23,12 @@
 #define LINE_BYTES    256
 #define RECORDED_HEAD "# recorded by libvmmcache"
 
+/* The id of a live block. It leaves when the block is freed, so the map follows what is live, not all ids seen. */
+struct live_id {
+    struct map_node node; /* first: the map hands it out */
+    uint32_t block;
+};
+
 struct reader {
     const char *path;
     int file;
@@ -32,7 +38,7 @@ struct reader {
     z_stream unpacker;
     uint64_t line;
     struct trace *trace;
-    struct idmap ids;
+    struct map ids;
     struct trace_error *error;
 };
 
@@ -83,14 +89,13 @@ static bool line_alloc(struct reader *reader, const char *text)
     if (!number_take(&text, &id) || !number_take(&text, &bytes) || !number_take(&text, &stream) ||
         *text != '\0')
         return reader_fail(reader, "not of the form \"+ ID BYTES STREAM\"");
-    switch (idmap_add(&reader->ids, id, reader->trace->block_count)) {
-    case IDMAP_PRESENT:
+    if (vmm__map_find(&reader->ids, id) != NULL)
         return reader_fail(reader, "id %" PRIu64 " is allocated while it is live", id);
-    case IDMAP_NO_MEMORY:
+    struct live_id *live = malloc(sizeof(*live));
+    if (live == NULL)
         return reader_fail(reader, "out of host memory");
-    case IDMAP_ADDED:
-        break;
-    }
+    *live = (struct live_id){ .node.key = id, .block = reader->trace->block_count };
+    vmm__map_add(&reader->ids, &live->node);
     const char *refusal = trace_add_alloc(reader->trace, bytes, stream, &block);
     return refusal == NULL ? true : reader_fail(reader, "%s", refusal);
 }
@@ -101,11 +106,13 @@ static bool line_free(struct reader *reader, const char *text)
 
     if (!number_take(&text, &id) || *text != '\0')
         return reader_fail(reader, "not of the form \"- ID\"");
-    uint32_t block = idmap_take(&reader->ids, id);
-    if (block == IDMAP_NONE)
+    struct live_id *live = (struct live_id *)vmm__map_find(&reader->ids, id);
+    if (live == NULL)
         return reader_fail(reader, "id %" PRIu64 " is freed but not live: unknown or freed before",
                            id);
-    const char *refusal = trace_add_free(reader->trace, block);
+    const char *refusal = trace_add_free(reader->trace, live->block);
+    vmm__map_remove(&reader->ids, &live->node);
+    free(live);
     return refusal == NULL ? true : reader_fail(reader, "%s", refusal);
 }
 
@@ -283,6 +290,11 @@ static bool trace_init_named(struct trace *trace, const char *path)
     return trace_init(trace, name);
 }
 
+static void live_id_drop(struct map_node *node)
+{
+    free(node);
+}
+
 bool trace_read(const char *path, struct trace *trace, struct trace_error *error)
 {
     struct reader reader = { .path = path, .line = 1, .trace = trace, .error = error };
@@ -297,7 +309,7 @@ bool trace_read(const char *path, struct trace *trace, struct trace_error *error
         return reader_fail(&reader, "cannot open: %s", strerror(errno));
     bool ok = trace_init_named(trace, reader.path) || reader_fail(&reader, "out of host memory");
     ok = ok && reader_run(&reader);
-    idmap_clear(&reader.ids);
+    vmm__map_clear(&reader.ids, live_id_drop);
     (void)close(reader.file);
     if (!ok)
         trace_free(trace);
