@@ -5,12 +5,12 @@
  * A miss grows the first run of free and unmapped addresses that is long enough, mapping only what
  * is missing: a handle and a map for each page, one set access for each stretch. Under pressure all
  * whole free pages of all streams go back, after one wait for the device.
- * Owns: segments (expandable_segment.h). Rules common to both policies: pytorch_model.h.
+ * Owns: segments (segment.h). Rules common to both policies: pytorch_model.h.
  * Invariants: an unmapped block begins and ends at page boundaries; pages under a mapped block have
  * a handle. Locks: none (one thread).
  */
-#include "fragtest/policies/expandable_segment.h"
 #include "fragtest/policies/pytorch_model.h"
+#include "fragtest/policies/segment.h"
 
 #include "base/arith.h"
 #include "base/error.h"

@@ -4,8 +4,8 @@
  * Owns: the addresses and the handles of the pages that are mapped; which those are, the policy's
  * blocks tell. May be called by: expandable.c. Locks: none (one thread).
  */
-#ifndef FRAGTEST_EXPANDABLE_SEGMENT_H
-#define FRAGTEST_EXPANDABLE_SEGMENT_H
+#ifndef FRAGTEST_SEGMENT_H
+#define FRAGTEST_SEGMENT_H
 
 #include "driver/driver.h"
 

@@ -1,5 +1,5 @@
-/* Expandable segments, page by page: see expandable_segment.h. */
-#include "fragtest/policies/expandable_segment.h"
+/* Expandable segments, page by page: see segment.h. */
+#include "fragtest/policies/segment.h"
 
 #include "base/arith.h"
 #include "base/error.h"
