@@ -9,11 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static struct pytorch_model *model_of(struct policy *policy)
+{
+    return (struct pytorch_model *)policy;
+}
+
 vmm_status pytorch_model_open(const struct policy_setup *setup, const struct policy_ops *ops,
-                              size_t bytes, struct policy **out)
+                              const struct pytorch_rules *rules, struct policy **out)
 {
     uint32_t count = setup->stream_count * 2;
-    struct pytorch_model *model = calloc(1, bytes);
+    struct pytorch_model *model = calloc(1, sizeof(*model));
     struct pool *pools = calloc(count, sizeof(*pools));
 
     if (model == NULL || pools == NULL) {
@@ -25,27 +30,20 @@ vmm_status pytorch_model_open(const struct policy_setup *setup, const struct pol
         pools[i].stream = i / 2;
         pools[i].small = i % 2 == 1;
     }
-    model->policy.ops = ops;
-    model->setup = *setup;
-    model->pools = pools;
+    *model = (struct pytorch_model){
+        .policy.ops = ops,
+        .setup = *setup,
+        .rules = rules,
+        .pools = pools,
+        .lowest_place = UINT64_MAX / 2 + 1,
+    };
     *out = &model->policy;
     return VMM_OK;
 }
 
-void pytorch_model_close(struct pytorch_model *model)
-{
-    free(model->pools);
-    free(model);
-}
-
-uint64_t pytorch_model_round(uint64_t bytes)
+static uint64_t bytes_round(uint64_t bytes)
 {
     return vmm__align_up(vmm__max(bytes, BLOCK_UNIT_BYTES), BLOCK_UNIT_BYTES);
-}
-
-struct pool *pytorch_model_pool(struct pytorch_model *model, uint64_t bytes, uint32_t stream)
-{
-    return &model->pools[stream * 2 + (bytes <= SMALL_MAX_BYTES ? 1 : 0)];
 }
 
 uint64_t pytorch_model_segment_bytes(uint64_t bytes)
@@ -55,12 +53,6 @@ uint64_t pytorch_model_segment_bytes(uint64_t bytes)
     if (bytes < OWN_SEGMENT_BYTES)
         return LARGE_SEGMENT_BYTES;
     return vmm__align_up(bytes, OWN_SEGMENT_UNIT);
-}
-
-bool pytorch_model_may_reserve(const struct pytorch_model *model, uint64_t bytes)
-{
-    uint64_t limit = model->setup.limit_bytes;
-    return limit == 0 || model->reserved_bytes + bytes <= limit;
 }
 
 struct block *block_of(struct ordered_node *node)
@@ -151,6 +143,147 @@ void block_destroy(struct block *block)
     free(block);
 }
 
+vmm_status block_close(struct pytorch_model *model, struct block *block)
+{
+    struct segment *segment = block->segment;
+
+    block_destroy(block);
+    return segment_destroy(model->setup.driver, segment);
+}
+
+/* ---- Giving back ------------------------------------------------------------------------------- */
+
+/* Waits for the device before the first block goes back. That may cut new free blocks, but none that is idle: so each
+ * is met at most twice. */
+static vmm_status pool_flush(struct pytorch_model *model, struct pool *pool, bool *waited)
+{
+    uint64_t bytes = 0;
+    uint64_t address = 0;
+    struct ordered_node *node;
+
+    while ((node = ordered_at_least(&pool->free, bytes, address)) != NULL) {
+        struct block *block = block_of(node);
+        bytes = block->bytes;
+        address = block->address + 1;
+        if (!model->rules->is_idle(block))
+            continue;
+        vmm_status status = VMM_OK;
+        if (!*waited)
+            status = vmm__driver_device_wait(model->setup.driver);
+        if (status == VMM_OK)
+            status = model->rules->give_back(model, block);
+        if (status != VMM_OK)
+            return status;
+        *waited = true;
+    }
+    return VMM_OK;
+}
+
+/* As emptying the original's cache does: it waits for the device if there is anything to give back. */
+vmm_status pytorch_model_trim(struct policy *policy)
+{
+    struct pytorch_model *model = model_of(policy);
+    bool waited = false;
+
+    for (uint32_t i = 0; i < model->setup.stream_count * 2; i++) {
+        vmm_status status = pool_flush(model, &model->pools[i], &waited);
+        if (status != VMM_OK)
+            return status;
+    }
+    return VMM_OK;
+}
+
+/* Segments in which nothing is mapped: one that never grew stays behind until the end. */
+static vmm_status pool_close(struct pytorch_model *model, struct pool *pool)
+{
+    struct ordered_node *node;
+    vmm_status first = VMM_OK;
+
+    while ((node = ordered_first(&pool->unmapped)) != NULL) {
+        block_leave(block_of(node));
+        vmm_status status = block_close(model, block_of(node));
+        if (first == VMM_OK)
+            first = status;
+    }
+    return first;
+}
+
+/* The replayer has freed every block, so one flush takes all memory. */
+vmm_status pytorch_model_close(struct policy *policy)
+{
+    struct pytorch_model *model = model_of(policy);
+    vmm_status first = pytorch_model_trim(policy);
+
+    for (uint32_t i = 0; first == VMM_OK && i < model->setup.stream_count * 2; i++)
+        first = pool_close(model, &model->pools[i]);
+    free(model->pools);
+    free(model);
+    return first;
+}
+
+/* ---- Requests ---------------------------------------------------------------------------------- */
+
+static vmm_status pool_grow(struct pytorch_model *model, struct pool *pool, uint64_t bytes,
+                            struct block **out)
+{
+    uint64_t limit = model->setup.limit_bytes;
+
+    if (limit != 0 && model->reserved_bytes + pytorch_model_segment_bytes(bytes) > limit)
+        return vmm__error(VMM_ERR_DEVICE_OOM, "the limit is reached");
+    return model->rules->grow(model, pool, bytes, out);
+}
+
+/* The pool is not searched again after the flush: neither does the original. */
+static vmm_status pool_take(struct pytorch_model *model, struct pool *pool, uint64_t bytes,
+                            struct block **out)
+{
+    *out = model->rules->search(pool, bytes);
+    if (*out != NULL) {
+        block_leave(*out);
+        return VMM_OK;
+    }
+    vmm_status status = pool_grow(model, pool, bytes, out);
+    if (status != VMM_ERR_DEVICE_OOM)
+        return status;
+    status = pytorch_model_trim(&model->policy);
+    return status == VMM_OK ? pool_grow(model, pool, bytes, out) : status;
+}
+
+vmm_status pytorch_model_alloc(struct policy *policy, uint64_t bytes, uint32_t stream,
+                               struct policy_place *out)
+{
+    struct pytorch_model *model = model_of(policy);
+    uint64_t rounded = bytes_round(bytes);
+    struct pool *pool = &model->pools[stream * 2 + (rounded <= SMALL_MAX_BYTES ? 1 : 0)];
+    struct block *block;
+
+    vmm_status status = pool_take(model, pool, rounded, &block);
+    if (status != VMM_OK)
+        return status;
+    if (model->rules->splits(block, rounded) && !block_split(block, rounded)) {
+        block_join(block);
+        return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for a block");
+    }
+    block->allocated = true;
+    *out = (struct policy_place){
+        .address = block->segment->address + (block->address - block->segment->place),
+        .token = block,
+    };
+    return VMM_OK;
+}
+
+vmm_status pytorch_model_free(struct policy *policy, struct policy_place place)
+{
+    struct block *block = place.token;
+
+    (void)policy;
+    block->allocated = false;
+    (void)block_settle(block);
+    return VMM_OK;
+}
+
+/* ---- Why one failed ---------------------------------------------------------------------------- */
+
 struct free_sum {
     uint64_t bytes;
     uint64_t other_bytes; /* of other streams */
@@ -172,19 +305,10 @@ static void pool_sum(const struct pool *pool, uint32_t stream, struct free_sum *
     }
 }
 
-vmm_status pytorch_model_free(struct policy *policy, struct policy_place place)
+void pytorch_model_explain(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
+                           size_t capacity)
 {
-    struct block *block = place.token;
-
-    (void)policy;
-    block->allocated = false;
-    (void)block_settle(block);
-    return VMM_OK;
-}
-
-void pytorch_model_explain(const struct pytorch_model *model, uint64_t bytes, uint32_t stream,
-                           char *text, size_t capacity)
-{
+    const struct pytorch_model *model = model_of(policy);
     struct free_sum sum = { 0 };
     char others[96] = "";
     char left[96] = "";
@@ -198,8 +322,8 @@ void pytorch_model_explain(const struct pytorch_model *model, uint64_t bytes, ui
     if (limit != 0)
         (void)snprintf(left, sizeof(left), "; %s left under the limit",
                        size_format(limit - vmm__min(limit, model->reserved_bytes)).text);
-    (void)snprintf(text, capacity,
-                   "needed %s contiguous; %s free in %" PRIu64 " pieces, largest %s%s%s",
-                   size_format(bytes).text, size_format(sum.bytes).text, sum.pieces,
-                   size_format(sum.largest_bytes).text, others, left);
+    (void)snprintf(
+        text, capacity, "needed %s contiguous; %s free in %" PRIu64 " pieces, largest %s%s%s",
+        size_format(model->rules->needed(bytes_round(bytes))).text, size_format(sum.bytes).text,
+        sum.pieces, size_format(sum.largest_bytes).text, others, left);
 }

@@ -4,10 +4,10 @@
  * Written from the published constants and rules: sizes are rounded to 512 bytes; requests of up to
  * 1 MiB and larger ones live in separate pools; a request takes the smallest free block that holds
  * it, of its own stream and pool only, the lowest address among equals; freed blocks merge with
- * free neighbours of the same segment. What differs (segments, growth, splitting, giving back) is
+ * free neighbours of the same segment. What differs (growth, splitting, giving back) are rules
  * in block_splitting.c and expandable.c.
  *
- * Owns: blocks and pools; segments are the policies'.
+ * Owns: blocks, pools and segments.
  * Invariants:
  *  C1. the blocks of a segment, linked in order of address, cover it without gaps;
  *  C2. a free block is in its pool's `free` when mapped, in `unmapped` when not;
@@ -19,6 +19,7 @@
 
 #include "fragtest/policies/ordered.h"
 #include "fragtest/policies/policy.h"
+#include "fragtest/policies/segment.h"
 
 #include <stdbool.h>
 
@@ -29,8 +30,6 @@
 #define LARGE_SEGMENT_BYTES (20ULL * MIB) /* also the page of a large expandable segment */
 #define OWN_SEGMENT_BYTES   (10ULL * MIB) /* requests from here on get a segment of their own size */
 #define OWN_SEGMENT_UNIT    (2ULL * MIB)
-
-struct segment; /* each policy's own */
 
 struct pool {
     struct ordered free;     /* by (bytes, address) */
@@ -54,25 +53,50 @@ struct block {
 struct pytorch_model {
     struct policy policy; /* first: the replayer calls with it */
     struct policy_setup setup;
+    const struct pytorch_rules *rules;
     struct pool *pools; /* two for each stream: large, small */
     uint64_t reserved_bytes;
+    uint64_t lowest_place; /* of all segments so far: block-splitting only */
 };
 
-/*
- * policy_ops.open for both: a policy of so many bytes, zeros behind the model it begins with. ERR_HOST_OOM.
- * pytorch_model_close() frees it; its segments are gone.
- */
+/* What differs between the two policies. Sizes are rounded. */
+struct pytorch_rules {
+    /* The free block for a request; NULL: there is none. */
+    struct block *(*search)(struct pool *pool, uint64_t bytes);
+
+    /* Reserves memory until a free block holds the request, within the limit; it comes back in no set. */
+    vmm_status (*grow)(struct pytorch_model *model, struct pool *pool, uint64_t bytes,
+                       struct block **out);
+
+    /* Whether the rest of a block becomes a block of its own. */
+    bool (*splits)(const struct block *block, uint64_t bytes);
+
+    /* Whether a free block has memory that can go back; gives it back, on an idle device. */
+    bool (*is_idle)(const struct block *block);
+    vmm_status (*give_back)(struct pytorch_model *model, struct block *block);
+
+    /* What a request that fails has asked for. */
+    uint64_t (*needed)(uint64_t bytes);
+};
+
+/* policy_ops.open with the rules of one. ERR_HOST_OOM. */
 vmm_status pytorch_model_open(const struct policy_setup *setup, const struct policy_ops *ops,
-                              size_t bytes, struct policy **out);
-void pytorch_model_close(struct pytorch_model *model);
+                              const struct pytorch_rules *rules, struct policy **out);
 
-/* The pool for a rounded request, and what a segment for it would take. */
-uint64_t pytorch_model_round(uint64_t bytes);
-struct pool *pytorch_model_pool(struct pytorch_model *model, uint64_t bytes, uint32_t stream);
+/* policy_ops but name and open, for both. */
+#define PYTORCH_MODEL_OPS                                                                          \
+    .alloc = pytorch_model_alloc, .free = pytorch_model_free, .trim = pytorch_model_trim,          \
+    .explain = pytorch_model_explain, .close = pytorch_model_close
+vmm_status pytorch_model_alloc(struct policy *policy, uint64_t bytes, uint32_t stream,
+                               struct policy_place *out);
+vmm_status pytorch_model_free(struct policy *policy, struct policy_place place);
+vmm_status pytorch_model_trim(struct policy *policy);
+void pytorch_model_explain(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
+                           size_t capacity);
+vmm_status pytorch_model_close(struct policy *policy);
+
+/* What a segment for a rounded request would take. */
 uint64_t pytorch_model_segment_bytes(uint64_t bytes);
-
-/* Whether `bytes` more may be reserved. */
-bool pytorch_model_may_reserve(const struct pytorch_model *model, uint64_t bytes);
 
 /* The block that a node of `free` or `unmapped` belongs to; NULL for NULL. */
 struct block *block_of(struct ordered_node *node);
@@ -98,11 +122,7 @@ struct block *block_settle(struct block *block);
 /* Takes a block that is in no set out of its segment's list and frees the record. */
 void block_destroy(struct block *block);
 
-/* policy_ops.free for both. */
-vmm_status pytorch_model_free(struct policy *policy, struct policy_place place);
-
-/* policy_ops.explain for both. */
-void pytorch_model_explain(const struct pytorch_model *model, uint64_t bytes, uint32_t stream,
-                           char *text, size_t capacity);
+/* Gives back the segment whose one block, unmapped and in no set, this is. */
+vmm_status block_close(struct pytorch_model *model, struct block *block);
 
 #endif

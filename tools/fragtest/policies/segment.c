@@ -1,14 +1,13 @@
-/* Expandable segments, page by page: see segment.h. */
+/* Segments, page by page: see segment.h. */
 #include "fragtest/policies/segment.h"
 
-#include "base/arith.h"
 #include "base/error.h"
 
 #include <stdlib.h>
 
-struct segment *segment_create(struct driver *driver, uint64_t page_bytes, vmm_status *status)
+struct segment *segment_create(struct driver *driver, uint64_t page_bytes, uint64_t pages,
+                               vmm_status *status)
 {
-    uint64_t pages = (driver->total_bytes / 8 * 9 + page_bytes - 1) / page_bytes;
     struct segment *segment = calloc(1, sizeof(*segment) + pages * sizeof(segment->handles[0]));
 
     if (segment == NULL) {
@@ -18,6 +17,7 @@ struct segment *segment_create(struct driver *driver, uint64_t page_bytes, vmm_s
     segment->page_bytes = page_bytes;
     segment->bytes = pages * page_bytes;
     *status = vmm__driver_reserve(driver, segment->bytes, 0, &segment->address);
+    segment->place = segment->address;
     if (*status == VMM_OK)
         return segment;
     free(segment);
