@@ -1,62 +1,11 @@
-/* The closing table and the verdict: see table.h. Plain ASCII, so that a byte is a column. */
+/* The closing table and the verdict: see table.h. */
 #include "fragtest/report/table.h"
 
+#include "fragtest/report/grid.h"
 #include "fragtest/report/sizes.h"
 #include "fragtest/report/wrap.h"
 
 #include <inttypes.h>
-#include <string.h>
-
-#define CELL_BYTES 48
-
-enum column {
-    COLUMN_POLICY,
-    COLUMN_OUTCOME,
-    COLUMN_LIVE,
-    COLUMN_RESERVED,
-    COLUMN_FOOTPRINT,
-    COLUMN_LOWER_BOUND,
-    COLUMN_LEAST,
-    COLUMN_TRIMS,
-    COLUMN_COMPACTS,
-    COLUMN_CALLS,
-    COLUMN_STALLS,
-    COLUMN_DRIVER_MS,
-    COLUMN_NS,
-    COLUMN_VIEWS,
-    COLUMN_PLACES,
-    COLUMN_STITCHES,
-    COLUMN_PLANNING,
-    COLUMN_VERIFIED,
-    COLUMN_COUNT
-};
-
-struct row {
-    char cells[COLUMN_COUNT][CELL_BYTES];
-};
-
-static const struct row header = { {
-    [COLUMN_POLICY] = "policy",
-    [COLUMN_OUTCOME] = "outcome",
-    [COLUMN_LIVE] = "peak live",
-    [COLUMN_RESERVED] = "peak reserved",
-    [COLUMN_FOOTPRINT] = "footprint",
-    [COLUMN_LOWER_BOUND] = "lower bound",
-    [COLUMN_LEAST] = "least",
-    [COLUMN_TRIMS] = "after trim",
-    [COLUMN_COMPACTS] = "after compact",
-    [COLUMN_CALLS] = "driver calls",
-    [COLUMN_STALLS] = "stalls",
-    [COLUMN_DRIVER_MS] = "driver ms",
-    [COLUMN_NS] = "ns/op",
-    [COLUMN_VIEWS] = "views",
-    [COLUMN_PLACES] = "places max",
-    [COLUMN_STITCHES] = "stitches",
-    [COLUMN_PLANNING] = "planning",
-    [COLUMN_VERIFIED] = "verified",
-} };
-
-#define CELL(row, column, ...) (void)snprintf((row)->cells[column], CELL_BYTES, __VA_ARGS__)
 
 /* Calls that move memory: what a policy pays for. */
 static uint64_t memory_calls(const struct replay_outcome *outcome)
@@ -67,173 +16,100 @@ static uint64_t memory_calls(const struct replay_outcome *outcome)
 }
 
 /* First pass, and the last when there were several. */
-static void row_times(struct row *row, const struct replay_outcome *outcome)
+static void times_add(struct grid_row *row, const struct replay_outcome *outcome)
 {
     double first = outcome->pass_count > 0 ? outcome->passes[0].ns_per_op : 0;
 
-    CELL(row, COLUMN_NS, "%.0f", first);
+    (void)grid_add(row, "driver ms", "%.1f", (double)outcome->driver_ns / 1e6);
     if (outcome->pass_count > 1)
-        CELL(row, COLUMN_NS, "%.0f, then %.0f", first,
-             outcome->passes[outcome->pass_count - 1].ns_per_op);
-    CELL(row, COLUMN_DRIVER_MS, "%.1f", (double)outcome->driver_ns / 1e6);
-}
-
-static void row_lower_bound(struct row *row, const struct replay_outcome *outcome)
-{
-    struct size_text bound = size_format(outcome->lower_bound_bytes);
-
-    if (outcome->ok)
-        CELL(row, COLUMN_LOWER_BOUND, "%s (%.3f)", bound.text, replay_over_lower_bound(outcome));
+        (void)grid_add(row, "ns/op", "%.0f, then %.0f", first,
+                       outcome->passes[outcome->pass_count - 1].ns_per_op);
     else
-        CELL(row, COLUMN_LOWER_BOUND, "%s", bound.text);
+        (void)grid_add(row, "ns/op", "%.0f", first);
 }
 
-static void cell_trims(struct row *row, enum column column, const struct trims_outcome *trims)
+/* A size beside what it is in parts of another one; 0: not known. */
+static void size_add(struct grid_row *row, const char *title, uint64_t bytes, double share)
+{
+    if (bytes == 0)
+        (void)grid_add(row, title, "-");
+    else if (share > 0)
+        (void)grid_add(row, title, "%s (%.3f)", size_format(bytes).text, share);
+    else
+        (void)grid_add(row, title, "%s", size_format(bytes).text);
+}
+
+static void trims_add(struct grid_row *row, const char *title, const struct trims_outcome *trims)
 {
     if (trims->count > 0)
-        CELL(row, column, "+%s", size_format(trims->worst_excess_bytes).text);
+        (void)grid_add(row, title, "+%s", size_format(trims->worst_excess_bytes).text);
     else
-        CELL(row, column, "-");
+        (void)grid_add(row, title, "-");
 }
 
 /* At the end; what planning took on average. */
-static void row_views(struct row *row, const struct replay_outcome *outcome)
+static void views_add(struct grid_row *row, const struct replay_outcome *outcome)
 {
     const vmm_stats *stats = &outcome->stats;
+    const struct {
+        const char *title;
+        uint64_t value;
+    } counts[] = { { "views", stats->views },
+                   { "places max", stats->places_max },
+                   { "stitches", stats->stitches } };
 
-    for (int column = COLUMN_VIEWS; column <= COLUMN_PLANNING; column++)
-        CELL(row, column, "-");
-    if (!outcome->has_stats)
-        return;
-    CELL(row, COLUMN_VIEWS, "%" PRIu64, stats->views);
-    CELL(row, COLUMN_PLACES, "%" PRIu64, stats->places_max);
-    CELL(row, COLUMN_STITCHES, "%" PRIu64, stats->stitches);
-    if (stats->plans > 0)
-        CELL(row, COLUMN_PLANNING, "%.1f us",
-             (double)stats->planning_ns / 1e3 / (double)stats->plans);
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        if (outcome->has_stats)
+            (void)grid_add(row, counts[i].title, "%" PRIu64, counts[i].value);
+        else
+            (void)grid_add(row, counts[i].title, "-");
+    }
+    if (outcome->has_stats && stats->plans > 0)
+        (void)grid_add(row, "planning", "%.1f us",
+                       (double)stats->planning_ns / 1e3 / (double)stats->plans);
+    else
+        (void)grid_add(row, "planning", "-");
 }
 
-static struct row row_make(const struct result *result)
+/* The title of a column that may not be shown. */
+static const char *shown(bool is_shown, const char *title)
+{
+    return is_shown ? title : "";
+}
+
+static struct grid_row row_make(const struct result *result, const struct table_columns *columns)
 {
     static const char *const verified[] = { "-", "NO", "yes" };
     const struct replay_outcome *outcome = &result->outcome;
-    struct row row;
+    bool has_bound = columns->lower_bound && result->trace->stream_count > 1;
+    struct grid_row row = { .count = 0 };
+    struct grid_cell *end;
 
-    CELL(&row, COLUMN_POLICY, "%s", result->policy->name);
+    (void)grid_add(&row, "policy", "%s", result->policy->name);
     if (outcome->ok)
-        CELL(&row, COLUMN_OUTCOME, "survived");
+        end = grid_add(&row, "outcome", "survived");
     else
-        CELL(&row, COLUMN_OUTCOME, "died at %" PRIu64 "/%" PRIu64, outcome->ops_done + 1,
-             outcome->ops);
-    CELL(&row, COLUMN_LIVE, "%s", size_format(outcome->peak_live_bytes).text);
-    CELL(&row, COLUMN_RESERVED, "%s", size_format(outcome->peak_reserved_bytes).text);
+        end = grid_add(&row, "outcome", "died at %" PRIu64 "/%" PRIu64, outcome->ops_done + 1,
+                       outcome->ops);
+    end->is_left = true;
+    (void)grid_add(&row, "peak live", "%s", size_format(outcome->peak_live_bytes).text);
+    (void)grid_add(&row, "peak reserved", "%s", size_format(outcome->peak_reserved_bytes).text);
     if (outcome->ok)
-        CELL(&row, COLUMN_FOOTPRINT, "%.3f", replay_footprint(outcome));
+        (void)grid_add(&row, "footprint", "%.3f", replay_footprint(outcome));
     else
-        CELL(&row, COLUMN_FOOTPRINT, "-");
-    row_lower_bound(&row, outcome);
-    if (result->least_bytes > 0)
-        CELL(&row, COLUMN_LEAST, "%s (%.3f)", size_format(result->least_bytes).text,
+        (void)grid_add(&row, "footprint", "-");
+    size_add(&row, shown(has_bound, "lower bound"), outcome->lower_bound_bytes,
+             outcome->ok ? replay_over_lower_bound(outcome) : 0);
+    size_add(&row, shown(columns->least, "least"), result->least_bytes,
              (double)result->least_bytes / (double)outcome->peak_live_bytes);
-    else
-        CELL(&row, COLUMN_LEAST, "-");
-    cell_trims(&row, COLUMN_TRIMS, &outcome->trims);
-    cell_trims(&row, COLUMN_COMPACTS, &outcome->compacts);
-    CELL(&row, COLUMN_CALLS, "%" PRIu64, memory_calls(outcome));
-    CELL(&row, COLUMN_STALLS, "%" PRIu64, outcome->stalls);
-    row_times(&row, outcome);
-    row_views(&row, outcome);
-    CELL(&row, COLUMN_VERIFIED, "%s", verified[outcome->verified]);
+    trims_add(&row, shown(columns->trims, "after trim"), &outcome->trims);
+    trims_add(&row, shown(columns->compacts, "after compact"), &outcome->compacts);
+    (void)grid_add(&row, "driver calls", "%" PRIu64, memory_calls(outcome));
+    (void)grid_add(&row, "stalls", "%" PRIu64, outcome->stalls);
+    times_add(&row, outcome);
+    views_add(&row, outcome);
+    (void)grid_add(&row, "verified", "%s", verified[outcome->verified]);
     return row;
-}
-
-static void widths_raise(int *widths, const struct row *row)
-{
-    for (int i = 0; i < COLUMN_COUNT; i++) {
-        int width = (int)strlen(row->cells[i]);
-        if (width > widths[i])
-            widths[i] = width;
-    }
-}
-
-static bool column_is_shown(int column, const struct table_columns *columns,
-                            const struct result *result)
-{
-    switch (column) {
-    case COLUMN_LOWER_BOUND:
-        return columns->lower_bound && result->trace->stream_count > 1;
-    case COLUMN_LEAST:
-        return columns->least;
-    case COLUMN_TRIMS:
-        return columns->trims;
-    case COLUMN_COMPACTS:
-        return columns->compacts;
-    default:
-        return true;
-    }
-}
-
-/* The results of one trace, and how wide their columns are in the whole table. */
-struct group {
-    const struct result *results;
-    unsigned count;
-    unsigned width; /* of a line; 0: no limit */
-    const int *widths;
-    const struct table_columns *columns;
-};
-
-static bool group_shows(const struct group *group, int column)
-{
-    return column_is_shown(column, group->columns, &group->results[0]);
-}
-
-/* The columns from `begin` on that fit beside the policy: the first that does not, at least one on. */
-static int part_end(const struct group *group, int begin)
-{
-    unsigned used = (unsigned)group->widths[COLUMN_POLICY];
-    int end = begin;
-
-    for (; end < COLUMN_COUNT; end++) {
-        if (!group_shows(group, end))
-            continue;
-        used += 2 + (unsigned)group->widths[end];
-        if (group->width != 0 && used > group->width && end > begin)
-            break;
-    }
-    return end;
-}
-
-static void cell_write(FILE *out, const struct group *group, const struct row *row, int column)
-{
-    bool left = column == COLUMN_POLICY || column == COLUMN_OUTCOME;
-    const char *separator = column == COLUMN_POLICY ? "" : "  ";
-
-    (void)fprintf(out, left ? "%s%-*s" : "%s%*s", separator, group->widths[column],
-                  row->cells[column]);
-}
-
-/* The policy, then the columns from begin to before end. */
-static void row_write(FILE *out, const struct group *group, const struct row *row, int begin,
-                      int end)
-{
-    cell_write(out, group, row, COLUMN_POLICY);
-    for (int column = begin; column < end; column++)
-        if (group_shows(group, column))
-            cell_write(out, group, row, column);
-    (void)fputc('\n', out);
-}
-
-static void rows_write(FILE *out, const struct group *group)
-{
-    for (int begin = COLUMN_POLICY + 1; begin < COLUMN_COUNT;) {
-        int end = part_end(group, begin);
-        row_write(out, group, &header, begin, end);
-        for (unsigned i = 0; i < group->count; i++) {
-            struct row row = row_make(&group->results[i]);
-            row_write(out, group, &row, begin, end);
-        }
-        begin = end;
-    }
 }
 
 static void title_write(FILE *out, unsigned width, const struct result *result)
@@ -251,34 +127,36 @@ static void title_write(FILE *out, unsigned width, const struct result *result)
     wrap_write(out, width, 0, 2, text);
 }
 
-static void reasons_write(FILE *out, const struct group *group)
+static void reasons_write(FILE *out, unsigned width, const struct result *results, unsigned count)
 {
-    for (unsigned i = 0; i < group->count; i++) {
-        const struct result *result = &group->results[i];
+    for (unsigned i = 0; i < count; i++) {
+        const struct result *result = &results[i];
         if (result->outcome.reason[0] == '\0')
             continue;
         int used = fprintf(out, "  %s: ", result->policy->name);
-        wrap_write(out, group->width, (unsigned)used, 4, result->outcome.reason);
+        wrap_write(out, width, (unsigned)used, 4, result->outcome.reason);
     }
 }
 
+/* The widths of columns are those of the whole table. */
 void table_write(FILE *out, unsigned width, const struct result *results, unsigned count,
                  const struct table_columns *columns)
 {
-    int widths[COLUMN_COUNT] = { 0 };
+    struct grid_widths widths = { { 0 } };
+    struct grid_row rows[POLICY_COUNT];
 
-    widths_raise(widths, &header);
     for (unsigned i = 0; i < count; i++) {
-        struct row row = row_make(&results[i]);
-        widths_raise(widths, &row);
+        rows[0] = row_make(&results[i], columns);
+        grid_widen(&widths, &rows[0]);
     }
     for (unsigned begin = 0, end; begin < count; begin = end) {
-        for (end = begin + 1; end < count && results[end].trace == results[begin].trace;)
-            end++;
-        struct group group = { &results[begin], end - begin, width, widths, columns };
+        const struct trace *trace = results[begin].trace;
+        for (end = begin; end < count && end - begin < POLICY_COUNT && results[end].trace == trace;
+             end++)
+            rows[end - begin] = row_make(&results[end], columns);
         title_write(out, width, &results[begin]);
-        rows_write(out, &group);
-        reasons_write(out, &group);
+        grid_write(out, width, &widths, rows, end - begin);
+        reasons_write(out, width, &results[begin], end - begin);
         (void)fputc('\n', out);
     }
 }

@@ -1,13 +1,10 @@
 /* The outcomes of an undeclared use: see unrecorded_show.h. */
 #include "fragtest/report/unrecorded_show.h"
 
+#include "fragtest/report/grid.h"
 #include "fragtest/report/sizes.h"
 #include "fragtest/report/wrap.h"
 #include "text/json_string.h"
-
-#include <string.h>
-
-enum { CELL_BYTES = 40, COLUMNS = UNRECORDED_CASES + 1 };
 
 static const char *const way_words[] = {
     [UNRECORDED_REQUEST] = "request",
@@ -15,91 +12,37 @@ static const char *const way_words[] = {
     [UNRECORDED_TRIM] = "trim",
 };
 
-struct row {
-    char cells[COLUMNS][CELL_BYTES]; /* the policy, then the cases */
-};
-
 /* ---- Table ------------------------------------------------------------------------------------- */
 
-static struct row header_make(const struct unrecorded *unrecorded)
+static void case_add(struct grid_row *row, const struct unrecorded_case *what, int wrong)
 {
-    struct row row = { { "policy" } };
-    for (unsigned i = 0; i < UNRECORDED_CASES; i++) {
-        const struct unrecorded_case *what = &unrecorded->cases[i];
-        bool is_plain = what->way == UNRECORDED_REQUEST;
-        (void)snprintf(row.cells[i + 1], CELL_BYTES, "%.0f MiB%s%s", size_mib(what->bytes),
-                       is_plain ? "" : " ", is_plain ? "" : way_words[what->way]);
-    }
-    return row;
+    char title[GRID_CELL_BYTES];
+    bool is_plain = what->way == UNRECORDED_REQUEST;
+
+    (void)snprintf(title, sizeof(title), "%.0f MiB%s%s", size_mib(what->bytes), is_plain ? "" : " ",
+                   is_plain ? "" : way_words[what->way]);
+    if (wrong > 0)
+        (void)grid_add(row, title, "WRONG (%d of %d)", wrong, UNRECORDED_ROUNDS);
+    else if (wrong == 0)
+        (void)grid_add(row, title, "right");
+    else
+        (void)grid_add(row, title, wrong == UNRECORDED_MEMORY ? "no memory" : "-");
 }
 
-static const char *unchanged_word(int wrong)
-{
-    if (wrong == UNRECORDED_MEMORY)
-        return "no memory";
-    return wrong == UNRECORDED_NONE ? "-" : "right";
-}
-
-static struct row row_make(const struct unrecorded_row *from)
-{
-    struct row row;
-    (void)snprintf(row.cells[0], CELL_BYTES, "%s%s", from->ops->name,
-                   from->is_declared ? ", use declared" : "");
-    for (unsigned i = 0; i < UNRECORDED_CASES; i++) {
-        char *cell = row.cells[i + 1];
-        if (from->wrong[i] > 0)
-            (void)snprintf(cell, CELL_BYTES, "WRONG (%d of %d)", from->wrong[i], UNRECORDED_ROUNDS);
-        else
-            (void)snprintf(cell, CELL_BYTES, "%s", unchanged_word(from->wrong[i]));
-    }
-    return row;
-}
-
-static void widths_raise(unsigned *widths, const struct row *row)
-{
-    for (unsigned i = 0; i < COLUMNS; i++) {
-        unsigned width = (unsigned)strlen(row->cells[i]);
-        widths[i] = width > widths[i] ? width : widths[i];
-    }
-}
-
-/* The columns from `begin` on that fit beside the policy: the first that does not, at least one on. */
-static unsigned part_end(const unsigned *widths, unsigned width, unsigned begin)
-{
-    unsigned used = widths[0];
-    unsigned end = begin;
-    for (; end < COLUMNS; end++) {
-        used += 2 + widths[end];
-        if (width != 0 && used > width && end > begin)
-            break;
-    }
-    return end;
-}
-
-static void row_write(FILE *out, const unsigned *widths, const struct row *row, unsigned begin,
-                      unsigned end)
-{
-    (void)fprintf(out, "%-*s", (int)widths[0], row->cells[0]);
-    for (unsigned i = begin; i < end; i++)
-        (void)fprintf(out, "  %*s", (int)widths[i], row->cells[i]);
-    (void)fputc('\n', out);
-}
-
-/* A table that is too wide is written in parts. Each begins with the policies. */
 static void table_show(FILE *out, unsigned width, const struct unrecorded *unrecorded)
 {
-    struct row rows[UNRECORDED_ROWS + 1] = { header_make(unrecorded) };
-    unsigned widths[COLUMNS] = { 0 };
-    unsigned count = 1;
-    for (unsigned i = 0; i < unrecorded->row_count; i++)
-        rows[count++] = row_make(&unrecorded->rows[i]);
-    for (unsigned i = 0; i < count; i++)
-        widths_raise(widths, &rows[i]);
-    for (unsigned begin = 1, end; begin < COLUMNS; begin = end) {
-        end = part_end(widths, width, begin);
-        for (unsigned i = 0; i < count; i++)
-            row_write(out, widths, &rows[i], begin, end);
+    struct grid_row rows[UNRECORDED_ROWS] = { { .count = 0 } };
+    struct grid_widths widths = { { 0 } };
+
+    for (unsigned i = 0; i < unrecorded->row_count; i++) {
+        const struct unrecorded_row *from = &unrecorded->rows[i];
+        (void)grid_add(&rows[i], "policy", "%s%s", from->ops->name,
+                       from->is_declared ? ", use declared" : "");
+        for (unsigned k = 0; k < UNRECORDED_CASES; k++)
+            case_add(&rows[i], &unrecorded->cases[k], from->wrong[k]);
+        grid_widen(&widths, &rows[i]);
     }
+    grid_write(out, width, &widths, rows, unrecorded->row_count);
 }
 
 /* ---- Closing sentence -------------------------------------------------------------------------- */
