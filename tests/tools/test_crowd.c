@@ -6,19 +6,20 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-static struct crowd crowd_of(uint64_t need_bytes, uint64_t device_bytes)
+static struct crowd crowd_of(uint64_t need_bytes, const char *memory)
 {
-    struct crowd crowd = { .need_bytes = need_bytes, .device_bytes = device_bytes };
     struct progress progress = { .out = NULL };
+    struct crowd crowd = { .run = {
+                               .bytes = need_bytes, .memory = memory, .progress = &progress } };
 
-    if (crowd_run(&crowd, &progress) != VMM_OK)
+    if (crowd_run(&crowd.run) != VMM_OK)
         fail_msg("%s", vmm_last_error());
     return crowd;
 }
 
 TEST(neighbours_survive_where_processes_alone_die)
 {
-    struct crowd crowd = crowd_of(64 * MIB, 96 * MIB);
+    struct crowd crowd = crowd_of(64 * MIB, "150%");
     const struct crowd_run *run = &crowd.runs[1];
     uint64_t given = 0;
 
@@ -37,7 +38,7 @@ TEST(neighbours_survive_where_processes_alone_die)
 
 TEST(all_finish_if_there_is_room)
 {
-    struct crowd crowd = crowd_of(32 * MIB, 128 * MIB);
+    struct crowd crowd = crowd_of(32 * MIB, "128MiB");
 
     for (unsigned i = 0; i < CROWD_RUNS; i++)
         assert_true(crowd_survived(&crowd.runs[i]));
@@ -46,23 +47,10 @@ TEST(all_finish_if_there_is_room)
 /* Neighbours cannot give what is live. */
 TEST(what_is_too_large_for_all_dies)
 {
-    struct crowd crowd = crowd_of(64 * MIB, 56 * MIB);
+    struct crowd crowd = crowd_of(64 * MIB, "56MiB");
 
     for (unsigned i = 0; i < CROWD_RUNS; i++)
         assert_int_equal(crowd.runs[i].members[0].status, VMM_ERR_DEVICE_OOM);
-}
-
-TEST(sizes_are_read)
-{
-    uint64_t bytes = 1;
-
-    assert_false(crowd_parse("neighbours:", &bytes) || crowd_parse("neighbours:1", &bytes) ||
-                 crowd_parse("neighbour", &bytes) || crowd_parse("neighbours:64MiBs", &bytes));
-    assert_int_equal(bytes, 1);
-    assert_true(crowd_parse("neighbours", &bytes) && bytes == 192 * MIB);
-    assert_true(crowd_parse("neighbours:64MiB", &bytes) && bytes == 64 * MIB);
-    assert_true(crowd_parse("neighbours:32MiB", &bytes) && bytes == 32 * MIB);
-    assert_true(crowd_parse("neighbours:4GiB", &bytes) && bytes == 4 * GIB);
 }
 
 TEST(the_command_shows_all_three)

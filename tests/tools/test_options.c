@@ -55,7 +55,7 @@ TEST(test_no_arguments)
     assert_int_equal(parsed.options.settings.footprint_permille, 0);
     assert_int_equal(parsed.options.settings.reuse, VMM_REUSE_ANY_USE);
     assert_int_equal(parsed.options.settings.compaction, VMM_OFF);
-    assert_int_equal(options_limit(&parsed.options, 1000), 1050);
+    assert_int_equal(policy_limit(parsed.options.memory, 1000), 1050);
 }
 
 TEST(test_all_options)
@@ -85,7 +85,7 @@ TEST(test_all_options)
     assert_false(parsed.options.verify);
     assert_string_equal(parsed.options.json, "out.json");
     assert_string_equal(parsed.options.timeline, "out.csv");
-    assert_true(options_limit(&parsed.options, 1000) == 1644 * MIB);
+    assert_true(policy_limit(parsed.options.memory, 1000) == 1644 * MIB);
 }
 
 TEST(test_memory)
@@ -107,7 +107,7 @@ TEST(test_memory)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         line_accept(&parsed, cases[i].line);
-        uint64_t limit = options_limit(&parsed.options, 1000000);
+        uint64_t limit = policy_limit(parsed.options.memory, 1000000);
         assert_true(limit <= cases[i].limit && limit + 1 >= cases[i].limit);
     }
 }
@@ -158,14 +158,32 @@ TEST(test_each_reuse)
     }
 }
 
-TEST(test_a_workload_that_runs_alone)
+TEST(test_scenes)
 {
+    static const struct {
+        const char *line;
+        const struct scene *scene;
+        uint64_t bytes;
+        uint64_t limit; /* for a whole of 1000 bytes */
+    } cases[] = {
+        { "--workload sleep", &scene_sleep, 512 * MIB, 600 },
+        { "--workload sleep:8MiB", &scene_sleep, 8 * MIB, 600 },
+        { "--workload sleep:1024GiB --memory 100%", &scene_sleep, 1024 * GIB, 1000 },
+        { "--workload neighbours", &scene_neighbours, 192 * MIB, 1500 },
+        { "--workload=neighbours:32MiB", &scene_neighbours, 32 * MIB, 1500 },
+        { "--workload neighbours:4GiB --driver host", &scene_neighbours, 4 * GIB, 1500 },
+        { "--workload unrecorded --driver host --memory 90%", &scene_unrecorded, 0, 900 },
+        { "--workload unrecorded", &scene_unrecorded, 0, 0 },
+    };
     struct parsed parsed;
 
-    line_accept(&parsed, "--workload unrecorded --driver host --memory 100%");
-    assert_true(parsed.options.is_unrecorded);
-    assert_int_equal(parsed.options.source_count, 0);
-    assert_int_equal(options_limit(&parsed.options, 1000), 1000);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        line_accept(&parsed, cases[i].line);
+        assert_ptr_equal(parsed.options.scene, cases[i].scene);
+        assert_int_equal(parsed.options.scene_bytes, cases[i].bytes);
+        assert_int_equal(parsed.options.source_count, 0);
+        assert_int_equal(policy_limit(parsed.options.memory, 1000), cases[i].limit);
+    }
 }
 
 TEST(test_help)
@@ -232,6 +250,8 @@ static const struct {
     { "--workload steady:2MiB", "--workload knows no" },
     { "--workload sleep:2MiB", "--workload sleep:2MiB: its SIZE is 8MiB to 1024GiB" },
     { "--workload sleep:1048577MiB", "its SIZE is 8MiB to 1024GiB" },
+    { "--workload sleep:8MiBs", "its SIZE is 8MiB to 1024GiB" },
+    { "--workload sleepy", "--workload knows no \"sleepy\"" },
     { "--workload sleep:", "its SIZE is 8MiB to 1024GiB" },
     { "--workload neighbours:8MiB", "--workload neighbours:8MiB: its SIZE is 32MiB to 4GiB" },
     { "--workload neighbours:4097MiB", "its SIZE is 32MiB to 4GiB" },

@@ -3,16 +3,20 @@
 
 #include "fragtest/replay/turns.h"
 
-static struct turns turns_of(uint64_t tenant_bytes, uint64_t limit_bytes, vmm_status expected)
+static struct turns turns_of(uint64_t tenant_bytes, const char *memory, vmm_status expected)
 {
-    struct turns turns = { .tenant_bytes = tenant_bytes, .limit_bytes = limit_bytes };
     struct driver_options options = { .device_bytes = 1024 * MIB };
     struct progress progress = { .out = NULL };
-    const bool policies[POLICY_COUNT] = { true, true, true };
+    static const bool policies[POLICY_COUNT] = { true, true, true };
     struct driver *driver;
 
     assert_int_equal(vmm__driver_sim_open(&options, &driver), VMM_OK);
-    assert_int_equal(turns_run(driver, policies, &turns, &progress), expected);
+    struct turns turns = { .run = { .driver = driver,
+                                    .bytes = tenant_bytes,
+                                    .memory = memory,
+                                    .policies = policies,
+                                    .progress = &progress } };
+    assert_int_equal(turns_run(&turns.run), expected);
     assert_int_equal(driver->created_bytes + driver->mapped_bytes + driver->pinned_bytes, 0);
     vmm__driver_close(driver);
     return turns;
@@ -20,7 +24,7 @@ static struct turns turns_of(uint64_t tenant_bytes, uint64_t limit_bytes, vmm_st
 
 TEST(tenants_take_turns_where_no_other_policy_can)
 {
-    struct turns turns = turns_of(100 * MIB, 120 * MIB, VMM_OK);
+    struct turns turns = turns_of(100 * MIB, "120MiB", VMM_OK);
 
     assert_int_equal(turns.count, TURNS);
     assert_int_equal(turns.mismatches, 0);
@@ -39,7 +43,7 @@ TEST(tenants_take_turns_where_no_other_policy_can)
 
 TEST(other_policies_hold_both_tenants_if_there_is_room)
 {
-    struct turns turns = turns_of(100 * MIB, 0, VMM_OK);
+    struct turns turns = turns_of(100 * MIB, NULL, VMM_OK);
 
     for (unsigned i = 0; i < TURNS_POLICIES; i++) {
         assert_int_equal(turns.rivals[i].status, VMM_OK);
@@ -49,18 +53,7 @@ TEST(other_policies_hold_both_tenants_if_there_is_room)
 
 TEST(a_tenant_that_does_not_fit_alone_fails)
 {
-    (void)turns_of(100 * MIB, 60 * MIB, VMM_ERR_DEVICE_OOM);
-}
-
-TEST(sizes_are_read)
-{
-    uint64_t bytes;
-
-    assert_true(turns_parse("sleep", &bytes) && bytes == 512 * MIB);
-    assert_true(turns_parse("sleep:64MiB", &bytes) && bytes == 64 * MIB);
-    assert_true(turns_parse("sleep:8MiB", &bytes) && turns_parse("sleep:1024GiB", &bytes));
-    assert_false(turns_parse("sleep:", &bytes) || turns_parse("sleep:1", &bytes) ||
-                 turns_parse("sleepy", &bytes) || turns_parse("sleep:8MiBs", &bytes));
+    (void)turns_of(100 * MIB, "60MiB", VMM_ERR_DEVICE_OOM);
 }
 
 TEST(the_command_shows_turns)

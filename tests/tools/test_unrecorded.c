@@ -5,18 +5,21 @@
 #include "command_support.h"
 
 #include "fragtest/replay/unrecorded.h"
-#include "fragtest/report/unrecorded_show.h"
 
-static struct unrecorded unrecorded_of(vmm_reuse reuse, uint64_t limit_bytes)
+static struct unrecorded unrecorded_of(vmm_reuse reuse, const char *memory)
 {
-    struct unrecorded unrecorded = { .settings.reuse = reuse, .limit_bytes = limit_bytes };
     struct driver_options options = { 0 };
     struct progress progress = { .out = NULL };
-    const bool policies[POLICY_COUNT] = { true, true, true };
+    static const bool policies[POLICY_COUNT] = { true, true, true };
     struct driver *driver;
 
     assert_int_equal(vmm__driver_sim_open(&options, &driver), VMM_OK);
-    assert_int_equal(unrecorded_run(driver, policies, &unrecorded, &progress), VMM_OK);
+    struct unrecorded unrecorded = { .run = { .driver = driver,
+                                              .memory = memory,
+                                              .policies = policies,
+                                              .settings.reuse = reuse,
+                                              .progress = &progress } };
+    assert_int_equal(unrecorded_run(&unrecorded.run), VMM_OK);
     assert_int_equal(driver->created_bytes + driver->mapped_bytes + driver->reservations, 0);
     assert_int_equal(driver->streams + driver->events, 0);
     vmm__driver_close(driver);
@@ -33,20 +36,20 @@ static void row_expect(const struct unrecorded_row *row, bool is_declared, bool 
 
 TEST(any_use_waits_for_an_undeclared_use)
 {
-    struct unrecorded unrecorded = unrecorded_of(VMM_REUSE_ANY_USE, 0);
+    struct unrecorded unrecorded = unrecorded_of(VMM_REUSE_ANY_USE, NULL);
 
     assert_int_equal(unrecorded.row_count, POLICY_COUNT);
     for (unsigned i = 0; i < POLICY_COUNT; i++)
         row_expect(&unrecorded.rows[i], false, true);
-    assert_int_equal(unrecorded_exit(&unrecorded), 0);
+    assert_true(unrecorded_is_good(&unrecorded));
 }
 
 TEST(any_use_waits_also_if_memory_is_short)
 {
-    struct unrecorded unrecorded = unrecorded_of(VMM_REUSE_ANY_USE, 1024 * MIB);
+    struct unrecorded unrecorded = unrecorded_of(VMM_REUSE_ANY_USE, "1GiB");
 
     row_expect(&unrecorded.rows[POLICY_COUNT - 1], false, true);
-    assert_int_equal(unrecorded_exit(&unrecorded), 0);
+    assert_true(unrecorded_is_good(&unrecorded));
 }
 
 TEST(other_modes_wait_only_for_declared_uses)
@@ -54,21 +57,21 @@ TEST(other_modes_wait_only_for_declared_uses)
     static const vmm_reuse modes[] = { VMM_REUSE_DECLARED, VMM_REUSE_STREAM_WAIT };
 
     for (unsigned i = 0; i < 2; i++) {
-        struct unrecorded unrecorded = unrecorded_of(modes[i], 0);
+        struct unrecorded unrecorded = unrecorded_of(modes[i], NULL);
         assert_int_equal(unrecorded.row_count, POLICY_COUNT + 1);
         row_expect(&unrecorded.rows[POLICY_COUNT - 1], false, false);
         row_expect(&unrecorded.rows[POLICY_COUNT], true, true);
-        assert_int_equal(unrecorded_exit(&unrecorded), 0);
+        assert_true(unrecorded_is_good(&unrecorded));
     }
 }
 
 TEST(a_broken_promise_ends_with_one)
 {
-    struct unrecorded unrecorded = unrecorded_of(VMM_REUSE_DECLARED, 0);
+    struct unrecorded unrecorded = unrecorded_of(VMM_REUSE_DECLARED, NULL);
 
     unrecorded.rows[POLICY_COUNT - 1].is_promised = true;
-    assert_int_equal(unrecorded_exit(&unrecorded), 1);
-    unrecorded_show(write_begin(), (struct style){ .width = 60 }, "sim", &unrecorded);
+    assert_false(unrecorded_is_good(&unrecorded));
+    scene_unrecorded.show(write_begin(), (struct style){ .width = 60 }, &unrecorded.run);
     const char *text = write_end();
     assert_contains(text, "vmmcache was WRONG in 30 rounds");
     assert_true(widest_line(text) <= 60);
@@ -76,14 +79,14 @@ TEST(a_broken_promise_ends_with_one)
 
 TEST(a_policy_without_memory_is_not_right)
 {
-    struct unrecorded unrecorded = unrecorded_of(VMM_REUSE_ANY_USE, 2 * MIB);
+    struct unrecorded unrecorded = unrecorded_of(VMM_REUSE_ANY_USE, "2MiB");
 
     for (unsigned i = 0; i < POLICY_COUNT; i++) {
         assert_int_equal(unrecorded.rows[i].wrong[1], UNRECORDED_MEMORY);
         assert_false(unrecorded_is_right(&unrecorded.rows[i]));
     }
-    assert_int_equal(unrecorded_exit(&unrecorded), 1);
-    unrecorded_show(write_begin(), (struct style){ .width = 0 }, "sim", &unrecorded);
+    assert_false(unrecorded_is_good(&unrecorded));
+    scene_unrecorded.show(write_begin(), (struct style){ .width = 0 }, &unrecorded.run);
     assert_contains(write_end(), "vmmcache ran out of memory.");
 }
 

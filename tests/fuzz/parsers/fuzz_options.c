@@ -7,8 +7,7 @@ enum { MOST_ARGUMENTS = 200 };
 
 static void options_check(const struct options *options)
 {
-    bool runs_alone = options->tenant_bytes > 0 || options->is_unrecorded;
-    must((options->source_count == 0) == runs_alone);
+    must((options->source_count == 0) == (options->scene != NULL));
     must(options->source_count <= OPTIONS_MAX_SOURCES);
     must(options->settings.reuse >= VMM_REUSE_ANY_USE &&
          options->settings.reuse <= VMM_REUSE_STREAM_WAIT);
@@ -24,7 +23,7 @@ static void options_check(const struct options *options)
     for (unsigned i = 0; i < POLICY_COUNT; i++)
         any |= options->policies[i];
     must(any);
-    must((options_limit(options, UINT64_C(1) << 33) == 0) == (options->memory == NULL));
+    must((policy_limit(options->memory, UINT64_C(1) << 33) == 0) == (options->memory == NULL));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -2,9 +2,6 @@
 #include "fragtest/cli/help.h"
 
 #include "fragtest/cli/options.h"
-#include "fragtest/replay/crowd.h"
-#include "fragtest/replay/turns.h"
-#include "fragtest/replay/unrecorded.h"
 #include "fragtest/report/wrap.h"
 #include "fragtest/trace/workload.h"
 
@@ -60,17 +57,11 @@ void help_write(FILE *out, unsigned width)
 
 void help_workloads(FILE *out, unsigned width)
 {
+    width = width == 0 ? PLAIN_WIDTH : width;
     for (unsigned i = 0; i < WORKLOAD_COUNT; i++)
-        entry_write(out, width == 0 ? PLAIN_WIDTH : width, workload_name(i), workload_note(i));
-    entry_write(out, width == 0 ? PLAIN_WIDTH : width, TURNS_NAME,
-                "Two tenants of SIZE (512MiB; " TURNS_SIZES
-                ") take turns in memory for one; runs alone");
-    entry_write(out, width == 0 ? PLAIN_WIDTH : width, UNRECORDED_NAME,
-                "A block is freed while another stream reads it without a declaration; runs alone");
-    entry_write(out, width == 0 ? PLAIN_WIDTH : width, CROWD_NAME,
-                "Three processes that need SIZE (192MiB; " CROWD_SIZES
-                ") in turn, without neighbours and with "
-                "them; runs alone");
+        entry_write(out, width, workload_name(i), workload_note(i));
+    for (unsigned i = 0; i < SCENES; i++)
+        entry_write(out, width, scene_at(i)->listed, scene_at(i)->note);
 }
 
 void help_version(FILE *out)

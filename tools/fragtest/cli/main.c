@@ -14,16 +14,15 @@
 #include "fragtest/cli/pick.h"
 #include "fragtest/cli/runner.h"
 #include "fragtest/cli/standard.h"
-#include "fragtest/report/crowd_show.h"
+#include "fragtest/replay/scene.h"
 #include "fragtest/report/csv.h"
 #include "fragtest/report/json.h"
 #include "fragtest/report/picture.h"
 #include "fragtest/report/table.h"
-#include "fragtest/report/turns_show.h"
-#include "fragtest/report/unrecorded_show.h"
 #include "fragtest/report/wrap.h"
 
 #include <locale.h>
+#include <stdlib.h>
 
 #define EXIT_BAD 2
 
@@ -54,24 +53,6 @@ static bool outputs_init(struct outputs *outputs, const struct options *options,
            output_init(&outputs->timeline, options->timeline, error);
 }
 
-static bool json_output(struct output *output, const char *machine, const struct runner *runner)
-{
-    if (output->name == NULL)
-        return true;
-    FILE *file = output_begin(output);
-    return output_end(output, file != NULL &&
-                                  json_write(file, machine, runner->results, runner->result_count));
-}
-
-static bool timeline_output(struct output *output, const struct runner *runner)
-{
-    if (output->name == NULL)
-        return true;
-    FILE *file = output_begin(output);
-    return output_end(output,
-                      file != NULL && csv_write(file, runner->results, runner->result_count));
-}
-
 /* All pictures of a trace have the same scale. */
 static void pictures_draw(const struct outputs *outputs, const struct result *results,
                           unsigned count)
@@ -83,6 +64,20 @@ static void pictures_draw(const struct outputs *outputs, const struct result *re
             top = picture_top(&results[i]);
     for (unsigned i = 0; i < count; i++)
         picture_draw(outputs->text, outputs->style, &results[i], top);
+}
+
+/* False after one line that says what could not be written. */
+static bool files_write(struct outputs *outputs, const char *machine, const struct runner *runner)
+{
+    FILE *json = output_begin(&outputs->json);
+    if (json != NULL)
+        json_write(json, machine, runner->results, runner->result_count);
+    if (!output_end(&outputs->json))
+        return fail("the JSON could not be written") == 0;
+    FILE *timeline = output_begin(&outputs->timeline);
+    if (timeline != NULL)
+        csv_write(timeline, runner->results, runner->result_count);
+    return output_end(&outputs->timeline) || fail("the timeline could not be written") == 0;
 }
 
 static int runner_show(struct runner *runner, struct outputs *outputs, struct driver *driver)
@@ -113,11 +108,9 @@ static int runner_show(struct runner *runner, struct outputs *outputs, struct dr
     verdict_write(outputs->text, outputs->style.width, runner->results, runner->result_count);
     if (fflush(outputs->text) != 0)
         return fail("the output could not be written");
-    if (!json_output(&outputs->json, machine, runner))
-        return fail("the JSON could not be written");
-    if (!timeline_output(&outputs->timeline, runner))
-        return fail("the timeline could not be written");
-    return verdict_exit(runner->results, runner->result_count);
+    return files_write(outputs, machine, runner)
+               ? verdict_exit(runner->results, runner->result_count)
+               : EXIT_BAD;
 }
 
 /* Opens the driver; false after one line that says why not. */
@@ -147,110 +140,67 @@ static int driver_run(struct runner *runner, struct outputs *outputs)
     return code;
 }
 
-/* ---- Workloads with steps of their own --------------------------------------------------------- */
+/* ---- Scenes ------------------------------------------------------------------------------------ */
 
-static int turns_outcome(const struct turns *turns, struct driver *driver, struct outputs *outputs)
+static int scene_show(const struct options *options, const struct scene_run *run,
+                      struct outputs *outputs)
 {
-    char machine[320];
+    char machine[320] = "";
 
-    machine_describe(driver, machine, sizeof(machine));
-    wrap_write(outputs->text, outputs->style.width, 0, 0, machine);
-    turns_show(outputs->text, outputs->style, turns);
+    if (run->driver != NULL) {
+        machine_describe(run->driver, machine, sizeof(machine));
+        if (!options->quiet)
+            wrap_write(outputs->text, outputs->style.width, 0, 0, machine);
+    }
+    options->scene->show(outputs->text, outputs->style, run);
     if (fflush(outputs->text) != 0)
         return fail("the output could not be written");
-    if (outputs->json.name != NULL) {
-        FILE *file = output_begin(&outputs->json);
-        if (!output_end(&outputs->json, file != NULL && turns_json_write(file, machine, turns)))
-            return fail("the JSON could not be written");
-    }
-    return turns->mismatches == 0 ? 0 : 1;
+    FILE *json = output_begin(&outputs->json);
+    if (json != NULL)
+        options->scene->json_write(json, machine, run);
+    if (!output_end(&outputs->json))
+        return fail("the JSON could not be written");
+    return run->is_good ? 0 : 1;
 }
 
-/* The workload sleep. */
-static int turns_main(const struct options *options, struct driver *driver, struct outputs *outputs)
+static int scene_run(const struct options *options, struct driver *driver, struct outputs *outputs)
 {
-    struct turns turns = { .tenant_bytes = options->tenant_bytes };
+    const struct scene *scene = options->scene;
+    struct scene_run *run = calloc(1, scene->run_bytes);
+    int code = 1;
 
-    turns.limit_bytes = options_limit(options, TURNS_TENANTS * turns.tenant_bytes);
-    progress_begin(&outputs->progress, TURNS, "tenants take turns");
-    vmm_status status = turns_run(driver, options->policies, &turns, &outputs->progress);
-    progress_end(&outputs->progress);
-    if (status == VMM_OK)
-        return turns_outcome(&turns, driver, outputs);
-    (void)fail(vmm_last_error());
-    return 1;
-}
-
-static int unrecorded_outcome(const struct unrecorded *unrecorded, struct driver *driver,
-                              struct outputs *outputs, bool quiet)
-{
-    const char *name = driver->ops->name;
-    char machine[320];
-
-    machine_describe(driver, machine, sizeof(machine));
-    if (!quiet)
-        wrap_write(outputs->text, outputs->style.width, 0, 0, machine);
-    unrecorded_show(outputs->text, outputs->style, name, unrecorded);
-    if (fflush(outputs->text) != 0)
-        return fail("the output could not be written");
-    if (outputs->json.name != NULL) {
-        FILE *file = output_begin(&outputs->json);
-        bool ok = file != NULL && unrecorded_json_write(file, machine, name, unrecorded);
-        if (!output_end(&outputs->json, ok))
-            return fail("the JSON could not be written");
-    }
-    return unrecorded_exit(unrecorded);
-}
-
-/* The workload of that name. */
-static int unrecorded_main(const struct options *options, struct driver *driver,
-                           struct outputs *outputs)
-{
-    struct unrecorded unrecorded = { .settings = options->settings };
-
-    unrecorded.limit_bytes = options_limit(options, unrecorded_peak(driver));
-    if (unrecorded_run(driver, options->policies, &unrecorded, &outputs->progress) == VMM_OK)
-        return unrecorded_outcome(&unrecorded, driver, outputs, options->quiet);
-    (void)fail(vmm_last_error());
-    return 1;
-}
-
-/* The workload neighbours. Its processes open the driver. */
-static int crowd_main(const struct options *options, struct outputs *outputs)
-{
-    struct crowd crowd = { .need_bytes = options->crowd_bytes };
-
-    crowd.device_bytes = options_limit(options, crowd.need_bytes);
-    if (crowd_run(&crowd, &outputs->progress) != VMM_OK) {
+    if (run == NULL)
+        return fail("out of host memory");
+    *run = (struct scene_run){
+        .driver = driver,
+        .bytes = options->scene_bytes,
+        .memory = options->memory,
+        .policies = options->policies,
+        .settings = options->settings,
+        .progress = &outputs->progress,
+        .quiet = options->quiet,
+    };
+    if (scene->run(run) == VMM_OK)
+        code = scene_show(options, run, outputs);
+    else
         (void)fail(vmm_last_error());
-        return 1;
-    }
-    crowd_show(outputs->text, outputs->style, &crowd, options->quiet);
-    if (fflush(outputs->text) != 0)
-        return fail("the output could not be written");
-    if (outputs->json.name != NULL) {
-        FILE *file = output_begin(&outputs->json);
-        if (!output_end(&outputs->json, file != NULL && crowd_json_write(file, &crowd)))
-            return fail("the JSON could not be written");
-    }
-    return crowd_survived(&crowd.runs[1]) ? 0 : 1;
+    free(run);
+    return code;
 }
 
-static int alone_run(const struct options *options)
+static int scene_main(const struct options *options)
 {
     struct outputs outputs;
     struct trace_error error;
-    struct driver *driver;
+    struct driver *driver = NULL;
 
     if (!outputs_init(&outputs, options, &error))
         return fail(error.text);
-    if (options->crowd_bytes > 0)
-        return crowd_main(options, &outputs);
-    if (!driver_begin(options, &driver))
+    if (!options->scene->opens_driver && !driver_begin(options, &driver))
         return EXIT_BAD;
-    int code = options->is_unrecorded ? unrecorded_main(options, driver, &outputs)
-                                      : turns_main(options, driver, &outputs);
-    vmm__driver_close(driver);
+    int code = scene_run(options, driver, &outputs);
+    if (driver != NULL)
+        vmm__driver_close(driver);
     return code;
 }
 
@@ -311,6 +261,5 @@ int main(int argc, char **argv)
     case OPTIONS_RUN:
         break;
     }
-    bool alone = options.tenant_bytes > 0 || options.crowd_bytes > 0 || options.is_unrecorded;
-    return alone ? alone_run(&options) : options_run(&options);
+    return options.scene != NULL ? scene_main(&options) : options_run(&options);
 }

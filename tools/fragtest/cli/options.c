@@ -2,9 +2,6 @@
 #include "fragtest/cli/options.h"
 
 #include "fragtest/cli/nearest.h"
-#include "fragtest/replay/crowd.h"
-#include "fragtest/replay/turns.h"
-#include "fragtest/replay/unrecorded.h"
 #include "fragtest/trace/workload.h"
 
 #include "base/error.h"
@@ -73,19 +70,22 @@ static bool trace_take(struct parser *parser, const char *value)
     return source_take(parser, value, false);
 }
 
-/* Of a workload that takes a size, and got one that it does not take; NULL: it is none. */
-static const char *workload_sizes(const char *value)
+static bool scene_take(struct parser *parser, const struct scene *scene, const char *value)
 {
-    if (strncmp(value, "neighbours:", 11) == 0)
-        return CROWD_SIZES;
-    return strncmp(value, "sleep:", 6) == 0 ? TURNS_SIZES : NULL;
+    struct options *options = parser->options;
+
+    if (!scene_size(scene, value, &options->scene_bytes))
+        return parser_fail(parser, "--workload %.60s: its SIZE is %s", value, scene->sizes);
+    if (options->scene != NULL && options->scene != scene)
+        return parser_fail(parser, "--workload %s runs alone", scene->name);
+    options->scene = scene;
+    return true;
 }
 
 static bool workload_take(struct parser *parser, const char *value)
 {
-    const char *names[WORKLOAD_COUNT + 3] = { [WORKLOAD_COUNT] = TURNS_NAME,
-                                              [WORKLOAD_COUNT + 1] = UNRECORDED_NAME,
-                                              [WORKLOAD_COUNT + 2] = CROWD_NAME };
+    const struct scene *scene = scene_find(value);
+    const char *names[WORKLOAD_COUNT + SCENES];
 
     if (strcmp(value, "list") == 0) {
         parser->lists_workloads = true;
@@ -93,17 +93,14 @@ static bool workload_take(struct parser *parser, const char *value)
     }
     if (workload_exists(value))
         return source_take(parser, value, true);
-    if (strcmp(value, UNRECORDED_NAME) == 0)
-        return parser->options->is_unrecorded = true;
-    if (crowd_parse(value, &parser->options->crowd_bytes) ||
-        turns_parse(value, &parser->options->tenant_bytes))
-        return true;
-    if (workload_sizes(value) != NULL)
-        return parser_fail(parser, "--workload %.60s: its SIZE is %s", value,
-                           workload_sizes(value));
+    if (scene != NULL)
+        return scene_take(parser, scene, value);
     for (unsigned i = 0; i < WORKLOAD_COUNT; i++)
         names[i] = workload_name(i);
-    struct nearest_text nearest = nearest_name(value, strlen(value), names, WORKLOAD_COUNT + 3);
+    for (unsigned i = 0; i < SCENES; i++)
+        names[WORKLOAD_COUNT + i] = scene_at(i)->listed;
+    struct nearest_text nearest =
+        nearest_name(value, strlen(value), names, WORKLOAD_COUNT + SCENES);
     return parser_fail(parser, "--workload knows no \"%.60s\"; %s", value, nearest.text);
 }
 
@@ -397,22 +394,20 @@ static bool option_take(struct parser *parser, char **argv, int argc, int *at)
     return option_fail(parser, argument, length);
 }
 
-/* A workload with steps of its own. */
-static bool alone_settle(struct parser *parser)
+static bool scene_settle(struct parser *parser)
 {
     struct options *options = parser->options;
-    bool is_crowd = options->crowd_bytes > 0;
-    const char *name = options->is_unrecorded ? UNRECORDED_NAME : is_crowd ? "neighbours" : "sleep";
+    const struct scene *scene = options->scene;
 
-    if (options->source_count > 0 ||
-        options->is_unrecorded + (options->tenant_bytes > 0) + is_crowd > 1)
-        return parser_fail(parser, "--workload %s runs alone", name);
+    if (options->source_count > 0)
+        return parser_fail(parser, "--workload %s runs alone", scene->name);
     if (options->timeline != NULL)
-        return parser_fail(parser, "--workload %s has no timeline", name);
-    if (is_crowd && options->driver != VMM_DRIVER_HOST && options->driver != VMM_DRIVER_DEFAULT)
-        return parser_fail(parser, "--workload %s runs with --driver host", name);
-    if (!options->is_unrecorded && !parser->memory_given)
-        options->memory = is_crowd ? OPTIONS_CROWD_MEMORY : OPTIONS_TURNS_MEMORY;
+        return parser_fail(parser, "--workload %s has no timeline", scene->name);
+    if (scene->opens_driver && options->driver != VMM_DRIVER_HOST &&
+        options->driver != VMM_DRIVER_DEFAULT)
+        return parser_fail(parser, "--workload %s runs with --driver host", scene->name);
+    if (!parser->memory_given)
+        options->memory = scene->memory;
     return true;
 }
 
@@ -426,8 +421,8 @@ static bool options_settle(struct parser *parser)
     if (options->json != NULL && options->timeline != NULL && strcmp(options->json, "-") == 0 &&
         strcmp(options->timeline, "-") == 0)
         return parser_fail(parser, "--json and --timeline cannot both go to stdout");
-    if (options->tenant_bytes > 0 || options->crowd_bytes > 0 || options->is_unrecorded)
-        return alone_settle(parser);
+    if (options->scene != NULL)
+        return scene_settle(parser);
     if (options->source_count > 0)
         return true;
     if (!parser->memory_given)
@@ -456,14 +451,4 @@ enum options_outcome options_parse(int argc, char **argv, struct options *option
     if (parser.lists_workloads)
         return OPTIONS_WORKLOADS;
     return options_settle(&parser) ? OPTIONS_RUN : OPTIONS_BAD;
-}
-
-uint64_t options_limit(const struct options *options, uint64_t peak_live_bytes)
-{
-    uint64_t bytes = 0;
-
-    if (options->memory == NULL)
-        return 0;
-    (void)vmm__size_or_share_parse(options->memory, peak_live_bytes, &bytes);
-    return bytes == 0 ? 1 : bytes;
 }

@@ -96,6 +96,8 @@ bool output_init(struct output *output, const char *name, struct trace_error *er
 
 FILE *output_begin(struct output *output)
 {
+    if (output->name == NULL)
+        return NULL;
     if (output_is_stdout(output->name))
         output->file = stdout;
     else if (output->temporary[0] == '\0')
@@ -105,15 +107,14 @@ FILE *output_begin(struct output *output)
     return output->file;
 }
 
-bool output_end(struct output *output, bool ok)
+bool output_end(struct output *output)
 {
-    bool is_stdout = output->file == stdout;
-    bool is_moved = output->file != NULL && output->temporary[0] != '\0';
-
-    ok = ok && output->file != NULL && fflush(output->file) == 0;
-    if (output->file != NULL && !is_stdout)
+    if (output->file == NULL)
+        return output->name == NULL;
+    bool ok = fflush(output->file) == 0 && ferror(output->file) == 0;
+    if (output->file != stdout)
         ok = fclose(output->file) == 0 && ok;
-    if (is_moved)
+    if (output->temporary[0] != '\0')
         ok = temporary_end(output, ok ? output->path : NULL) && ok;
     output->file = NULL;
     return ok;

@@ -23,11 +23,11 @@ struct output {
 /* Whether the name can be written, checked before the run; leaves no file. "-": standard output. */
 bool output_init(struct output *output, const char *name, struct trace_error *error);
 
-/* Opens it; NULL: it cannot be written. One file is open at a time. */
+/* Opens it; NULL: there is no such output, or it cannot be written. One file is open at a time. */
 FILE *output_begin(struct output *output);
 
-/* Puts the file in its place if all of it was written, which `ok` says; else removes it. */
-bool output_end(struct output *output, bool ok);
+/* Puts the file in its place if all of it was written; else removes it. False: it could not be written. */
+bool output_end(struct output *output);
 
 static inline bool output_is_stdout(const char *name)
 {

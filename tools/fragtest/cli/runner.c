@@ -123,7 +123,8 @@ struct result *runner_run(struct runner *runner, unsigned trace, struct driver *
         result->policy = policy_at(i);
         result->driver = driver->ops->name;
         result->settings = runner->options->settings;
-        result->limit_bytes = options_limit(runner->options, runner->traces[trace].peak_live_bytes);
+        result->limit_bytes =
+            policy_limit(runner->options->memory, runner->traces[trace].peak_live_bytes);
         result_fill(runner, result, driver, progress);
         runner->result_count++;
     }

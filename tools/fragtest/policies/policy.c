@@ -1,6 +1,8 @@
 /* The list of policies: see policy.h. */
 #include "fragtest/policies/policy.h"
 
+#include "base/size.h"
+
 const char *const policy_reuse_words[POLICY_REUSE_WORDS] = {
     [VMM_REUSE_DEFAULT] = "default",
     [VMM_REUSE_ANY_USE] = "any_use",
@@ -22,4 +24,14 @@ const struct policy_ops *policy_at(unsigned index)
         policy_vmmcache(),
     };
     return policies[index];
+}
+
+uint64_t policy_limit(const char *memory, uint64_t whole_bytes)
+{
+    uint64_t bytes = 0;
+
+    if (memory == NULL)
+        return 0;
+    (void)vmm__size_or_share_parse(memory, whole_bytes, &bytes);
+    return bytes == 0 ? 1 : bytes;
 }

@@ -37,6 +37,9 @@ struct policy_setup {
     struct policy_settings settings;
 };
 
+/* The limit that the text of --memory means, a size or a share of `whole_bytes`; 0: none, for NULL. */
+uint64_t policy_limit(const char *memory, uint64_t whole_bytes);
+
 /* Where a block is, and what the policy finds it again by. */
 struct policy_place {
     uint64_t address;

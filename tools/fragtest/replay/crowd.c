@@ -4,7 +4,6 @@
 #include "api/create_on.h"
 #include "base/arith.h"
 #include "base/error.h"
-#include "base/size.h"
 #include "base/time.h"
 #include "fragtest/cli/interrupt.h"
 
@@ -20,13 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-    DEFAULT_MIB = 192,
-    LEAST_MIB = 32,
-    MOST_MIB = 4096,
-    BASE_PART = 8,
-    STEPS = CROWD_SAMPLES / 2
-};
+enum { BASE_PART = 8, STEPS = CROWD_SAMPLES / 2 };
 #define MIB (UINT64_C(1) << 20)
 
 /* A claim is served in milliseconds; on a busy machine it may take longer, which is no failure. */
@@ -67,17 +60,6 @@ struct member {
     unsigned count;
     uint64_t live_bytes;
 };
-
-bool crowd_parse(const char *name, uint64_t *need_bytes)
-{
-    uint64_t bytes = DEFAULT_MIB * MIB;
-    bool is_own = strcmp(name, "neighbours") == 0 ||
-                  (strncmp(name, "neighbours:", 11) == 0 && vmm__size_parse(name + 11, &bytes) &&
-                   bytes >= LEAST_MIB * MIB && bytes <= MOST_MIB * MIB);
-    if (is_own)
-        *need_bytes = bytes;
-    return is_own;
-}
 
 bool crowd_survived(const struct crowd_run *run)
 {
@@ -153,13 +135,13 @@ static vmm_status shrink_to(struct member *member, uint64_t bytes)
 /* To the peak and back, in steps. */
 static vmm_status peak(struct member *member)
 {
-    uint64_t base_bytes = member->crowd->need_bytes / BASE_PART;
-    uint64_t step_bytes = (member->crowd->need_bytes - base_bytes) / STEPS;
+    uint64_t base_bytes = member->crowd->run.bytes / BASE_PART;
+    uint64_t step_bytes = (member->crowd->run.bytes - base_bytes) / STEPS;
     vmm_status status = VMM_OK;
     for (unsigned step = 0; step < 2 * STEPS && status == VMM_OK; step++) {
         unsigned steps = step < STEPS ? step + 1 : 2 * STEPS - 1 - step;
         if (step == STEPS - 1)
-            status = grow_to(member, member->crowd->need_bytes);
+            status = grow_to(member, member->crowd->run.bytes);
         else if (step < STEPS)
             status = grow_to(member, base_bytes + steps * step_bytes);
         else
@@ -174,7 +156,7 @@ static vmm_status peak(struct member *member)
 static vmm_status phases_live(struct member *member)
 {
     struct stage *stage = member->stage;
-    vmm_status status = grow_to(member, member->crowd->need_bytes / BASE_PART);
+    vmm_status status = grow_to(member, member->crowd->run.bytes / BASE_PART);
     for (unsigned phase = 0; phase < CROWD_PHASES && status == VMM_OK; phase++) {
         while (atomic_load(&stage->phase) < phase && status == VMM_OK) {
             status = show(member);
@@ -191,7 +173,8 @@ static vmm_status phases_live(struct member *member)
 
 static vmm_status member_open(struct member *member, const char *device, bool has_neighbours)
 {
-    struct driver_options options = { .device_bytes = member->crowd->device_bytes, .file = device };
+    struct driver_options options = { .device_bytes = member->crowd->run.limit_bytes,
+                                      .file = device };
     vmm_config config = VMM_CONFIG_INIT;
     config.neighbours = has_neighbours ? VMM_ON : VMM_OFF;
     config.neighbours_wait_ms = WAIT_MS;
@@ -265,7 +248,7 @@ static void phases_lead(struct stage *stage, pid_t *children, struct progress *p
 }
 
 static void processes_run(const struct crowd *crowd, struct stage *stage, const char *device,
-                          bool has_neighbours, struct progress *progress)
+                          bool has_neighbours)
 {
     pid_t children[CROWD];
     uint64_t begin_ns = vmm__time_ns();
@@ -281,7 +264,7 @@ static void processes_run(const struct crowd *crowd, struct stage *stage, const 
         }
         free(member);
     }
-    phases_lead(stage, children, progress);
+    phases_lead(stage, children, crowd->run.progress);
     children_kill(children);
     stage->run.ns = vmm__time_ns() - begin_ns;
 }
@@ -305,7 +288,7 @@ static void folder_remove(const char *folder)
 
 /* In a folder of its own, which the last process must leave empty but for the device. */
 static vmm_status run_in(struct crowd *crowd, unsigned number, const char *folder,
-                         const sigset_t *signals, struct progress *progress)
+                         const sigset_t *signals)
 {
     char device[64];
     struct stage *stage =
@@ -317,7 +300,7 @@ static vmm_status run_in(struct crowd *crowd, unsigned number, const char *folde
         return system_failed("setenv");
     stage->leader = getpid();
     stage->signals = *signals;
-    processes_run(crowd, stage, device, number > 0, progress);
+    processes_run(crowd, stage, device, number > 0);
     crowd->runs[number] = stage->run;
     (void)munmap(stage, sizeof *stage);
     if (interrupt_waits()) {
@@ -329,8 +312,9 @@ static vmm_status run_in(struct crowd *crowd, unsigned number, const char *folde
     return VMM_OK;
 }
 
-static vmm_status runs_run(struct crowd *crowd, const sigset_t *signals, struct progress *progress)
+static vmm_status runs_run(struct crowd *crowd, const sigset_t *signals)
 {
+    struct progress *progress = crowd->run.progress;
     static const char *const names[CROWD_RUNS] = { "without neighbours", "with neighbours" };
     vmm_status status = VMM_OK;
     for (unsigned i = 0; i < CROWD_RUNS && status == VMM_OK; i++) {
@@ -338,17 +322,20 @@ static vmm_status runs_run(struct crowd *crowd, const sigset_t *signals, struct 
         if (mkdtemp(folder) == NULL)
             return system_failed("mkdtemp");
         progress_begin(progress, CROWD_PHASES, "%s", names[i]);
-        status = run_in(crowd, i, folder, signals, progress);
+        status = run_in(crowd, i, folder, signals);
         progress_end(progress);
     }
     return status;
 }
 
-vmm_status crowd_run(struct crowd *crowd, struct progress *progress)
+vmm_status crowd_run(struct scene_run *run)
 {
+    struct crowd *crowd = (struct crowd *)run;
     sigset_t signals;
+    run->limit_bytes = policy_limit(run->memory, run->bytes);
     interrupt_hold(&signals);
-    vmm_status status = runs_run(crowd, &signals, progress);
+    vmm_status status = runs_run(crowd, &signals);
     interrupt_release(&signals); /* one that waits takes effect here */
+    run->is_good = crowd_survived(&crowd->runs[1]);
     return status;
 }

@@ -2,17 +2,12 @@
  * Three processes whose peaks come one after the other, on one device that holds one and a half of them: first each on
  * its own, then as neighbours. Real processes, on a device file of the host driver.
  *
- * May be called by: main, tests. Locks: none: what the processes share, each writes for itself, by turns.
+ * May be called by: crowd_show, tests. Locks: none: what the processes share, each writes for itself, by turns.
  */
 #ifndef FRAGTEST_CROWD_H
 #define FRAGTEST_CROWD_H
 
-#include "driver/driver.h"
-#include "fragtest/cli/progress.h"
-
-/* As --workload list shows it. */
-#define CROWD_NAME  "neighbours[:SIZE]"
-#define CROWD_SIZES "32MiB to 4GiB"
+#include "fragtest/replay/scene.h"
 
 #define CROWD         3
 #define CROWD_RUNS    2 /* without neighbours, and with them */
@@ -43,17 +38,14 @@ struct crowd_run {
 };
 
 struct crowd {
-    uint64_t need_bytes;   /* of each process, at its peak */
-    uint64_t device_bytes; /* for all */
+    struct scene_run
+        run; /* SIZE: what each process needs at its peak; limit: the device, for all */
     struct crowd_run runs[CROWD_RUNS];
 };
 
-/* Whether a name is this workload's: "neighbours", or "neighbours:SIZE" with what each needs, one of CROWD_SIZES. */
-bool crowd_parse(const char *name, uint64_t *need_bytes);
-
 /* A signal that ends the program does so once the processes have ended and their folder is gone. ERR_DRIVER: the
  * processes could not be started, or left something behind; the line says what. */
-vmm_status crowd_run(struct crowd *crowd, struct progress *progress);
+vmm_status crowd_run(struct scene_run *run);
 
 /* Whether all have finished with the right contents. */
 bool crowd_survived(const struct crowd_run *run);

@@ -2,17 +2,12 @@
  * Two tenants take turns on one device: each is a pool of one cache that sleeps while the other one works, in memory
  * that need not hold both. Beside it, what a policy does with both tenants at once, because it has no sleep.
  *
- * May be called by: main, tests. Locks: none (one thread).
+ * May be called by: turns_show, tests. Locks: none (one thread).
  */
 #ifndef FRAGTEST_TURNS_H
 #define FRAGTEST_TURNS_H
 
-#include "fragtest/cli/progress.h"
-#include "fragtest/policies/policy.h"
-
-/* As --workload list shows it. */
-#define TURNS_NAME  "sleep[:SIZE]"
-#define TURNS_SIZES "8MiB to 1024GiB"
+#include "fragtest/replay/scene.h"
 
 #define TURNS          8
 #define TURNS_TENANTS  2
@@ -37,8 +32,7 @@ struct turns_rival {
 };
 
 struct turns {
-    uint64_t tenant_bytes; /* live bytes of each */
-    uint64_t limit_bytes;  /* 0: none */
+    struct scene_run run; /* SIZE: live bytes of each tenant */
     struct turn turns[TURNS];
     unsigned count;
     uint64_t peak_bytes; /* most that was reserved */
@@ -47,11 +41,7 @@ struct turns {
     unsigned rival_count;
 };
 
-/* Whether a name is this workload's: "sleep", or "sleep:SIZE" with the live bytes of each tenant. */
-bool turns_parse(const char *name, uint64_t *tenant_bytes);
-
 /* Runs the turns, then the policies that are chosen. Fails with the library's error. */
-vmm_status turns_run(struct driver *driver, const bool *policies, struct turns *turns,
-                     struct progress *progress);
+vmm_status turns_run(struct scene_run *run);
 
 #endif

@@ -25,7 +25,7 @@ enum { STREAM_OWNER, STREAM_OTHER, STREAM_READER, STREAMS };
 enum { OWNER_WORD = 1, OTHER_WORD = 2 };
 
 /* A row under way. */
-struct scene {
+struct stage {
     struct driver *driver;
     const struct unrecorded_row *row;
     struct policy *policy;
@@ -42,54 +42,44 @@ static bool driver_is_host(const struct driver *driver)
     return strcmp(driver->ops->name, "host") == 0;
 }
 
-static const uint64_t *sizes_of(const struct driver *driver)
-{
-    return driver_is_host(driver) ? host_sizes : device_sizes;
-}
-
-uint64_t unrecorded_peak(const struct driver *driver)
-{
-    return REQUESTS * sizes_of(driver)[SIZES - 1];
-}
-
 /* ---- A round ----------------------------------------------------------------------------------- */
 
 /* Waits for the device. On sim, races and accesses to unmapped memory stand for wrong bytes. */
-static vmm_status faults_count(struct scene *scene, uint64_t *faults)
+static vmm_status faults_count(struct stage *stage, uint64_t *faults)
 {
-    vmm_status status = vmm__driver_mismatches(scene->driver, faults);
-    if (status == VMM_OK && replay_is_sim(scene->driver))
-        *faults += vmm__soft_violations(scene->driver, NULL);
+    vmm_status status = vmm__driver_mismatches(stage->driver, faults);
+    if (status == VMM_OK && replay_is_sim(stage->driver))
+        *faults += vmm__soft_violations(stage->driver, NULL);
     return status;
 }
 
 /* Allocates a block and fills it with the stream's pattern. */
-static vmm_status block_make(struct scene *scene, uint32_t stream, uint32_t word)
+static vmm_status block_make(struct stage *stage, uint32_t stream, uint32_t word)
 {
-    struct policy_place *place = &scene->held[scene->held_count];
-    vmm_status status = scene->row->ops->alloc(scene->policy, scene->bytes, stream, place);
+    struct policy_place *place = &stage->held[stage->held_count];
+    vmm_status status = stage->row->ops->alloc(stage->policy, stage->bytes, stream, place);
     if (status != VMM_OK)
         return status;
-    scene->held_count++;
-    return vmm__driver_fill(scene->driver, place->address, scene->bytes, word,
-                            scene->streams[stream]);
+    stage->held_count++;
+    return vmm__driver_fill(stage->driver, place->address, stage->bytes, word,
+                            stage->streams[stream]);
 }
 
-static vmm_status block_free(struct scene *scene)
+static vmm_status block_free(struct stage *stage)
 {
-    return scene->row->ops->free(scene->policy, scene->held[--scene->held_count]);
+    return stage->row->ops->free(stage->policy, stage->held[--stage->held_count]);
 }
 
 /* The other stream uses what it gets, and asks again: at first the policy may not know that the owner's work ended. */
-static vmm_status other_ask(struct scene *scene)
+static vmm_status other_ask(struct stage *stage)
 {
     const struct timespec pause = { .tv_nsec = MS };
     vmm_status status = VMM_OK;
     for (unsigned i = 0; i < REQUESTS && status == VMM_OK; i++) {
-        status = block_make(scene, STREAM_OTHER, OTHER_WORD);
+        status = block_make(stage, STREAM_OTHER, OTHER_WORD);
         if (status == VMM_OK)
-            status = vmm__driver_check(scene->driver, scene->held[i].address, scene->bytes,
-                                       OTHER_WORD, scene->streams[STREAM_OTHER]);
+            status = vmm__driver_check(stage->driver, stage->held[i].address, stage->bytes,
+                                       OTHER_WORD, stage->streams[STREAM_OTHER]);
         (void)nanosleep(&pause, NULL);
     }
     return status;
@@ -97,7 +87,7 @@ static vmm_status other_ask(struct scene *scene)
 
 /* What another thread does, and what came of it: the last error belongs to the thread. */
 struct errand {
-    struct scene *scene;
+    struct stage *stage;
     vmm_status status;
     char line[256];
 };
@@ -105,15 +95,15 @@ struct errand {
 static void *errand_main(void *argument)
 {
     struct errand *errand = argument;
-    errand->status = other_ask(errand->scene);
+    errand->status = other_ask(errand->stage);
     if (errand->status != VMM_OK)
         (void)snprintf(errand->line, sizeof(errand->line), "%s", vmm_last_error());
     return NULL;
 }
 
-static vmm_status thread_ask(struct scene *scene)
+static vmm_status thread_ask(struct stage *stage)
 {
-    struct errand errand = { .scene = scene };
+    struct errand errand = { .stage = stage };
     pthread_t thread;
     if (pthread_create(&thread, NULL, errand_main, &errand) != 0)
         return vmm__error(VMM_ERR_HOST_OOM, "cannot create a thread");
@@ -122,150 +112,151 @@ static vmm_status thread_ask(struct scene *scene)
 }
 
 /* The program does not wait for the reader. */
-static vmm_status reader_begin(struct scene *scene)
+static vmm_status reader_begin(struct stage *stage)
 {
-    const struct policy_place *place = &scene->held[0];
-    vmm_stream stream = scene->streams[STREAM_READER];
+    const struct policy_place *place = &stage->held[0];
+    vmm_stream stream = stage->streams[STREAM_READER];
     vmm_status status = VMM_OK;
-    if (scene->row->is_declared)
-        status = scene->row->ops->record(scene->policy, *place, STREAM_READER);
+    if (stage->row->is_declared)
+        status = stage->row->ops->record(stage->policy, *place, STREAM_READER);
     if (status == VMM_OK)
-        status = vmm__driver_delay(scene->driver, scene->read_ns, stream);
+        status = vmm__driver_delay(stage->driver, stage->read_ns, stream);
     return status == VMM_OK
-               ? vmm__driver_check(scene->driver, place->address, scene->bytes, OWNER_WORD, stream)
+               ? vmm__driver_check(stage->driver, place->address, stage->bytes, OWNER_WORD, stream)
                : status;
 }
 
-static vmm_status way_take(struct scene *scene, enum unrecorded_way way)
+static vmm_status way_take(struct stage *stage, enum unrecorded_way way)
 {
     switch (way) {
     case UNRECORDED_REQUEST:
-        return other_ask(scene);
+        return other_ask(stage);
     case UNRECORDED_THREAD:
-        return thread_ask(scene);
+        return thread_ask(stage);
     case UNRECORDED_TRIM:
-        return scene->row->ops->trim(scene->policy);
+        return stage->row->ops->trim(stage->policy);
     }
     return VMM_OK;
 }
 
 /* The next round begins without memory: else the other stream would get what it has freed itself. */
-static vmm_status round_end(struct scene *scene)
+static vmm_status round_end(struct stage *stage)
 {
     vmm_status status = VMM_OK;
-    while (scene->held_count > 0) {
-        vmm_status freed = block_free(scene);
+    while (stage->held_count > 0) {
+        vmm_status freed = block_free(stage);
         status = status == VMM_OK ? freed : status;
     }
-    if (status == VMM_OK && scene->row->ops->trim != NULL)
-        status = scene->row->ops->trim(scene->policy);
+    if (status == VMM_OK && stage->row->ops->trim != NULL)
+        status = stage->row->ops->trim(stage->policy);
     return status;
 }
 
-static vmm_status round_take(struct scene *scene, enum unrecorded_way way, bool *is_wrong)
+static vmm_status round_take(struct stage *stage, enum unrecorded_way way, bool *is_wrong)
 {
-    uint64_t faults = scene->faults;
-    vmm_status status = block_make(scene, STREAM_OWNER, OWNER_WORD);
+    uint64_t faults = stage->faults;
+    vmm_status status = block_make(stage, STREAM_OWNER, OWNER_WORD);
     if (status == VMM_OK)
-        status = vmm__driver_device_wait(scene->driver);
+        status = vmm__driver_device_wait(stage->driver);
     if (status == VMM_OK)
-        status = reader_begin(scene);
+        status = reader_begin(stage);
     if (status == VMM_OK)
-        status = block_free(scene);
+        status = block_free(stage);
     if (status == VMM_OK)
-        status = way_take(scene, way);
+        status = way_take(stage, way);
     if (status == VMM_OK)
-        status = faults_count(scene, &faults);
+        status = faults_count(stage, &faults);
     if (status == VMM_OK)
-        status = round_end(scene);
-    *is_wrong = faults > scene->faults;
-    scene->faults = faults;
+        status = round_end(stage);
+    *is_wrong = faults > stage->faults;
+    stage->faults = faults;
     return status;
 }
 
 /* ---- A row ------------------------------------------------------------------------------------- */
 
 /* Memory that is unmapped while it is read stops a real device for good. */
-static bool case_is_run(const struct scene *scene, enum unrecorded_way way)
+static bool case_is_run(const struct stage *stage, enum unrecorded_way way)
 {
-    const struct unrecorded_row *row = scene->row;
+    const struct unrecorded_row *row = stage->row;
     if (way != UNRECORDED_TRIM)
         return true;
-    return row->ops->trim != NULL && (row->is_promised || replay_is_sim(scene->driver));
+    return row->ops->trim != NULL && (row->is_promised || replay_is_sim(stage->driver));
 }
 
 /* A request that got no memory ends the case. */
-static vmm_status case_run(struct scene *scene, const struct unrecorded_case *what, int *wrong)
+static vmm_status case_run(struct stage *stage, const struct unrecorded_case *what, int *wrong)
 {
     vmm_status status = VMM_OK;
-    scene->bytes = what->bytes;
+    stage->bytes = what->bytes;
     for (unsigned n = 0; n < UNRECORDED_ROUNDS && status == VMM_OK; n++) {
         bool is_wrong = false;
-        status = round_take(scene, what->way, &is_wrong);
+        status = round_take(stage, what->way, &is_wrong);
         *wrong += is_wrong;
     }
     if (status != VMM_ERR_DEVICE_OOM)
         return status;
     *wrong = UNRECORDED_MEMORY;
-    status = faults_count(scene, &scene->faults);
-    return status == VMM_OK ? round_end(scene) : status;
+    status = faults_count(stage, &stage->faults);
+    return status == VMM_OK ? round_end(stage) : status;
 }
 
-static vmm_status cases_run(struct scene *scene, const struct unrecorded *unrecorded,
-                            struct unrecorded_row *row, struct progress *progress)
+static vmm_status cases_run(struct stage *stage, const struct unrecorded *unrecorded,
+                            struct unrecorded_row *row)
 {
-    vmm_status status = faults_count(scene, &scene->faults);
+    vmm_status status = faults_count(stage, &stage->faults);
     for (unsigned i = 0; i < UNRECORDED_CASES && status == VMM_OK; i++) {
         row->wrong[i] = UNRECORDED_NONE;
-        if (case_is_run(scene, unrecorded->cases[i].way)) {
+        if (case_is_run(stage, unrecorded->cases[i].way)) {
             row->wrong[i] = 0;
-            status = case_run(scene, &unrecorded->cases[i], &row->wrong[i]);
+            status = case_run(stage, &unrecorded->cases[i], &row->wrong[i]);
         }
-        progress_step(progress, i + 1);
+        progress_step(unrecorded->run.progress, i + 1);
     }
     return status;
 }
 
-static vmm_status policy_run(struct scene *scene, const struct unrecorded *unrecorded,
-                             struct unrecorded_row *row, struct progress *progress)
+static vmm_status policy_run(struct stage *stage, const struct unrecorded *unrecorded,
+                             struct unrecorded_row *row)
 {
-    const struct policy_setup setup = { .driver = scene->driver,
-                                        .limit_bytes = unrecorded->limit_bytes,
-                                        .streams = scene->streams,
+    const struct policy_setup setup = { .driver = stage->driver,
+                                        .limit_bytes = unrecorded->run.limit_bytes,
+                                        .streams = stage->streams,
                                         .stream_count = STREAMS,
-                                        .settings = unrecorded->settings };
+                                        .settings = unrecorded->run.settings };
     struct error_line line;
-    vmm_status status = row->ops->open(&setup, &scene->policy);
+    vmm_status status = row->ops->open(&setup, &stage->policy);
     if (status != VMM_OK)
         return status;
-    status = cases_run(scene, unrecorded, row, progress);
+    status = cases_run(stage, unrecorded, row);
     vmm__error_save(&line);
-    (void)round_end(scene); /* after a failure */
-    vmm_status closed = row->ops->close(scene->policy);
+    (void)round_end(stage); /* after a failure */
+    vmm_status closed = row->ops->close(stage->policy);
     if (status == VMM_OK)
         return closed;
     vmm__error_restore(&line);
     return status;
 }
 
-static vmm_status row_run(struct driver *driver, const struct unrecorded *unrecorded,
-                          struct unrecorded_row *row, struct progress *progress)
+static vmm_status row_run(const struct unrecorded *unrecorded, struct unrecorded_row *row)
 {
-    struct scene scene = { .driver = driver,
+    struct driver *driver = unrecorded->run.driver;
+    struct progress *progress = unrecorded->run.progress;
+    struct stage stage = { .driver = driver,
                            .row = row,
                            .read_ns = driver_is_host(driver) ? 50 * MS : 100 * MS };
     unsigned count = 0;
     vmm_status status = VMM_OK;
     while (count < STREAMS && status == VMM_OK) {
-        status = vmm__driver_stream_create(driver, &scene.streams[count]);
+        status = vmm__driver_stream_create(driver, &stage.streams[count]);
         count += status == VMM_OK;
     }
     progress_begin(progress, UNRECORDED_CASES, "an undeclared use, %s", row->ops->name);
     if (status == VMM_OK)
-        status = policy_run(&scene, unrecorded, row, progress);
+        status = policy_run(&stage, unrecorded, row);
     progress_end(progress);
     while (count > 0)
-        (void)vmm__driver_stream_destroy(driver, scene.streams[--count]);
+        (void)vmm__driver_stream_destroy(driver, stage.streams[--count]);
     return status;
 }
 
@@ -288,10 +279,10 @@ static void row_add(struct unrecorded *unrecorded, const struct policy_ops *ops,
 }
 
 /* PyTorch's policies give a stream's memory to no other stream, and wait for the device before they give it back. */
-static void rows_fill(struct unrecorded *unrecorded, const struct driver *driver,
-                      const bool *policies)
+static void rows_fill(struct unrecorded *unrecorded)
 {
-    bool any_use = unrecorded->settings.reuse == VMM_REUSE_ANY_USE;
+    const bool *policies = unrecorded->run.policies;
+    bool any_use = unrecorded->run.settings.reuse == VMM_REUSE_ANY_USE;
     bool all = true;
     for (unsigned i = 0; i < POLICY_COUNT; i++) {
         bool is_vmmcache = policy_at(i) == policy_vmmcache();
@@ -301,23 +292,28 @@ static void rows_fill(struct unrecorded *unrecorded, const struct driver *driver
         if (policies[i] && is_vmmcache && !any_use)
             row_add(unrecorded, policy_at(i), true, true);
     }
-    if (all && strcmp(driver->ops->name, "cuda") == 0)
+    if (all && strcmp(unrecorded->driver, "cuda") == 0)
         row_add(unrecorded, policy_malloc_async(), false, false);
 }
 
-vmm_status unrecorded_run(struct driver *driver, const bool *policies,
-                          struct unrecorded *unrecorded, struct progress *progress)
+vmm_status unrecorded_run(struct scene_run *run)
 {
+    struct unrecorded *unrecorded = (struct unrecorded *)run;
     vmm_status status = VMM_OK;
-    cases_fill(unrecorded, sizes_of(driver));
-    rows_fill(unrecorded, driver, policies);
+    const uint64_t *sizes = driver_is_host(run->driver) ? host_sizes : device_sizes;
+    unrecorded->driver = run->driver->ops->name;
+    run->limit_bytes = policy_limit(run->memory, REQUESTS * sizes[SIZES - 1]);
+    cases_fill(unrecorded, sizes);
+    rows_fill(unrecorded);
     for (unsigned i = 0; i < unrecorded->row_count && status == VMM_OK; i++)
-        status = row_run(driver, unrecorded, &unrecorded->rows[i], progress);
+        status = row_run(unrecorded, &unrecorded->rows[i]);
     bool is_async = unrecorded->rows[unrecorded->row_count - 1].ops == policy_malloc_async();
-    if (status != VMM_ERR_UNSUPPORTED || !is_async)
-        return status;
-    unrecorded->row_count--;
-    return VMM_OK;
+    if (status == VMM_ERR_UNSUPPORTED && is_async) {
+        unrecorded->row_count--;
+        status = VMM_OK;
+    }
+    run->is_good = unrecorded_is_good(unrecorded);
+    return status;
 }
 
 unsigned unrecorded_wrong(const struct unrecorded_row *row)
@@ -336,7 +332,7 @@ bool unrecorded_is_right(const struct unrecorded_row *row)
     return true;
 }
 
-int unrecorded_exit(const struct unrecorded *unrecorded)
+bool unrecorded_is_good(const struct unrecorded *unrecorded)
 {
     bool is_wrong[2] = { false }; /* of other policies, of vmmcache */
     bool has_vmmcache = false;
@@ -346,5 +342,5 @@ int unrecorded_exit(const struct unrecorded *unrecorded)
         has_vmmcache |= is_vmmcache;
         is_wrong[is_vmmcache] |= row->is_promised && !unrecorded_is_right(row);
     }
-    return is_wrong[has_vmmcache] ? 1 : 0;
+    return !is_wrong[has_vmmcache];
 }

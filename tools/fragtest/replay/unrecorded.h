@@ -3,15 +3,12 @@
  * The block may reach that stream, or leave the device, only after the read: else the reader finds a pattern that is
  * not its own, or on sim a race is recorded.
  *
- * May be called by: main, options, help, report, tests. Locks: none; the second thread runs while the first one waits.
+ * May be called by: unrecorded_show, tests. Locks: none; the second thread runs while the first one waits.
  */
 #ifndef FRAGTEST_UNRECORDED_H
 #define FRAGTEST_UNRECORDED_H
 
-#include "fragtest/cli/progress.h"
-#include "fragtest/policies/policy.h"
-
-#define UNRECORDED_NAME "unrecorded"
+#include "fragtest/replay/scene.h"
 
 #define UNRECORDED_CASES  6
 #define UNRECORDED_ROUNDS 5
@@ -40,20 +37,16 @@ struct unrecorded_row {
 };
 
 struct unrecorded {
-    struct policy_settings settings;
-    uint64_t limit_bytes; /* 0: none */
+    struct scene_run run;
+    const char *driver; /* its name */
     struct unrecorded_case cases[UNRECORDED_CASES];
     struct unrecorded_row rows[UNRECORDED_ROWS];
     unsigned row_count;
 };
 
-/* The most bytes that are live at once. */
-uint64_t unrecorded_peak(const struct driver *driver);
-
-/* Runs the policies that are chosen, and cudaMallocAsync if that is all of them and there is a GPU. Settings and limit
- * are set. Fails with the library's error. */
-vmm_status unrecorded_run(struct driver *driver, const bool *policies,
-                          struct unrecorded *unrecorded, struct progress *progress);
+/* Runs the policies that are chosen, and cudaMallocAsync if that is all of them and there is a GPU. Fails with the
+ * library's error. */
+vmm_status unrecorded_run(struct scene_run *run);
 
 /* In how many rounds of a row the reader's block changed under it. */
 unsigned unrecorded_wrong(const struct unrecorded_row *row);
@@ -61,7 +54,7 @@ unsigned unrecorded_wrong(const struct unrecorded_row *row);
 /* Whether it was right in all cases that were run. */
 bool unrecorded_is_right(const struct unrecorded_row *row);
 
-/* What fragtest ends with: 0 if vmmcache (or, without it, each policy) was right where it promises to be, else 1. */
-int unrecorded_exit(const struct unrecorded *unrecorded);
+/* Whether vmmcache (or, without it, each policy) was right where it promises to be. */
+bool unrecorded_is_good(const struct unrecorded *unrecorded);
 
 #endif

@@ -1,5 +1,5 @@
-/* Processes with peaks one after the other: see crowd_show.h. */
-#include "fragtest/report/crowd_show.h"
+/* Shows processes with peaks one after the other: a picture over time, a table, a verdict, and JSON. See crowd.h. */
+#include "fragtest/replay/crowd.h"
 
 #include "fragtest/report/sizes.h"
 #include "fragtest/report/wrap.h"
@@ -35,7 +35,7 @@ static void cell_draw(FILE *out, struct style style, uint64_t live_bytes, uint64
 static void member_draw(FILE *out, struct style style, const struct crowd *crowd,
                         const struct crowd_run *run, unsigned member)
 {
-    uint64_t cell_bytes = crowd->need_bytes / ROWS;
+    uint64_t cell_bytes = crowd->run.bytes / ROWS;
     const struct crowd_member *end = &run->members[member];
     for (unsigned row = ROWS; row-- > 0;) {
         (void)fprintf(out, "  %c %s", row == 0 ? name_of(member) : ' ', style.utf8 ? "│" : "|");
@@ -76,12 +76,13 @@ static void member_show(FILE *out, const struct crowd_run *run, const char *run_
                   (double)member->wait_ns / 1e6, size_mib(member->given_bytes));
 }
 
-void crowd_show(FILE *out, struct style style, const struct crowd *crowd, bool quiet)
+static void crowd_show(FILE *out, struct style style, const struct scene_run *run)
 {
+    const struct crowd *crowd = (const struct crowd *)run;
     char text[256];
-    for (unsigned i = 0; i < CROWD_RUNS && !quiet; i++)
+    for (unsigned i = 0; i < CROWD_RUNS && !run->quiet; i++)
         run_draw(out, style, crowd, i);
-    if (!quiet)
+    if (!run->quiet)
         (void)fprintf(out, "  %s live   %s reserved, not live   %s died\n\n",
                       style.utf8 ? "█" : "#", style.utf8 ? "░" : ".", style.utf8 ? "✗" : "X");
     (void)fprintf(out, "%-39s%9s%8s%12s%10s\n", "process", "peak MiB", "claims", "ms waited",
@@ -93,7 +94,7 @@ void crowd_show(FILE *out, struct style style, const struct crowd *crowd, bool q
     (void)snprintf(text, sizeof(text),
                    "%d processes that need %.0f MiB each, in turn, on a device of %.0f MiB: "
                    "without neighbours %s, with neighbours %s.",
-                   CROWD, size_mib(crowd->need_bytes), size_mib(crowd->device_bytes),
+                   CROWD, size_mib(crowd->run.bytes), size_mib(crowd->run.limit_bytes),
                    crowd_survived(&crowd->runs[0]) ? "all finished" : "not all finished",
                    crowd_survived(&crowd->runs[1]) ? "all finished and verified"
                                                    : "NOT all finished");
@@ -113,12 +114,14 @@ static void member_write(FILE *out, const struct crowd_member *member)
                   size_mib(member->given_bytes));
 }
 
-bool crowd_json_write(FILE *out, const struct crowd *crowd)
+static void crowd_json_write(FILE *out, const char *machine, const struct scene_run *asked)
 {
+    const struct crowd *crowd = (const struct crowd *)asked;
+    (void)machine;
     (void)fprintf(out,
                   "{\"version\":\"%s\",\"workload\":\"neighbours\",\"need_mib\":%.3f,"
                   "\"device_mib\":%.3f,\"runs\":[",
-                  vmm_version(), size_mib(crowd->need_bytes), size_mib(crowd->device_bytes));
+                  vmm_version(), size_mib(crowd->run.bytes), size_mib(crowd->run.limit_bytes));
     for (unsigned i = 0; i < CROWD_RUNS; i++) {
         const struct crowd_run *run = &crowd->runs[i];
         (void)fprintf(out, "%s\n{\"neighbours\":%s,\"s\":%.6f,\"processes\":[", i == 0 ? "" : ",",
@@ -130,5 +133,26 @@ bool crowd_json_write(FILE *out, const struct crowd *crowd)
         (void)fputs("]}", out);
     }
     (void)fputs("]}\n", out);
-    return ferror(out) == 0;
 }
+
+/* ---- Scene ------------------------------------------------------------------------------------- */
+
+#define MIB   (UINT64_C(1) << 20)
+#define SIZES "32MiB to 4GiB"
+
+const struct scene scene_neighbours = {
+    .name = "neighbours",
+    .listed = "neighbours[:SIZE]",
+    .note = "Three processes that need SIZE (192MiB; " SIZES
+            ") in turn, without neighbours and with them; runs alone",
+    .sizes = SIZES,
+    .bytes = 192 * MIB,
+    .least_bytes = 32 * MIB,
+    .most_bytes = 4096 * MIB,
+    .memory = "150%", /* holds the peak of one process, and a part of the others */
+    .opens_driver = true,
+    .run_bytes = sizeof(struct crowd),
+    .run = crowd_run,
+    .show = crowd_show,
+    .json_write = crowd_json_write,
+};

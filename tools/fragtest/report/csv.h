@@ -8,7 +8,6 @@
 
 #include "fragtest/replay/result.h"
 
-/* False: the file could not be written. */
-bool csv_write(FILE *out, const struct result *results, unsigned count);
+void csv_write(FILE *out, const struct result *results, unsigned count);
 
 #endif

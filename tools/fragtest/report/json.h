@@ -8,7 +8,6 @@
 
 #include "fragtest/replay/result.h"
 
-/* False: the file could not be written. */
-bool json_write(FILE *out, const char *machine, const struct result *results, unsigned count);
+void json_write(FILE *out, const char *machine, const struct result *results, unsigned count);
 
 #endif

@@ -1,5 +1,5 @@
-/* Tenants that took turns: see turns_show.h. */
-#include "fragtest/report/turns_show.h"
+/* Shows tenants that took turns: a table with a bar of reserved memory, a verdict, and JSON. See turns.h. */
+#include "fragtest/replay/turns.h"
 
 #include "fragtest/report/sizes.h"
 #include "fragtest/report/wrap.h"
@@ -22,7 +22,7 @@ static double rate(uint64_t bytes, uint64_t ns)
 
 static uint64_t both_bytes(const struct turns *turns)
 {
-    return TURNS_TENANTS * turns->tenant_bytes;
+    return TURNS_TENANTS * turns->run.bytes;
 }
 
 /* Reserved memory as a part of what both tenants need. */
@@ -72,8 +72,9 @@ static void rival_show(FILE *out, unsigned width, const struct turns *turns,
     wrap_write(out, width, 0, 2, text);
 }
 
-void turns_show(FILE *out, struct style style, const struct turns *turns)
+static void turns_show(FILE *out, struct style style, const struct scene_run *run)
 {
+    const struct turns *turns = (const struct turns *)run;
     char text[256];
     (void)fprintf(out, "turn %-9s%9s %6s %-9s%9s %6s %11s %12s  of both tenants\n", "", "seconds",
                   "GB/s", "", "seconds", "GB/s", "MiB checked", "MiB reserved");
@@ -83,7 +84,7 @@ void turns_show(FILE *out, struct style style, const struct turns *turns)
     (void)snprintf(text, sizeof(text),
                    "vmmcache: 2 tenants of %.0f MiB took %u turns in at most %.0f MiB, %.1f %% of "
                    "both; %" PRIu64 " places are wrong.",
-                   size_mib(turns->tenant_bytes), turns->count, size_mib(turns->peak_bytes),
+                   size_mib(turns->run.bytes), turns->count, size_mib(turns->peak_bytes),
                    100.0 * (double)turns->peak_bytes / (double)both_bytes(turns),
                    turns->mismatches);
     wrap_write(out, style.width, 0, 2, text);
@@ -109,14 +110,15 @@ static void rival_write(FILE *out, const struct turns_rival *rival)
                   rival->status == VMM_OK ? "true" : "false", size_mib(rival->live_bytes));
 }
 
-bool turns_json_write(FILE *out, const char *machine, const struct turns *turns)
+static void turns_json_write(FILE *out, const char *machine, const struct scene_run *run)
 {
+    const struct turns *turns = (const struct turns *)run;
     (void)fprintf(out, "{\"version\":\"%s\",\"machine\":", vmm_version());
     json_string_write(out, machine);
     (void)fprintf(out,
                   ",\"workload\":\"sleep\",\"tenant_mib\":%.3f,\"limit_mib\":%.3f,"
                   "\"peak_reserved_mib\":%.3f,\"mismatches\":%" PRIu64 ",\"turns\":[",
-                  size_mib(turns->tenant_bytes), size_mib(turns->limit_bytes),
+                  size_mib(turns->run.bytes), size_mib(turns->run.limit_bytes),
                   size_mib(turns->peak_bytes), turns->mismatches);
     for (unsigned i = 0; i < turns->count; i++) {
         (void)fputs(i == 0 ? "\n" : ",\n", out);
@@ -128,5 +130,24 @@ bool turns_json_write(FILE *out, const char *machine, const struct turns *turns)
         rival_write(out, &turns->rivals[i]);
     }
     (void)fputs("]}\n", out);
-    return ferror(out) == 0;
 }
+
+/* ---- Scene ------------------------------------------------------------------------------------- */
+
+#define MIB   (UINT64_C(1) << 20)
+#define SIZES "8MiB to 1024GiB"
+
+const struct scene scene_sleep = {
+    .name = "sleep",
+    .listed = "sleep[:SIZE]",
+    .note = "Two tenants of SIZE (512MiB; " SIZES ") take turns in memory for one; runs alone",
+    .sizes = SIZES,
+    .bytes = 512 * MIB,
+    .least_bytes = 8 * MIB,
+    .most_bytes = MIB * MIB,
+    .memory = "60%", /* holds one of the tenants, not both */
+    .run_bytes = sizeof(struct turns),
+    .run = turns_run,
+    .show = turns_show,
+    .json_write = turns_json_write,
+};

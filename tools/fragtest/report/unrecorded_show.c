@@ -1,5 +1,5 @@
-/* The outcomes of an undeclared use: see unrecorded_show.h. */
-#include "fragtest/report/unrecorded_show.h"
+/* Shows the outcomes of an undeclared use: a table, a closing sentence, and JSON. See unrecorded.h. */
+#include "fragtest/replay/unrecorded.h"
 
 #include "fragtest/report/grid.h"
 #include "fragtest/report/sizes.h"
@@ -50,7 +50,7 @@ static void table_show(FILE *out, unsigned width, const struct unrecorded *unrec
 static void verdict_write(FILE *out, unsigned width, const struct unrecorded *unrecorded,
                           const struct unrecorded_row *row)
 {
-    const char *reuse = policy_reuse_words[unrecorded->settings.reuse];
+    const char *reuse = policy_reuse_words[unrecorded->run.settings.reuse];
     unsigned wrong = unrecorded_wrong(row);
     const char *use = row->is_declared ? "declared" : "undeclared";
     char text[400];
@@ -72,15 +72,16 @@ static void verdict_write(FILE *out, unsigned width, const struct unrecorded *un
     wrap_write(out, width, 0, 0, text);
 }
 
-void unrecorded_show(FILE *out, struct style style, const char *driver,
-                     const struct unrecorded *unrecorded)
+static void unrecorded_show(FILE *out, struct style style, const struct scene_run *run)
 {
+    const struct unrecorded *unrecorded = (const struct unrecorded *)run;
     char text[400];
     (void)snprintf(text, sizeof(text),
                    "A stream frees a block that a second one still reads, without a declaration; "
                    "a third one allocates and writes as much (thread: on another thread; trim: "
                    "idle memory is given back instead). %d rounds each, %s driver, --reuse %s.",
-                   UNRECORDED_ROUNDS, driver, policy_reuse_words[unrecorded->settings.reuse]);
+                   UNRECORDED_ROUNDS, unrecorded->driver,
+                   policy_reuse_words[unrecorded->run.settings.reuse]);
     wrap_write(out, style.width, 0, 2, text);
     table_show(out, style.width, unrecorded);
     (void)fputc('\n', out);
@@ -118,19 +119,29 @@ static void row_json_write(FILE *out, const struct unrecorded *unrecorded,
     (void)fputs("]}", out);
 }
 
-bool unrecorded_json_write(FILE *out, const char *machine, const char *driver,
-                           const struct unrecorded *unrecorded)
+static void unrecorded_json_write(FILE *out, const char *machine, const struct scene_run *run)
 {
+    const struct unrecorded *unrecorded = (const struct unrecorded *)run;
     (void)fprintf(out, "{\"version\":\"%s\",\"machine\":", vmm_version());
     json_string_write(out, machine);
     (void)fprintf(out,
-                  ",\"workload\":\"" UNRECORDED_NAME "\",\"driver\":\"%s\",\"reuse\":\"%s\","
+                  ",\"workload\":\"unrecorded\",\"driver\":\"%s\",\"reuse\":\"%s\","
                   "\"rounds\":%d,\"policies\":[",
-                  driver, policy_reuse_words[unrecorded->settings.reuse], UNRECORDED_ROUNDS);
+                  unrecorded->driver, policy_reuse_words[unrecorded->run.settings.reuse],
+                  UNRECORDED_ROUNDS);
     for (unsigned i = 0; i < unrecorded->row_count; i++) {
         (void)fputs(i == 0 ? "\n" : ",\n", out);
         row_json_write(out, unrecorded, &unrecorded->rows[i]);
     }
     (void)fputs("]}\n", out);
-    return ferror(out) == 0;
 }
+
+const struct scene scene_unrecorded = {
+    .name = "unrecorded",
+    .listed = "unrecorded",
+    .note = "A block is freed while another stream reads it without a declaration; runs alone",
+    .run_bytes = sizeof(struct unrecorded),
+    .run = unrecorded_run,
+    .show = unrecorded_show,
+    .json_write = unrecorded_json_write,
+};
