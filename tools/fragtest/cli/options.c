@@ -8,13 +8,11 @@
 #include "base/size.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_PASSES    1000U
-#define MOST_LAG       1000000000U
 #define MOST_TRIMS     1000000U
-#define MOST_JITTER    90U
 #define MOST_FOOTPRINT 1000U
 #define LEAST_LIMIT    (2U << 20) /* one chunk: no allocator works with less */
 
@@ -25,6 +23,21 @@ struct parser {
     bool lists_workloads;
     bool takes_stdin;
 };
+
+/* An option, and how it takes its value. What follows is for those that only set a member of struct options. */
+struct known {
+    struct options_entry entry;
+    bool (*take)(struct parser *parser, const struct known *option, const char *value);
+    size_t member;
+    unsigned least; /* of a number, or of words: their first */
+    unsigned most;
+    const char *const *words;
+};
+
+static void *member_of(const struct parser *parser, const struct known *option)
+{
+    return (char *)parser->options + option->member;
+}
 
 __attribute__((format(printf, 2, 3))) static bool parser_fail(struct parser *parser,
                                                               const char *format, ...)
@@ -38,8 +51,9 @@ __attribute__((format(printf, 2, 3))) static bool parser_fail(struct parser *par
     return false;
 }
 
-static bool driver_take(struct parser *parser, const char *value)
+static bool driver_take(struct parser *parser, const struct known *option, const char *value)
 {
+    (void)option;
     if (strcmp(value, "auto") == 0) {
         parser->options->driver = VMM_DRIVER_DEFAULT;
         return true;
@@ -60,8 +74,9 @@ static bool source_take(struct parser *parser, const char *name, bool is_workloa
     return true;
 }
 
-static bool trace_take(struct parser *parser, const char *value)
+static bool trace_take(struct parser *parser, const struct known *option, const char *value)
 {
+    (void)option;
     bool is_stdin = strcmp(value, TRACE_STDIN) == 0;
 
     if (is_stdin && parser->takes_stdin)
@@ -82,8 +97,9 @@ static bool scene_take(struct parser *parser, const struct scene *scene, const c
     return true;
 }
 
-static bool workload_take(struct parser *parser, const char *value)
+static bool workload_take(struct parser *parser, const struct known *option, const char *value)
 {
+    (void)option;
     const struct scene *scene = scene_find(value);
     const char *names[WORKLOAD_COUNT + SCENES];
 
@@ -130,8 +146,9 @@ static bool policy_add(struct parser *parser, const char *name, size_t length)
     return known || policy_fail(parser, name, length);
 }
 
-static bool policies_take(struct parser *parser, const char *value)
+static bool policies_take(struct parser *parser, const struct known *option, const char *value)
 {
+    (void)option;
     memset(parser->options->policies, 0, sizeof(parser->options->policies));
     for (;;) {
         size_t length = strcspn(value, ",");
@@ -143,8 +160,9 @@ static bool policies_take(struct parser *parser, const char *value)
     }
 }
 
-static bool memory_take(struct parser *parser, const char *value)
+static bool memory_take(struct parser *parser, const struct known *option, const char *value)
 {
+    (void)option;
     uint64_t bytes;
 
     parser->memory_given = true;
@@ -174,52 +192,20 @@ static bool number_parse(const char *value, uint64_t least, uint64_t most, uint6
     return true;
 }
 
-static bool count_take(struct parser *parser, const char *option, const char *value, uint64_t least,
-                       uint64_t most, uint64_t *out)
-{
-    if (number_parse(value, least, most, out))
-        return true;
-    return parser_fail(parser, "%s takes a whole number from %llu to %llu, not \"%.60s\"", option,
-                       (unsigned long long)least, (unsigned long long)most, value);
-}
-
-static bool lag_take(struct parser *parser, const char *value)
-{
-    return count_take(parser, "--lag", value, 0, MOST_LAG, &parser->options->lag);
-}
-
-static bool unsigned_take(struct parser *parser, const char *option, const char *value,
-                          unsigned most, unsigned *out)
+static bool number_take(struct parser *parser, const struct known *option, const char *value)
 {
     uint64_t number = 0;
-    if (!count_take(parser, option, value, 1, most, &number))
-        return false;
-    *out = (unsigned)number;
+
+    if (!number_parse(value, option->least, option->most, &number))
+        return parser_fail(parser, "%s takes a whole number from %u to %u, not \"%.60s\"",
+                           option->entry.name, option->least, option->most, value);
+    *(unsigned *)member_of(parser, option) = (unsigned)number;
     return true;
 }
 
-static bool passes_take(struct parser *parser, const char *value)
+static bool footprint_take(struct parser *parser, const struct known *option, const char *value)
 {
-    return unsigned_take(parser, "--passes", value, MOST_PASSES, &parser->options->passes);
-}
-
-static bool trims_take(struct parser *parser, const char *value)
-{
-    return unsigned_take(parser, "--trims", value, MOST_TRIMS, &parser->options->trims);
-}
-
-static bool compacts_take(struct parser *parser, const char *value)
-{
-    return unsigned_take(parser, "--compacts", value, MOST_TRIMS, &parser->options->compacts);
-}
-
-static bool jitter_take(struct parser *parser, const char *value)
-{
-    return unsigned_take(parser, "--jitter", value, MOST_JITTER, &parser->options->jitter);
-}
-
-static bool footprint_take(struct parser *parser, const char *value)
-{
+    (void)option;
     uint64_t permille = VMM_FOOTPRINT_ANY;
     if (strcmp(value, "any") != 0 && !number_parse(value, 1, MOST_FOOTPRINT, &permille))
         return parser_fail(parser,
@@ -229,127 +215,106 @@ static bool footprint_take(struct parser *parser, const char *value)
     return true;
 }
 
-/* Which word a value is. words[0] stands for no value, and cannot be given. */
-static bool word_take(struct parser *parser, const char *option, const char *const *words,
-                      unsigned count, const char *value, unsigned *out)
+/* Which word a value is. */
+static bool word_take(struct parser *parser, const struct known *option, const char *value)
 {
     char list[64];
     size_t used = 0;
 
-    for (unsigned i = 1; i < count; i++) {
-        if (strcmp(value, words[i]) == 0) {
-            *out = i;
+    for (unsigned i = option->least; i <= option->most; i++) {
+        if (strcmp(value, option->words[i]) == 0) {
+            memcpy(member_of(parser, option), &i, sizeof(i)); /* an enumeration */
             return true;
         }
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s, ", words[i]);
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s, ", option->words[i]);
     }
-    return parser_fail(parser, "%s takes %snot \"%.60s\"", option, list, value);
+    return parser_fail(parser, "%s takes %snot \"%.60s\"", option->entry.name, list, value);
 }
 
-static bool reuse_take(struct parser *parser, const char *value)
+static bool text_take(struct parser *parser, const struct known *option, const char *value)
 {
-    unsigned reuse = 0;
-    bool ok = word_take(parser, "--reuse", policy_reuse_words, POLICY_REUSE_WORDS, value, &reuse);
-    parser->options->settings.reuse = (vmm_reuse)reuse;
-    return ok;
-}
-
-static bool compaction_take(struct parser *parser, const char *value)
-{
-    unsigned compaction = 0;
-    bool ok = word_take(parser, "--compaction", policy_compaction_words, POLICY_COMPACTION_WORDS,
-                        value, &compaction);
-    parser->options->settings.compaction = (vmm_switch)compaction;
-    return ok;
-}
-
-static bool json_take(struct parser *parser, const char *value)
-{
-    parser->options->json = value;
+    *(const char **)member_of(parser, option) = value;
     return true;
 }
 
-static bool timeline_take(struct parser *parser, const char *value)
+/* An option without a value. */
+static bool flag_take(struct parser *parser, const struct known *option, const char *value)
 {
-    parser->options->timeline = value;
-    return true;
+    (void)value;
+    return *(bool *)member_of(parser, option) = true;
 }
 
-/* An option without a value, which gets its own name instead. */
-static bool flag_take(struct parser *parser, const char *name)
-{
-    struct options *options = parser->options;
+#define OWN(take)                 take, 0, 0, 0, NULL
+#define SETS(take, name)          take, offsetof(struct options, name), 0, 0, NULL
+#define NUMBER(name, least, most) number_take, offsetof(struct options, name), least, most, NULL
+/* The first word stands for no value, and cannot be given. */
+#define WORD(name, words, count) word_take, offsetof(struct options, name), 1, count - 1, words
+_Static_assert(sizeof(vmm_reuse) == sizeof(unsigned) && sizeof(vmm_switch) == sizeof(unsigned),
+               "word_take() sets them");
 
-    if (strcmp(name, "--least") == 0)
-        return options->least = true;
-    return *(strcmp(name, "--verify") == 0 ? &options->verify : &options->quiet) = true;
-}
-
-static const struct {
-    struct options_entry entry;
-    bool (*take)(struct parser *parser, const char *value);
-} known[OPTIONS_COUNT] = {
+static const struct known known[OPTIONS_COUNT] = {
     { { "--driver", "auto|cuda|host|sim",
         "auto (default): cuda where there is a GPU, else host. host: ordinary memory. sim: a model "
         "of an H200 with 139 GiB, its rules and costs, without memory." },
-      driver_take },
+      OWN(driver_take) },
     { { "--trace", "FILE",
         "A trace to replay, text or gzip; - is standard input. Or the name of a bundled trace: "
         "detection, encoder_streams, gnn, llm_generate, llm_train_varlen." },
-      trace_take },
+      OWN(trace_take) },
     { { "--workload", "NAME", "A built-in workload to replay; \"list\" shows them." },
-      workload_take },
+      OWN(workload_take) },
     { { "--policy", "NAME,...",
         "Policies to run: block-splitting (PyTorch's default), expandable (PyTorch's expandable "
         "segments), vmmcache (this library), or all (default)." },
-      policies_take },
+      OWN(policies_take) },
     { { "--memory", "SIZE|N%|none",
         "Memory limit: a size (8GiB, 1644MiB, bytes), a share of the trace's peak live bytes, or "
         "none (default if you name a trace or workload)." },
-      memory_take },
-    { { "--passes", "N", "Replay each trace N times in a row (default 1)." }, passes_take },
+      OWN(memory_take) },
+    { { "--passes", "N", "Replay each trace N times in a row (default 1)." },
+      NUMBER(passes, 1, 1000) },
     { { "--jitter", "N",
         "From the second pass on, each block is smaller than in the trace by a random share of up "
-        "to N "
-        "percent, 1 to 90; the same in every run." },
-      jitter_take },
+        "to N percent, 1 to 90; the same in every run." },
+      NUMBER(jitter, 1, 90) },
     { { "--lag", "N",
         "With sim only: work finishes N operations after it was submitted (default 0)." },
-      lag_take },
+      NUMBER(lag, 0, 1000000000) },
     { { "--footprint", "N|any",
         "For vmmcache: reserved memory may exceed the peak of active memory by N thousandths, 1 to "
         "1000, before it makes views." },
-      footprint_take },
+      OWN(footprint_take) },
     { { "--reuse", "MODE",
         "For vmmcache: when a stream reuses another stream's freed memory. any_use (default): once "
         "all work has finished; declared: once declared work has; stream_wait: at once, and waits "
         "for that work. See vmmcache.h." },
-      reuse_take },
+      WORD(settings.reuse, policy_reuse_words, POLICY_REUSE_WORDS) },
     { { "--compaction", "off|on",
-        "For vmmcache: whether it may move live blocks; see vmm_config in vmmcache.h (default "
-        "off, as the library's)." },
-      compaction_take },
+        "For vmmcache: whether it may move live blocks; see vmm_config in vmmcache.h (default off, "
+        "as the library's)." },
+      WORD(settings.compaction, policy_compaction_words, POLICY_COMPACTION_WORDS) },
     { { "--trims", "N",
         "At N random moments of each pass, wait for the device and give back all idle memory; the "
         "table shows the most that stays reserved beyond live bytes." },
-      trims_take },
+      NUMBER(trims, 1, MOST_TRIMS) },
     { { "--compacts", "N",
         "For vmmcache: at N random moments of each pass, those of --trims, wait for the device and "
-        "call "
-        "vmm_compact()." },
-      compacts_take },
+        "call vmm_compact()." },
+      NUMBER(compacts, 1, MOST_TRIMS) },
     { { "--least", NULL,
         "Also search the smallest limit that each policy survives, to 0.1 %; without trims and "
         "compactions." },
-      flag_take },
-    { { "--verify", NULL, "Fill every block, and check it when it is freed." }, flag_take },
-    { { "--json", "FILE", "Write the results to FILE as JSON; - is standard output." }, json_take },
+      SETS(flag_take, least) },
+    { { "--verify", NULL, "Fill every block, and check it when it is freed." },
+      SETS(flag_take, verify) },
+    { { "--json", "FILE", "Write the results to FILE as JSON; - is standard output." },
+      SETS(text_take, json) },
     { { "--timeline", "FILE",
         "Write memory over time to FILE as CSV (- is standard output): trace, policy, operation, "
         "live_bytes, reserved_bytes; at most 2046 lines a run. Operations count over all passes; "
         "each line has the highest bytes until the next one's." },
-      timeline_take },
-    { { "--quiet", NULL, "Show only the table at the end." }, flag_take },
+      SETS(text_take, timeline) },
+    { { "--quiet", NULL, "Show only the table at the end." }, SETS(flag_take, quiet) },
 };
 
 const struct options_entry *options_entry(unsigned index)
@@ -382,14 +347,14 @@ static bool option_take(struct parser *parser, char **argv, int argc, int *at)
             continue;
         const char *value = argument[length] == '=' ? argument + length + 1 : NULL;
         if (entry->value == NULL && value == NULL)
-            return known[i].take(parser, entry->name);
+            return known[i].take(parser, &known[i], NULL);
         if (entry->value == NULL)
             break;
         if (value == NULL && *at + 1 < argc)
             value = argv[++*at];
         if (value == NULL || *value == '\0')
             return parser_fail(parser, "%s needs a value", entry->name);
-        return known[i].take(parser, value);
+        return known[i].take(parser, &known[i], value);
     }
     return option_fail(parser, argument, length);
 }

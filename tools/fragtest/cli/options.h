@@ -31,7 +31,7 @@ struct options {
     bool policies[POLICY_COUNT];
     const char *memory; /* a size, or N% of the trace's peak live bytes; NULL: no limit */
     unsigned passes;
-    uint64_t lag;
+    unsigned lag;
     unsigned trims;
     unsigned compacts;
     unsigned jitter; /* percent */
