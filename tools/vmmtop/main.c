@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <locale.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,18 +22,6 @@ static int fail(const char *what, const char *why)
 {
     (void)fprintf(stderr, "vmmtop: %s%s\n", what, why);
     return EXIT_BAD;
-}
-
-static void tables_print(const struct processes *processes)
-{
-    char *tables = screen_text(processes, processes->only);
-    const char *text = tables == NULL ? "" : tables;
-    while (*text != '\0') {
-        size_t length = strcspn(text, "\n");
-        (void)printf("%.*s\n", (int)length - 1, text + 1);
-        text += length + (text[length] == '\n');
-    }
-    free(tables);
 }
 
 /* The exit status after a scan. */
@@ -90,7 +77,7 @@ static int options_run(const struct vmmtop_options *options, struct processes *p
     if (options->mode == MODE_JSON)
         export_json(stdout, processes);
     else
-        tables_print(processes);
+        (void)screen_print(processes);
     int code = text_end();
     return code == 0 ? scan_status(processes) : code;
 }

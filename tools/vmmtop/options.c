@@ -74,14 +74,31 @@ static bool number_parse(const char *text, uint64_t most, uint64_t *number)
            *number <= most;
 }
 
-/* At most one mode. */
-static bool mode_set(struct vmmtop_options *options, enum vmmtop_mode mode, const char *name,
-                     struct vmmtop_error *error)
+/* The options that are no modes, by what getopt_long() returns for them; a mode is its own number. */
+enum { OPTION_DIR = 'd', OPTION_SECONDS = 's' };
+
+/* Those of modes are in the order of the modes. */
+static const struct option known[] = { { "once", no_argument, NULL, MODE_ONCE },
+                                       { "json", no_argument, NULL, MODE_JSON },
+                                       { "prometheus", required_argument, NULL, MODE_PROMETHEUS },
+                                       { "neighbours", no_argument, NULL, MODE_NEIGHBOURS },
+                                       { "help", no_argument, NULL, MODE_HELP },
+                                       { "version", no_argument, NULL, MODE_VERSION },
+                                       { "dir", required_argument, NULL, OPTION_DIR },
+                                       { "seconds", required_argument, NULL, OPTION_SECONDS },
+                                       { NULL, 0, NULL, 0 } };
+
+/* At most one, but for those that end the parsing. */
+static bool mode_take(enum vmmtop_mode mode, struct vmmtop_options *options,
+                      struct vmmtop_error *error)
 {
-    if (options->mode != MODE_SCREEN)
+    char name[32];
+    (void)snprintf(name, sizeof name, "--%s", known[mode - MODE_ONCE].name);
+    if (options->mode != MODE_SCREEN && mode < MODE_HELP)
         return fail(error, "only one of --once, --json, --prometheus and --neighbours, not also",
                     name);
     options->mode = mode;
+    options->address = mode == MODE_PROMETHEUS ? optarg : options->address;
     return true;
 }
 
@@ -90,33 +107,20 @@ static bool option_take(int option, char **argv, struct vmmtop_options *options,
 {
     uint64_t number;
     switch (option) {
-    case 'o':
-        return mode_set(options, MODE_ONCE, "--once", error);
-    case 'j':
-        return mode_set(options, MODE_JSON, "--json", error);
-    case 'p':
-        options->address = optarg;
-        return mode_set(options, MODE_PROMETHEUS, "--prometheus", error);
-    case 'n':
-        return mode_set(options, MODE_NEIGHBOURS, "--neighbours", error);
-    case 'd':
+    case OPTION_DIR:
         options->folder = optarg;
         return true;
-    case 's':
+    case OPTION_SECONDS:
         if (!number_parse(optarg, SECONDS_MOST, &number))
             return fail(error, "--seconds takes a number from 1 to 3600, not", optarg);
         options->period_ms = (unsigned)number * 1000;
         return true;
-    case 'h':
-        options->mode = MODE_HELP;
-        return true;
-    case 'v':
-        options->mode = MODE_VERSION;
-        return true;
     case ':':
         return fail(error, "a value is missing after", argv[optind - 1]);
-    default:
+    case '?':
         return fail(error, "unknown option", argv[optind - 1]);
+    default:
+        return mode_take(option == 'h' ? MODE_HELP : (enum vmmtop_mode)option, options, error);
     }
 }
 
@@ -130,15 +134,6 @@ static const char *folder_choose(enum vmmtop_mode mode)
 bool vmmtop_options_parse(int argc, char **argv, struct vmmtop_options *options,
                           struct vmmtop_error *error)
 {
-    static const struct option known[] = { { "once", no_argument, NULL, 'o' },
-                                           { "json", no_argument, NULL, 'j' },
-                                           { "prometheus", required_argument, NULL, 'p' },
-                                           { "neighbours", no_argument, NULL, 'n' },
-                                           { "dir", required_argument, NULL, 'd' },
-                                           { "seconds", required_argument, NULL, 's' },
-                                           { "help", no_argument, NULL, 'h' },
-                                           { "version", no_argument, NULL, 'v' },
-                                           { NULL, 0, NULL, 0 } };
     *options = (struct vmmtop_options){ .period_ms = 1000 };
     opterr = 0;
     optind = 0;

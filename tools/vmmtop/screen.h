@@ -16,4 +16,7 @@ int screen_run(struct processes *processes, unsigned period_ms);
  * caller frees it. NULL: no memory. */
 char *screen_text(const struct processes *processes, uint64_t pid);
 
+/* Prints the text of processes->only, without styles. False: it is empty. */
+bool screen_print(const struct processes *processes);
+
 #endif

@@ -4,6 +4,7 @@
 #include "vmmtop/table.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 char *screen_text(const struct processes *processes, uint64_t pid)
 {
@@ -24,4 +25,14 @@ char *screen_text(const struct processes *processes, uint64_t pid)
         return text;
     free(text);
     return NULL;
+}
+
+bool screen_print(const struct processes *processes)
+{
+    char *text = screen_text(processes, processes->only);
+    bool is_empty = text == NULL || *text == '\0';
+    for (const char *line = is_empty ? "" : text; *line != '\0'; line += strcspn(line, "\n") + 1)
+        (void)printf("%.*s\n", (int)strcspn(line, "\n") - 1, line + 1);
+    free(text);
+    return !is_empty;
 }
