@@ -45,16 +45,14 @@ TEST(test_near_names)
 TEST(test_missing_bundled_trace)
 {
     struct test_path folder = test_path("alone");
-    char rest[9000];
 
-    (void)snprintf(rest, sizeof(rest),
-                   "--version > /dev/null; F='%s'; mkdir -p \"$F/bin\"; "
-                   "cp \"$FRAGTEST\" \"$F/bin\"; \"$F/bin/fragtest\" --driver sim --trace gnn",
-                   folder.text);
-    command_refuse(rest, ".alone/bin/../share/vmmcache/traces/gnn.trace.gz:1: cannot open");
+    command_refuse(
+        line_of("--version > /dev/null; F='%s'; mkdir -p \"$F/bin\"; "
+                "cp \"$FRAGTEST\" \"$F/bin\"; \"$F/bin/fragtest\" --driver sim --trace gnn",
+                folder.text),
+        ".alone/bin/../share/vmmcache/traces/gnn.trace.gz:1: cannot open");
     assert_null(strstr(ran.output, "did you mean"));
-    (void)snprintf(rest, sizeof(rest), "--version; rm -r '%s'", folder.text);
-    command_expect(rest, 0);
+    command_expect(line_of("--version; rm -r '%s'", folder.text), 0);
 }
 
 TEST(test_bad_usage)
@@ -72,22 +70,17 @@ TEST(test_bad_trace)
 {
     static const char text[] = "+ 1 4096 0\n- 1\n- 1\n";
     struct test_path path = test_path("bad");
-    char rest[5000];
 
     test_file_write(path.text, text, sizeof(text) - 1);
-    (void)snprintf(rest, sizeof(rest), "--driver sim --trace gnn --trace '%s'", path.text);
-    command_refuse(rest, "test_command.bad:3: id 1 is freed but not live");
+    command_refuse(line_of("--driver sim --trace gnn --trace '%s'", path.text),
+                   "test_command.bad:3: id 1 is freed but not live");
     (void)unlink(path.text);
 }
 
 /* Runs it with what `producer` writes as its standard input. */
 static void piped_run(const char *producer, const char *rest)
 {
-    char line[4600];
-
-    (void)snprintf(line, sizeof(line), "--version >/dev/null; %s | \"$FRAGTEST\" %s", producer,
-                   rest);
-    command_run(line);
+    command_run(line_of("--version >/dev/null; %s | \"$FRAGTEST\" %s", producer, rest));
 }
 
 TEST(test_trace_from_standard_input)
@@ -181,13 +174,12 @@ TEST(test_json_alone_on_stdout)
 TEST(test_json_file)
 {
     struct test_path path = test_path("json");
-    char rest[5000];
 
-    (void)snprintf(rest, sizeof(rest),
-                   "--driver sim --workload serving --verify --lag 100 --policy vmmcache --quiet "
-                   "--json '%s'",
-                   path.text);
-    command_expect(rest, 0);
+    command_expect(
+        line_of("--driver sim --workload serving --verify --lag 100 --policy vmmcache --quiet "
+                "--json '%s'",
+                path.text),
+        0);
     FILE *file = fopen(path.text, "r");
     assert_non_null(file);
     ran.output[fread(ran.output, 1, OUTPUT_BYTES - 1, file)] = '\0';

@@ -97,17 +97,15 @@ static void folder_wait(pid_t leader, char *folder, size_t folder_bytes)
 static bool run_end(int number)
 {
     char folder[128] = "";
-    struct test_path own = test_path("");
-    char program[5000];
+    struct test_path program = program_path();
     int status;
     pid_t ended = 0;
 
-    *strrchr(own.text, '/') = '\0';
-    (void)snprintf(program, sizeof(program), "%.4000s/../bin/fragtest", own.text);
     pid_t leader = fork();
     if (leader == 0) {
         (void)signal(number, SIG_DFL); /* the caller of the test may ignore it */
-        (void)execl(program, program, "--workload", "neighbours:64MiB", "--quiet", (char *)NULL);
+        (void)execl(program.text, program.text, "--workload", "neighbours:64MiB", "--quiet",
+                    (char *)NULL);
         _exit(127);
     }
     folder_wait(leader, folder, sizeof(folder));
@@ -121,8 +119,7 @@ static bool run_end(int number)
     }
     assert_int_equal(ended, -1); /* there is no process left */
     bool stays = access(folder, F_OK) == 0;
-    (void)snprintf(program, sizeof(program), "rm -rf '%s'", folder);
-    assert_int_equal(system(program), 0);
+    assert_int_equal(system(line_of("rm -rf '%s'", folder)), 0);
     return stays;
 }
 

@@ -4,7 +4,6 @@
 #include "fragtest/cli/interrupt.h"
 #include "fragtest/cli/output.h"
 
-#include <glob.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -25,18 +24,14 @@ static void assert_holds(const char *path, const char *expected)
 static void output_refuse(const char *path, const char *option, const char *output,
                           const char *what)
 {
-    char rest[10000];
-
-    (void)snprintf(rest, sizeof(rest), "--driver sim --quiet --trace '%s' %s '%s'", path, option,
-                   output);
-    command_refuse(rest, what);
+    command_refuse(line_of("--driver sim --quiet --trace '%s' %s '%s'", path, option, output),
+                   what);
 }
 
 TEST(no_output_replaces_a_trace)
 {
     struct test_path trace = test_path("in");
     struct test_path other = test_path("link");
-    char rest[10000];
 
     test_file_write(trace.text, trace_text, sizeof(trace_text) - 1);
     (void)unlink(other.text);
@@ -47,9 +42,8 @@ TEST(no_output_replaces_a_trace)
     (void)unlink(other.text);
     assert_int_equal(link(trace.text, other.text), 0);
     output_refuse(trace.text, "--json", other.text, ".link: it is a trace");
-    (void)snprintf(rest, sizeof(rest), "--driver sim --trace - --json '%s' < '%s'", other.text,
-                   trace.text);
-    command_refuse(rest, ".link: it is a trace");
+    command_refuse(line_of("--driver sim --trace - --json '%s' < '%s'", other.text, trace.text),
+                   ".link: it is a trace");
     assert_holds(trace.text, trace_text);
     (void)unlink(other.text);
     (void)unlink(trace.text);
@@ -84,20 +78,14 @@ TEST(no_output_replaces_another)
 TEST(a_closed_output_is_an_error)
 {
     static const char *const drivers[] = { "sim", "host" };
-    char rest[200];
 
     for (unsigned i = 0; i < 2; i++) {
-        (void)snprintf(rest, sizeof(rest), "--driver %s --workload steady --quiet 2>&1 >&-",
-                       drivers[i]);
-        command_expect(rest, 2);
+        command_expect(line_of("--driver %s --workload steady --quiet 2>&1 >&-", drivers[i]), 2);
         assert_contains(ran.output, "fragtest: the output could not be written");
-        (void)snprintf(rest, sizeof(rest),
-                       "--driver %s --workload steady --quiet --json - 2>&1 >&-", drivers[i]);
-        command_expect(rest, 2);
+        command_expect(
+            line_of("--driver %s --workload steady --quiet --json - 2>&1 >&-", drivers[i]), 2);
         assert_contains(ran.output, "fragtest: the JSON could not be written");
-        (void)snprintf(rest, sizeof(rest), "--driver %s --workload steady --quiet <&- 2>&-",
-                       drivers[i]);
-        command_expect(rest, 0);
+        command_expect(line_of("--driver %s --workload steady --quiet <&- 2>&-", drivers[i]), 0);
         assert_contains(ran.output, "vmmcache survived");
     }
     command_expect("--help 2>/dev/null >&-", 2);
@@ -116,12 +104,8 @@ static pid_t program_start(const char *rest)
 {
     int text[2];
     int unread[2];
-    char command[9000];
-    struct test_path own = test_path("");
     size_t length = 0;
 
-    *strrchr(own.text, '/') = '\0';
-    (void)snprintf(command, sizeof(command), "exec '%.4000s/../bin/fragtest' %s", own.text, rest);
     assert_int_equal(pipe(text) | pipe(unread), 0);
     pid_t child = fork();
     if (child == 0) {
@@ -130,7 +114,7 @@ static pid_t program_start(const char *rest)
         (void)dup2(unread[1], STDOUT_FILENO);
         (void)dup2(text[1], STDERR_FILENO);
         (void)close(text[0]);
-        (void)execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        program_exec(rest);
         _exit(127);
     }
     (void)close(text[1]);
@@ -169,30 +153,17 @@ static void signal_end(pid_t child, int number)
 TEST(a_run_that_waits_for_a_reader_can_be_interrupted)
 {
     struct test_path fifo = test_path("fifo");
-    char rest[5000];
 
     (void)unlink(fifo.text);
     assert_int_equal(mkfifo(fifo.text, 0600), 0);
     for (unsigned i = 0; i < SIGNALS; i++) {
-        (void)snprintf(rest, sizeof(rest), "--driver sim --trace gnn --quiet --json '%s' >&2",
-                       fifo.text);
-        signal_end(program_start(rest), ending_signals[i]);
+        signal_end(
+            program_start(line_of("--driver sim --trace gnn --quiet --json '%s' >&2", fifo.text)),
+            ending_signals[i]);
         signal_end(program_start("--driver sim --trace gnn --quiet --timeline -"),
                    ending_signals[i]);
     }
     (void)unlink(fifo.text);
-}
-
-/* Whether a file with this path's beginning is there. */
-static size_t files_count(const char *path)
-{
-    char pattern[4200];
-    glob_t found;
-
-    (void)snprintf(pattern, sizeof(pattern), "%s*", path);
-    size_t count = glob(pattern, 0, NULL, &found) == 0 ? found.gl_pathc : 0;
-    globfree(&found);
-    return count;
 }
 
 /* Writes a half, and waits. */

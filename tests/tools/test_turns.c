@@ -59,11 +59,9 @@ TEST(a_tenant_that_does_not_fit_alone_fails)
 TEST(the_command_shows_turns)
 {
     static const char *const drivers[] = { "sim", "host" };
-    char line[200];
 
     for (unsigned i = 0; i < 2; i++) {
-        (void)snprintf(line, sizeof(line), "--driver %s --workload sleep:32MiB 2>&1", drivers[i]);
-        command_expect(line, 0);
+        command_expect(line_of("--driver %s --workload sleep:32MiB 2>&1", drivers[i]), 0);
         assert_contains(ran.output, "2 tenants of 32 MiB took 8 turns");
         assert_contains(ran.output, "0 places are wrong");
         assert_contains(ran.output, "block-splitting: has no sleep; out of memory at");
