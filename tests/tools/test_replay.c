@@ -245,15 +245,6 @@ static vmm_status careless_free(struct policy *policy, struct policy_place place
     return VMM_OK;
 }
 
-static void careless_explain(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
-                             size_t capacity)
-{
-    (void)policy;
-    (void)bytes;
-    (void)stream;
-    (void)snprintf(text, capacity, "careless");
-}
-
 static vmm_status careless_close(struct policy *policy)
 {
     struct careless *self = (struct careless *)policy;
@@ -276,7 +267,6 @@ static const struct policy_ops careless_ops = {
     .open = careless_open,
     .alloc = careless_alloc,
     .free = careless_free,
-    .explain = careless_explain,
     .close = careless_close,
 };
 

@@ -9,8 +9,6 @@
 #include "base/error.h"
 
 #include <dlfcn.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum {
@@ -80,15 +78,6 @@ static vmm_status async_free(struct policy *policy, struct policy_place place)
     return status_of(result, "cuMemFreeAsync");
 }
 
-static void async_explain(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
-                          size_t capacity)
-{
-    (void)policy;
-    (void)snprintf(text, capacity,
-                   "cuMemAllocAsync failed for %" PRIu64 " bytes of stream %" PRIu32, bytes,
-                   stream);
-}
-
 static vmm_status async_close(struct policy *policy)
 {
     struct malloc_async *self = self_of(policy);
@@ -146,7 +135,6 @@ const struct policy_ops *policy_malloc_async(void)
         .open = async_open,
         .alloc = async_alloc,
         .free = async_free,
-        .explain = async_explain,
         .close = async_close,
     };
     return &ops;

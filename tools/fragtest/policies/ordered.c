@@ -72,36 +72,29 @@ void ordered_remove(struct ordered *set, struct ordered_node *node)
     subtree_join(node->left, node->right, link);
 }
 
-struct ordered_node *ordered_at_least(const struct ordered *set, uint64_t major, uint64_t minor)
+/* The last node that is below the pair, or the first that is not. */
+static struct ordered_node *node_find(const struct ordered *set, uint64_t major, uint64_t minor,
+                                      bool below)
 {
     struct ordered_node *best = NULL;
     struct ordered_node *node = set->root;
 
     while (node != NULL) {
-        if (node_is_below(node, major, minor)) {
-            node = node->right;
-        } else {
-            best = node;
-            node = node->left;
-        }
+        bool is_below = node_is_below(node, major, minor);
+        best = is_below == below ? node : best;
+        node = is_below ? node->right : node->left;
     }
     return best;
 }
 
+struct ordered_node *ordered_at_least(const struct ordered *set, uint64_t major, uint64_t minor)
+{
+    return node_find(set, major, minor, false);
+}
+
 struct ordered_node *ordered_below(const struct ordered *set, uint64_t major, uint64_t minor)
 {
-    struct ordered_node *best = NULL;
-    struct ordered_node *node = set->root;
-
-    while (node != NULL) {
-        if (node_is_below(node, major, minor)) {
-            best = node;
-            node = node->right;
-        } else {
-            node = node->left;
-        }
-    }
-    return best;
+    return node_find(set, major, minor, true);
 }
 
 struct ordered_node *ordered_first(const struct ordered *set)

@@ -68,7 +68,7 @@ struct policy_ops {
     /* NULL: the policy has no statistics. */
     vmm_status (*stats)(struct policy *policy, vmm_stats *out);
 
-    /* After alloc failed with these arguments: one line on why, for a person. */
+    /* After alloc found no memory: one line on why, for a person. NULL: the last error says it. */
     void (*explain)(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
                     size_t capacity);
 

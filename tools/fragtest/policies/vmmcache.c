@@ -8,7 +8,6 @@
 #include "api/create_on.h"
 #include "base/error.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 struct vmmcache {
@@ -62,15 +61,6 @@ static vmm_status vmmcache_stats(struct policy *policy, vmm_stats *out)
     return vmm_stats_get(self_of(policy)->cache, out);
 }
 
-static void vmmcache_explain(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
-                             size_t capacity)
-{
-    (void)policy;
-    (void)bytes;
-    (void)stream;
-    (void)snprintf(text, capacity, "%s", vmm_last_error());
-}
-
 static vmm_status vmmcache_close(struct policy *policy)
 {
     struct vmmcache *self = self_of(policy);
@@ -114,7 +104,6 @@ const struct policy_ops *policy_vmmcache(void)
         .trim = vmmcache_trim,
         .compact = vmmcache_compact,
         .stats = vmmcache_stats,
-        .explain = vmmcache_explain,
         .close = vmmcache_close,
     };
     return &ops;

@@ -140,14 +140,17 @@ static void reason_write(struct replay *replay, uint32_t op, vmm_status status)
 {
     const struct trace *trace = replay->request->trace;
     const struct trace_block *block = &trace->blocks[trace_op_block(trace->ops[op])];
+    const struct policy_ops *ops = replay->policy->ops;
     char *text = replay->outcome->reason;
 
-    if (status == VMM_ERR_DEVICE_OOM && !trace_op_frees(trace->ops[op]))
-        replay->policy->ops->explain(replay->policy, replay->bytes[trace_op_block(trace->ops[op])],
-                                     block->stream, text, REPLAY_REASON_BYTES - 64);
-    else
+    if (status != VMM_ERR_DEVICE_OOM || trace_op_frees(trace->ops[op]))
         (void)snprintf(text, REPLAY_REASON_BYTES - 64, "%s: %s", vmm_status_name(status),
                        vmm_last_error());
+    else if (ops->explain == NULL)
+        (void)snprintf(text, REPLAY_REASON_BYTES - 64, "%s", vmm_last_error());
+    else
+        ops->explain(replay->policy, replay->bytes[trace_op_block(trace->ops[op])], block->stream,
+                     text, REPLAY_REASON_BYTES - 64);
     reason_end(replay, op);
 }
 
