@@ -1,58 +1,11 @@
 /*
  * The replayer, on small traces whose every figure is known, and with policies that misbehave.
  */
-#include "fragtest_support.h"
+#include "replay_support.h"
 
-#include "fragtest/replay/replay.h"
 #include "fragtest/replay/search.h"
-#include "support/sim_support.h"
-
-#include <stdlib.h>
-
-/* What a test replays, and how that ends. */
-static struct trace trace;
-static struct replay_outcome outcome;
-
-static void replay_end(void)
-{
-    replay_outcome_free(&outcome);
-    trace_free(&trace);
-}
-
-static int replay_teardown(void **state)
-{
-    replay_end();
-    return sim_teardown(state);
-}
-
-#define REPLAY_TEST(name) TEST_WITH(name, sim_setup, replay_teardown, struct driver *driver)
-
-static struct replay_request replay_of(const char *text, const struct policy_ops *policy,
-                                       struct driver *driver)
-{
-    replay_end();
-    trace = test_trace(text);
-    return (struct replay_request){
-        .trace = &trace,
-        .policy = policy,
-        .driver = driver,
-        .passes = 1,
-        .verify = true,
-    };
-}
-
-static void run_well(const struct replay_request *request)
-{
-    replay_run(request, &outcome);
-    if (!outcome.ok || outcome.verified == REPLAY_WRONG)
-        fail_msg("%s: %s", request->policy->name, outcome.reason);
-    assert_true(sim_census_is_zero(request->driver));
-}
 
 /* ---- Figures --------------------------------------------------------------------------------- */
-
-/* 3 MiB live at most; a small and a large segment for the native policy. */
-static const char two_blocks[] = "+ 1 1048576 0\n+ 2 2097152 0\n- 1\n- 2\n";
 
 REPLAY_TEST(test_stats)
 {
@@ -148,7 +101,7 @@ REPLAY_TEST(test_death_has_a_reason)
     struct replay_request request = replay_of(comb, policy_block_splitting(), driver);
 
     request.limit_bytes = 30 * MIB;
-    replay_run(&request, &outcome);
+    run(&request);
     assert_false(outcome.ok);
     assert_int_equal(outcome.ops_done, 6);
     assert_int_equal(outcome.verified, REPLAY_VERIFIED);
@@ -156,7 +109,6 @@ REPLAY_TEST(test_death_has_a_reason)
                                     "largest 5.00 MiB");
     assert_contains(outcome.reason, "10.0 MiB left under the limit");
     assert_contains(outcome.reason, "at operation 7 of 10");
-    assert_true(sim_census_is_zero(driver));
 }
 
 REPLAY_TEST(test_limit_is_kept)
@@ -197,9 +149,8 @@ REPLAY_TEST(test_vmmcache_dies_below_live_bytes)
 
     request.limit_bytes = 40 * MIB;
     run_well(&request);
-    replay_outcome_free(&outcome);
     request.limit_bytes = 16 * MIB;
-    replay_run(&request, &outcome);
+    run(&request);
     assert_false(outcome.ok);
     assert_int_equal(outcome.ops_done, 3);
     assert_true(strlen(outcome.reason) > 20);
@@ -327,17 +278,6 @@ static struct {
     unsigned count;
 } noted;
 
-static struct policy_ops noting_ops;
-
-static vmm_status noting_open(const struct policy_setup *setup, struct policy **out)
-{
-    vmm_status status = policy_block_splitting()->open(setup, out);
-
-    if (status == VMM_OK)
-        (*out)->ops = &noting_ops;
-    return status;
-}
-
 static vmm_status noting_alloc(struct policy *policy, uint64_t bytes, uint32_t stream,
                                struct policy_place *out)
 {
@@ -353,12 +293,11 @@ static void jitter_run(struct driver *driver, unsigned jitter)
 
     for (unsigned i = 0; i < JITTER_BLOCKS; i++)
         (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "+ %u 10000 0\n", i);
-    noting_ops = *policy_block_splitting();
-    noted.alloc = noting_ops.alloc;
+    odd_make();
+    noted.alloc = odd_ops.alloc;
     noted.count = 0;
-    noting_ops.open = noting_open;
-    noting_ops.alloc = noting_alloc;
-    struct replay_request request = replay_of(text, &noting_ops, driver);
+    odd_ops.alloc = noting_alloc;
+    struct replay_request request = replay_of(text, &odd_ops, driver);
     request.passes = JITTER_PASSES;
     request.jitter = jitter;
     run_well(&request);

@@ -1,10 +1,8 @@
 /* Trims at random moments: when they come, what they cost and what they find. */
-#include "fragtest_support.h"
+#include "replay_support.h"
 
 #include "base/error.h"
-#include "fragtest/replay/replay.h"
 #include "fragtest/replay/trims.h"
-#include "support/sim_support.h"
 
 /* ---- Moments --------------------------------------------------------------------------------- */
 
@@ -72,69 +70,54 @@ TEST(test_more_trims_than_operations)
 
 TEST(test_worst_median_and_bar)
 {
-    struct trims_outcome outcome = { 0 };
+    struct trims_outcome worst = { 0 };
     struct trims trims;
 
     assert_true(trims_init(&trims, 5, 100, 1));
-    trims_note(&trims, &outcome, 1000 * MIB, 1000 * MIB, 7);
-    assert_int_equal(outcome.count, 1);
-    assert_true(outcome.worst_live_bytes == 1000 * MIB);
-    trims_note(&trims, &outcome, 1000 * MIB, 1035 * MIB, 9); /* 2 % and 16 MiB are 36 MiB */
-    assert_int_equal(outcome.over_bar, 0);
-    trims_note(&trims, &outcome, 1000 * MIB, 1037 * MIB, 8);
-    trims_note(&trims, &outcome, 0, 17 * MIB, 1);
-    trims_note(&trims, &outcome, 0, 16 * MIB, 1);
-    assert_int_equal(outcome.over_bar, 2);
-    assert_int_equal(outcome.count, 5);
-    assert_true(outcome.worst_excess_bytes == 37 * MIB);
-    assert_true(outcome.worst_live_bytes == 1000 * MIB);
-    assert_int_equal(outcome.worst_driver_ns, 9);
-    trims_end(&trims, &outcome);
-    assert_true(outcome.median_excess_bytes == 17 * MIB);
+    trims_note(&trims, &worst, 1000 * MIB, 1000 * MIB, 7);
+    assert_int_equal(worst.count, 1);
+    assert_true(worst.worst_live_bytes == 1000 * MIB);
+    trims_note(&trims, &worst, 1000 * MIB, 1035 * MIB, 9); /* 2 % and 16 MiB are 36 MiB */
+    assert_int_equal(worst.over_bar, 0);
+    trims_note(&trims, &worst, 1000 * MIB, 1037 * MIB, 8);
+    trims_note(&trims, &worst, 0, 17 * MIB, 1);
+    trims_note(&trims, &worst, 0, 16 * MIB, 1);
+    assert_int_equal(worst.over_bar, 2);
+    assert_int_equal(worst.count, 5);
+    assert_true(worst.worst_excess_bytes == 37 * MIB);
+    assert_true(worst.worst_live_bytes == 1000 * MIB);
+    assert_int_equal(worst.worst_driver_ns, 9);
+    trims_end(&trims, &worst);
+    assert_true(worst.median_excess_bytes == 17 * MIB);
     trims_fini(&trims);
 }
 
 /* ---- In a run -------------------------------------------------------------------------------- */
 
-/* 3 MiB live at most; a small and a large segment for the native policy. */
-static const char two_blocks[] = "+ 1 1048576 0\n+ 2 2097152 0\n- 1\n- 2\n";
-
-static struct replay_outcome outcome;
-
-static void run(const char *text, const struct policy_ops *policy, struct driver *driver,
-                uint32_t trims, uint64_t lag)
+static struct replay_request trims_of(const char *text, const struct policy_ops *policy,
+                                      struct driver *driver, uint32_t trims, uint64_t lag)
 {
-    struct trace trace = test_trace(text);
-    struct replay_request request = {
-        .trace = &trace,
-        .policy = policy,
-        .driver = driver,
-        .passes = 1,
-        .lag = lag,
-        .trims = trims,
-        .verify = true,
-    };
+    struct replay_request request = replay_of(text, policy, driver);
 
     vmm__sim_lag_set(driver, lag);
-    replay_run(&request, &outcome);
-    assert_int_equal(outcome.verified, REPLAY_VERIFIED);
-    assert_true(sim_census_is_zero(driver));
-    trace_free(&trace);
+    request.lag = lag;
+    request.trims = trims;
+    return request;
 }
 
-static void run_well(const char *text, const struct policy_ops *policy, struct driver *driver,
-                     uint32_t trims, uint64_t lag)
+static void trims_run(const char *text, const struct policy_ops *policy, struct driver *driver,
+                      uint32_t trims, uint64_t lag)
 {
-    run(text, policy, driver, trims, lag);
-    if (!outcome.ok)
-        fail_msg("%s: %s", policy->name, outcome.reason);
+    struct replay_request request = trims_of(text, policy, driver, trims, lag);
+
+    run_well(&request);
 }
 
 /* Whole free segments go back; of the two in use 19 MiB are free. Work in flight does not matter. */
-SIM_TEST(test_block_splitting)
+REPLAY_TEST(test_block_splitting)
 {
     for (uint64_t lag = 0; lag <= 100; lag += 100) {
-        run_well(two_blocks, policy_block_splitting(), driver, 4, lag);
+        trims_run(two_blocks, policy_block_splitting(), driver, 4, lag);
         assert_int_equal(outcome.trims.count, 4);
         assert_true(outcome.trims.worst_excess_bytes == 19 * MIB);
         assert_true(outcome.trims.worst_live_bytes == 3 * MIB);
@@ -142,97 +125,70 @@ SIM_TEST(test_block_splitting)
         assert_int_equal(outcome.calls[DRIVER_CALL_release], 2);
         assert_int_equal(outcome.stalls, 2); /* not the four waits before the trims */
         assert_int_equal(outcome.calls[DRIVER_CALL_device_wait], 2);
-        replay_outcome_free(&outcome);
     }
 }
 
 /* Pages of 2 and 20 MiB; they go back one by one. */
-SIM_TEST(test_expandable)
+REPLAY_TEST(test_expandable)
 {
-    run_well("+ 1 20971520 0\n+ 2 20971520 0\n- 1\n- 2\n", policy_expandable(), driver, 4, 100);
+    trims_run("+ 1 20971520 0\n+ 2 20971520 0\n- 1\n- 2\n", policy_expandable(), driver, 4, 100);
     assert_int_equal(outcome.trims.count, 4);
     assert_true(outcome.trims.worst_excess_bytes == 0);
     assert_int_equal(outcome.calls[DRIVER_CALL_release], 2);
     assert_int_equal(outcome.stalls, 2);
-    replay_outcome_free(&outcome);
 }
 
-SIM_TEST(test_vmmcache)
+REPLAY_TEST(test_vmmcache)
 {
-    run_well(two_blocks, policy_vmmcache(), driver, 4, 100);
+    trims_run(two_blocks, policy_vmmcache(), driver, 4, 100);
     assert_int_equal(outcome.trims.count, 4);
     assert_true(outcome.trims.worst_excess_bytes <= 2 * MIB);
     assert_int_equal(outcome.trims.over_bar, 0);
     assert_true(outcome.calls[DRIVER_CALL_release] >= 2);
     assert_true(outcome.stalls <= 4); /* a compaction looks whether it can do better */
-    replay_outcome_free(&outcome);
 }
 
 /* The waits before trims are not counted. */
-SIM_TEST(test_waits_cost_nothing)
+REPLAY_TEST(test_waits_cost_nothing)
 {
     static const char growing[] = "+ 1 1048576 0\n+ 2 2097152 0\n+ 3 30000000 0\n";
     uint64_t driver_ns;
 
-    run_well(growing, policy_block_splitting(), driver, 0, 0);
+    trims_run(growing, policy_block_splitting(), driver, 0, 0);
     driver_ns = outcome.driver_ns;
     assert_int_equal(outcome.trims.count, 0);
-    replay_outcome_free(&outcome);
-    run_well(growing, policy_block_splitting(), driver, 50, 0);
+    trims_run(growing, policy_block_splitting(), driver, 50, 0);
     assert_int_equal(outcome.trims.count, 50);
     assert_int_equal(outcome.driver_ns, driver_ns);
     assert_int_equal(outcome.passes[0].driver_ns, driver_ns);
     assert_int_equal(outcome.stalls, 0);
     assert_int_equal(outcome.calls[DRIVER_CALL_device_wait], 0);
-    replay_outcome_free(&outcome);
 }
 
 /* Every other block is freed, then the rest. A chunk has several blocks, so only a compaction gives their memory
  * back. */
-SIM_TEST(test_compacts)
+REPLAY_TEST(test_compacts)
 {
     char text[1024] = "";
     for (unsigned i = 0; i < 16; i++)
         (void)snprintf(text + strlen(text), 64, "+ %u 3145728 0\n", i);
     for (unsigned i = 0; i < 16; i++)
         (void)snprintf(text + strlen(text), 64, "- %u\n", i % 8 * 2 + i / 8);
-    struct trace trace = test_trace(text);
-    struct replay_request request = {
-        .trace = &trace,
-        .policy = policy_vmmcache(),
-        .driver = driver,
-        .passes = 3,
-        .trims = 16,
-        .compacts = 16,
-        .verify = true,
-        .settings = { .footprint_permille = VMM_FOOTPRINT_ANY },
-    };
-    replay_run(&request, &outcome);
-    assert_true(outcome.ok && outcome.verified == REPLAY_VERIFIED);
+    struct replay_request request = trims_of(text, policy_vmmcache(), driver, 16, 0);
+    request.passes = 3;
+    request.compacts = 16;
+    request.settings.footprint_permille = VMM_FOOTPRINT_ANY;
+    run_well(&request);
     assert_int_equal(outcome.compacts.count, 48);
     assert_int_equal(outcome.trims.count, 48);
     assert_true(outcome.trims.worst_excess_bytes > outcome.compacts.worst_excess_bytes);
     assert_true(outcome.compacts.worst_driver_ns > 0);
-    replay_outcome_free(&outcome);
     request.policy = policy_expandable(); /* cannot */
-    replay_run(&request, &outcome);
-    assert_true(outcome.ok && outcome.compacts.count == 0);
-    replay_outcome_free(&outcome);
-    trace_free(&trace);
+    run_well(&request);
+    assert_int_equal(outcome.compacts.count, 0);
 }
 
 /* ---- Policies that cannot -------------------------------------------------------------------- */
-
-static struct policy_ops odd_ops;
-
-static vmm_status odd_open(const struct policy_setup *setup, struct policy **out)
-{
-    vmm_status status = policy_block_splitting()->open(setup, out);
-
-    if (status == VMM_OK)
-        (*out)->ops = &odd_ops;
-    return status;
-}
 
 static vmm_status odd_trim(struct policy *policy)
 {
@@ -240,32 +196,27 @@ static vmm_status odd_trim(struct policy *policy)
     return vmm__error(VMM_ERR_DRIVER, "the driver has a bad day");
 }
 
-static void odd_make(vmm_status (*trim)(struct policy *policy))
+REPLAY_TEST(test_policy_without_trim)
 {
-    odd_ops = *policy_block_splitting();
-    odd_ops.open = odd_open;
-    odd_ops.trim = trim;
-}
-
-SIM_TEST(test_policy_without_trim)
-{
-    odd_make(NULL);
-    run_well(two_blocks, &odd_ops, driver, 4, 0);
+    odd_make();
+    odd_ops.trim = NULL;
+    trims_run(two_blocks, &odd_ops, driver, 4, 0);
     assert_int_equal(outcome.trims.count, 0);
     assert_int_equal(outcome.stalls, 0);
-    replay_outcome_free(&outcome);
 }
 
-SIM_TEST(test_failing_trim_ends_the_run)
+REPLAY_TEST(test_failing_trim_ends_the_run)
 {
-    odd_make(odd_trim);
-    run(two_blocks, &odd_ops, driver, 4, 0);
+    odd_make();
+    odd_ops.trim = odd_trim;
+    struct replay_request request = trims_of(two_blocks, &odd_ops, driver, 4, 0);
+    run(&request);
     assert_false(outcome.ok);
+    assert_int_equal(outcome.verified, REPLAY_VERIFIED);
     assert_int_equal(outcome.ops_done, 0);
     assert_int_equal(outcome.trims.count, 0);
     assert_string_equal(outcome.reason, "trim: VMM_ERR_DRIVER: the driver has a bad day; "
                                         "at operation 1 of 4");
-    replay_outcome_free(&outcome);
 }
 
 /* ---- Settings -------------------------------------------------------------------------------- */
