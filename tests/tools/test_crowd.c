@@ -9,8 +9,8 @@
 static struct crowd crowd_of(uint64_t need_bytes, const char *memory)
 {
     struct progress progress = { .out = NULL };
-    struct crowd crowd = { .run = {
-                               .bytes = need_bytes, .memory = memory, .progress = &progress } };
+    const struct options asked = { .scene_bytes = need_bytes, .memory = memory };
+    struct crowd crowd = { .run = { .options = &asked, .progress = &progress } };
 
     if (crowd_run(&crowd.run) != VMM_OK)
         fail_msg("%s", vmm_last_error());

@@ -1,7 +1,7 @@
 /* The command line: what every option means, and that nothing odd is let through. */
 #include "fragtest_support.h"
 
-#include "fragtest/cli/options.h"
+#include "fragtest/replay/scene.h"
 
 #define MOST_WORDS 32
 

@@ -7,15 +7,13 @@ static struct turns turns_of(uint64_t tenant_bytes, const char *memory, vmm_stat
 {
     struct driver_options options = { .device_bytes = 1024 * MIB };
     struct progress progress = { .out = NULL };
-    static const bool policies[POLICY_COUNT] = { true, true, true };
+    const struct options asked = { .scene_bytes = tenant_bytes,
+                                   .memory = memory,
+                                   .policies = { true, true, true } };
     struct driver *driver;
 
     assert_int_equal(vmm__driver_sim_open(&options, &driver), VMM_OK);
-    struct turns turns = { .run = { .driver = driver,
-                                    .bytes = tenant_bytes,
-                                    .memory = memory,
-                                    .policies = policies,
-                                    .progress = &progress } };
+    struct turns turns = { .run = { .options = &asked, .driver = driver, .progress = &progress } };
     assert_int_equal(turns_run(&turns.run), expected);
     assert_int_equal(driver->created_bytes + driver->mapped_bytes + driver->pinned_bytes, 0);
     vmm__driver_close(driver);

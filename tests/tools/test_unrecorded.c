@@ -10,15 +10,16 @@ static struct unrecorded unrecorded_of(vmm_reuse reuse, const char *memory)
 {
     struct driver_options options = { 0 };
     struct progress progress = { .out = NULL };
-    static const bool policies[POLICY_COUNT] = { true, true, true };
+    static struct options asked;
     struct driver *driver;
 
     assert_int_equal(vmm__driver_sim_open(&options, &driver), VMM_OK);
-    struct unrecorded unrecorded = { .run = { .driver = driver,
-                                              .memory = memory,
-                                              .policies = policies,
-                                              .settings.reuse = reuse,
-                                              .progress = &progress } };
+    asked = (struct options){ .memory = memory,
+                              .policies = { true, true, true },
+                              .settings.reuse = reuse };
+    struct unrecorded unrecorded = {
+        .run = { .options = &asked, .driver = driver, .progress = &progress }
+    };
     assert_int_equal(unrecorded_run(&unrecorded.run), VMM_OK);
     assert_int_equal(driver->created_bytes + driver->mapped_bytes + driver->reservations, 0);
     assert_int_equal(driver->streams + driver->events, 0);
@@ -71,7 +72,9 @@ TEST(a_broken_promise_ends_with_one)
 
     unrecorded.rows[POLICY_COUNT - 1].is_promised = true;
     assert_false(unrecorded_is_good(&unrecorded));
-    scene_unrecorded.show(write_begin(), (struct style){ .width = 60 }, &unrecorded.run);
+    unrecorded.run.text = write_begin();
+    unrecorded.run.style.width = 60;
+    scene_unrecorded.show(&unrecorded.run);
     const char *text = write_end();
     assert_contains(text, "vmmcache was WRONG in 30 rounds");
     assert_true(widest_line(text) <= 60);
@@ -86,7 +89,9 @@ TEST(a_policy_without_memory_is_not_right)
         assert_false(unrecorded_is_right(&unrecorded.rows[i]));
     }
     assert_false(unrecorded_is_good(&unrecorded));
-    scene_unrecorded.show(write_begin(), (struct style){ .width = 0 }, &unrecorded.run);
+    unrecorded.run.text = write_begin();
+    unrecorded.run.style.width = 0;
+    scene_unrecorded.show(&unrecorded.run);
     assert_contains(write_end(), "vmmcache ran out of memory.");
 }
 

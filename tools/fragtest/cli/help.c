@@ -2,6 +2,7 @@
 #include "fragtest/cli/help.h"
 
 #include "fragtest/cli/options.h"
+#include "fragtest/replay/scene.h"
 #include "fragtest/report/wrap.h"
 #include "fragtest/trace/workload.h"
 

@@ -2,6 +2,7 @@
 #include "fragtest/cli/options.h"
 
 #include "fragtest/cli/nearest.h"
+#include "fragtest/replay/scene.h"
 #include "fragtest/trace/workload.h"
 
 #include "base/error.h"
@@ -366,7 +367,7 @@ static bool scene_settle(struct parser *parser)
 
     if (options->source_count > 0)
         return parser_fail(parser, "--workload %s runs alone", scene->name);
-    if (options->timeline != NULL)
+    if (options->timeline != NULL && scene->csv_write == NULL)
         return parser_fail(parser, "--workload %s has no timeline", scene->name);
     if (scene->opens_driver && options->driver != VMM_DRIVER_HOST &&
         options->driver != VMM_DRIVER_DEFAULT)

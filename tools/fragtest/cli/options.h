@@ -6,7 +6,7 @@
 #ifndef FRAGTEST_OPTIONS_H
 #define FRAGTEST_OPTIONS_H
 
-#include "fragtest/replay/scene.h"
+#include "fragtest/policies/policy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,6 +17,8 @@
 /* A limit at which both baselines die and vmmcache lives: they need 127 % and 109.5 %. */
 #define OPTIONS_DEMO_MEMORY "105%"
 
+struct scene;
+
 struct options_source {
     const char *name; /* a file, or a workload's name */
     bool is_workload;
@@ -26,7 +28,7 @@ struct options {
     vmm_driver_kind driver;
     struct options_source sources[OPTIONS_MAX_SOURCES];
     unsigned source_count;
-    const struct scene *scene; /* runs alone; NULL: none */
+    const struct scene *scene; /* runs alone; NULL: traces and workloads are replayed */
     uint64_t scene_bytes;      /* its SIZE */
     bool policies[POLICY_COUNT];
     const char *memory; /* a size, or N% of the trace's peak live bytes; NULL: no limit */

@@ -135,13 +135,13 @@ static vmm_status shrink_to(struct member *member, uint64_t bytes)
 /* To the peak and back, in steps. */
 static vmm_status peak(struct member *member)
 {
-    uint64_t base_bytes = member->crowd->run.bytes / BASE_PART;
-    uint64_t step_bytes = (member->crowd->run.bytes - base_bytes) / STEPS;
+    uint64_t base_bytes = member->crowd->run.options->scene_bytes / BASE_PART;
+    uint64_t step_bytes = (member->crowd->run.options->scene_bytes - base_bytes) / STEPS;
     vmm_status status = VMM_OK;
     for (unsigned step = 0; step < 2 * STEPS && status == VMM_OK; step++) {
         unsigned steps = step < STEPS ? step + 1 : 2 * STEPS - 1 - step;
         if (step == STEPS - 1)
-            status = grow_to(member, member->crowd->run.bytes);
+            status = grow_to(member, member->crowd->run.options->scene_bytes);
         else if (step < STEPS)
             status = grow_to(member, base_bytes + steps * step_bytes);
         else
@@ -156,7 +156,7 @@ static vmm_status peak(struct member *member)
 static vmm_status phases_live(struct member *member)
 {
     struct stage *stage = member->stage;
-    vmm_status status = grow_to(member, member->crowd->run.bytes / BASE_PART);
+    vmm_status status = grow_to(member, member->crowd->run.options->scene_bytes / BASE_PART);
     for (unsigned phase = 0; phase < CROWD_PHASES && status == VMM_OK; phase++) {
         while (atomic_load(&stage->phase) < phase && status == VMM_OK) {
             status = show(member);
@@ -332,7 +332,7 @@ vmm_status crowd_run(struct scene_run *run)
 {
     struct crowd *crowd = (struct crowd *)run;
     sigset_t signals;
-    run->limit_bytes = policy_limit(run->memory, run->bytes);
+    run->limit_bytes = policy_limit(run->options->memory, run->options->scene_bytes);
     interrupt_hold(&signals);
     vmm_status status = runs_run(crowd, &signals);
     interrupt_release(&signals); /* one that waits takes effect here */

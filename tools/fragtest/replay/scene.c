@@ -2,6 +2,7 @@
 #include "fragtest/replay/scene.h"
 
 #include "base/size.h"
+#include "fragtest/report/wrap.h"
 
 #include <string.h>
 
@@ -31,4 +32,10 @@ bool scene_size(const struct scene *scene, const char *text, uint64_t *bytes)
     *bytes = scene->bytes;
     return *size == '\0' || (vmm__size_parse(size + 1, bytes) && *bytes >= scene->least_bytes &&
                              *bytes <= scene->most_bytes);
+}
+
+void scene_machine_write(const struct scene_run *run)
+{
+    if (!run->options->quiet)
+        wrap_write(run->text, run->style.width, 0, 0, run->machine);
 }

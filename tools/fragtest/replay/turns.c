@@ -56,7 +56,7 @@ static uint32_t word_of(unsigned tenant, uint64_t block)
 static vmm_status tenant_begin(struct stage *stage, unsigned number)
 {
     struct tenant *tenant = &stage->tenants[number];
-    uint64_t left_bytes = stage->turns->run.bytes;
+    uint64_t left_bytes = stage->turns->run.options->scene_bytes;
     vmm_status status = VMM_OK;
     while (left_bytes > 0 && status == VMM_OK) {
         struct block *block = &tenant->blocks[tenant->count];
@@ -107,7 +107,7 @@ static vmm_status sleep_measure(struct stage *stage, struct turn *turn)
     if (status == VMM_OK)
         status = vmm_pool_sleep(&stage->tenants[turn->sleeper].pool, 1, NULL, NULL);
     turn->sleep_ns = vmm__driver_clock(stage->driver) - begin;
-    turn->slept_bytes = stage->turns->run.bytes;
+    turn->slept_bytes = stage->turns->run.options->scene_bytes;
     return status == VMM_OK ? stats_read(stage, &stats) : status;
 }
 
@@ -116,7 +116,7 @@ static vmm_status wake_measure(struct stage *stage, unsigned waker, struct turn 
     uint64_t begin = vmm__driver_clock(stage->driver);
     vmm_status status = vmm_pool_wake(&stage->tenants[waker].pool, 1, NULL, NULL);
     turn->wake_ns = vmm__driver_clock(stage->driver) - begin;
-    turn->woken_bytes = stage->turns->run.bytes;
+    turn->woken_bytes = stage->turns->run.options->scene_bytes;
     return status;
 }
 
@@ -160,7 +160,8 @@ static vmm_status tenant_open(struct stage *stage, unsigned number)
     struct tenant *tenant = &stage->tenants[number];
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     options.name = names[number];
-    tenant->blocks = calloc(blocks_count(stage->turns->run.bytes), sizeof(*tenant->blocks));
+    tenant->blocks =
+        calloc(blocks_count(stage->turns->run.options->scene_bytes), sizeof(*tenant->blocks));
     if (tenant->blocks == NULL)
         return VMM_ERR_HOST_OOM;
     vmm_status status = vmm__driver_stream_create(stage->driver, &tenant->stream);
@@ -211,7 +212,7 @@ static void rival_free(const struct policy_ops *ops, struct policy *policy,
 static vmm_status rival_run(struct driver *driver, const struct policy_ops *ops,
                             const struct turns *turns, struct turns_rival *rival)
 {
-    uint64_t each = blocks_count(turns->run.bytes);
+    uint64_t each = blocks_count(turns->run.options->scene_bytes);
     vmm_stream stream = NULL;
     struct policy_setup setup = { .driver = driver,
                                   .limit_bytes = turns->run.limit_bytes,
@@ -223,7 +224,7 @@ static vmm_status rival_run(struct driver *driver, const struct policy_ops *ops,
     *rival = (struct turns_rival){ .name = ops->name };
     vmm_status status = places == NULL ? VMM_ERR_HOST_OOM : ops->open(&setup, &policy);
     for (unsigned tenant = 0; tenant < TURNS_TENANTS && status == VMM_OK; tenant++) {
-        uint64_t left_bytes = turns->run.bytes;
+        uint64_t left_bytes = turns->run.options->scene_bytes;
         for (uint64_t i = 0; i < each && rival->status == VMM_OK; i++) {
             uint64_t bytes = bytes_next(i, left_bytes);
             rival->status = ops->alloc(policy, bytes, 0, &places[count]);
@@ -241,11 +242,12 @@ static vmm_status rival_run(struct driver *driver, const struct policy_ops *ops,
 vmm_status turns_run(struct scene_run *run)
 {
     struct turns *turns = (struct turns *)run;
-    run->limit_bytes = policy_limit(run->memory, TURNS_TENANTS * run->bytes);
+    run->limit_bytes =
+        policy_limit(run->options->memory, TURNS_TENANTS * run->options->scene_bytes);
     progress_begin(run->progress, TURNS, "tenants take turns");
     vmm_status status = tenants_run(turns);
     for (unsigned i = 0; i < POLICY_COUNT && status == VMM_OK; i++)
-        if (run->policies[i] && policy_at(i) != policy_vmmcache())
+        if (run->options->policies[i] && policy_at(i) != policy_vmmcache())
             status =
                 rival_run(run->driver, policy_at(i), turns, &turns->rivals[turns->rival_count++]);
     progress_end(run->progress);

@@ -223,7 +223,7 @@ static vmm_status policy_run(struct stage *stage, const struct unrecorded *unrec
                                         .limit_bytes = unrecorded->run.limit_bytes,
                                         .streams = stage->streams,
                                         .stream_count = STREAMS,
-                                        .settings = unrecorded->run.settings };
+                                        .settings = unrecorded->run.options->settings };
     struct error_line line;
     vmm_status status = row->ops->open(&setup, &stage->policy);
     if (status != VMM_OK)
@@ -281,8 +281,8 @@ static void row_add(struct unrecorded *unrecorded, const struct policy_ops *ops,
 /* PyTorch's policies give a stream's memory to no other stream, and wait for the device before they give it back. */
 static void rows_fill(struct unrecorded *unrecorded)
 {
-    const bool *policies = unrecorded->run.policies;
-    bool any_use = unrecorded->run.settings.reuse == VMM_REUSE_ANY_USE;
+    const bool *policies = unrecorded->run.options->policies;
+    bool any_use = unrecorded->run.options->settings.reuse == VMM_REUSE_ANY_USE;
     bool all = true;
     for (unsigned i = 0; i < POLICY_COUNT; i++) {
         bool is_vmmcache = policy_at(i) == policy_vmmcache();
@@ -302,7 +302,7 @@ vmm_status unrecorded_run(struct scene_run *run)
     vmm_status status = VMM_OK;
     const uint64_t *sizes = driver_is_host(run->driver) ? host_sizes : device_sizes;
     unrecorded->driver = run->driver->ops->name;
-    run->limit_bytes = policy_limit(run->memory, REQUESTS * sizes[SIZES - 1]);
+    run->limit_bytes = policy_limit(run->options->memory, REQUESTS * sizes[SIZES - 1]);
     cases_fill(unrecorded, sizes);
     rows_fill(unrecorded);
     for (unsigned i = 0; i < unrecorded->row_count && status == VMM_OK; i++)

@@ -35,7 +35,7 @@ static void cell_draw(FILE *out, struct style style, uint64_t live_bytes, uint64
 static void member_draw(FILE *out, struct style style, const struct crowd *crowd,
                         const struct crowd_run *run, unsigned member)
 {
-    uint64_t cell_bytes = crowd->run.bytes / ROWS;
+    uint64_t cell_bytes = crowd->run.options->scene_bytes / ROWS;
     const struct crowd_member *end = &run->members[member];
     for (unsigned row = ROWS; row-- > 0;) {
         (void)fprintf(out, "  %c %s", row == 0 ? name_of(member) : ' ', style.utf8 ? "│" : "|");
@@ -76,13 +76,15 @@ static void member_show(FILE *out, const struct crowd_run *run, const char *run_
                   (double)member->wait_ns / 1e6, size_mib(member->given_bytes));
 }
 
-static void crowd_show(FILE *out, struct style style, const struct scene_run *run)
+static void crowd_show(const struct scene_run *run)
 {
     const struct crowd *crowd = (const struct crowd *)run;
+    struct style style = run->style;
+    FILE *out = run->text;
     char text[256];
-    for (unsigned i = 0; i < CROWD_RUNS && !run->quiet; i++)
+    for (unsigned i = 0; i < CROWD_RUNS && !run->options->quiet; i++)
         run_draw(out, style, crowd, i);
-    if (!run->quiet)
+    if (!run->options->quiet)
         (void)fprintf(out, "  %s live   %s reserved, not live   %s died\n\n",
                       style.utf8 ? "█" : "#", style.utf8 ? "░" : ".", style.utf8 ? "✗" : "X");
     (void)fprintf(out, "%-39s%9s%8s%12s%10s\n", "process", "peak MiB", "claims", "ms waited",
@@ -91,13 +93,13 @@ static void crowd_show(FILE *out, struct style style, const struct scene_run *ru
         for (unsigned member = 0; member < CROWD; member++)
             member_show(out, &crowd->runs[i], run_names[i], member);
     (void)fputc('\n', out);
-    (void)snprintf(text, sizeof(text),
-                   "%d processes that need %.0f MiB each, in turn, on a device of %.0f MiB: "
-                   "without neighbours %s, with neighbours %s.",
-                   CROWD, size_mib(crowd->run.bytes), size_mib(crowd->run.limit_bytes),
-                   crowd_survived(&crowd->runs[0]) ? "all finished" : "not all finished",
-                   crowd_survived(&crowd->runs[1]) ? "all finished and verified"
-                                                   : "NOT all finished");
+    (void)snprintf(
+        text, sizeof(text),
+        "%d processes that need %.0f MiB each, in turn, on a device of %.0f MiB: "
+        "without neighbours %s, with neighbours %s.",
+        CROWD, size_mib(crowd->run.options->scene_bytes), size_mib(crowd->run.limit_bytes),
+        crowd_survived(&crowd->runs[0]) ? "all finished" : "not all finished",
+        crowd_survived(&crowd->runs[1]) ? "all finished and verified" : "NOT all finished");
     wrap_write(out, style.width, 0, 2, text);
 }
 
@@ -114,14 +116,14 @@ static void member_write(FILE *out, const struct crowd_member *member)
                   size_mib(member->given_bytes));
 }
 
-static void crowd_json_write(FILE *out, const char *machine, const struct scene_run *asked)
+static void crowd_json_write(FILE *out, const struct scene_run *asked)
 {
     const struct crowd *crowd = (const struct crowd *)asked;
-    (void)machine;
     (void)fprintf(out,
                   "{\"version\":\"%s\",\"workload\":\"neighbours\",\"need_mib\":%.3f,"
                   "\"device_mib\":%.3f,\"runs\":[",
-                  vmm_version(), size_mib(crowd->run.bytes), size_mib(crowd->run.limit_bytes));
+                  vmm_version(), size_mib(crowd->run.options->scene_bytes),
+                  size_mib(crowd->run.limit_bytes));
     for (unsigned i = 0; i < CROWD_RUNS; i++) {
         const struct crowd_run *run = &crowd->runs[i];
         (void)fprintf(out, "%s\n{\"neighbours\":%s,\"s\":%.6f,\"processes\":[", i == 0 ? "" : ",",

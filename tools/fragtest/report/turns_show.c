@@ -22,7 +22,7 @@ static double rate(uint64_t bytes, uint64_t ns)
 
 static uint64_t both_bytes(const struct turns *turns)
 {
-    return TURNS_TENANTS * turns->run.bytes;
+    return TURNS_TENANTS * turns->run.options->scene_bytes;
 }
 
 /* Reserved memory as a part of what both tenants need. */
@@ -72,24 +72,26 @@ static void rival_show(FILE *out, unsigned width, const struct turns *turns,
     wrap_write(out, width, 0, 2, text);
 }
 
-static void turns_show(FILE *out, struct style style, const struct scene_run *run)
+static void turns_show(const struct scene_run *run)
 {
     const struct turns *turns = (const struct turns *)run;
+    FILE *out = run->text;
     char text[256];
+    scene_machine_write(run);
     (void)fprintf(out, "turn %-9s%9s %6s %-9s%9s %6s %11s %12s  of both tenants\n", "", "seconds",
                   "GB/s", "", "seconds", "GB/s", "MiB checked", "MiB reserved");
     for (unsigned i = 0; i < turns->count; i++)
-        turn_show(out, style, turns, i);
+        turn_show(out, run->style, turns, i);
     (void)fputc('\n', out);
-    (void)snprintf(text, sizeof(text),
-                   "vmmcache: 2 tenants of %.0f MiB took %u turns in at most %.0f MiB, %.1f %% of "
-                   "both; %" PRIu64 " places are wrong.",
-                   size_mib(turns->run.bytes), turns->count, size_mib(turns->peak_bytes),
-                   100.0 * (double)turns->peak_bytes / (double)both_bytes(turns),
-                   turns->mismatches);
-    wrap_write(out, style.width, 0, 2, text);
+    (void)snprintf(
+        text, sizeof(text),
+        "vmmcache: 2 tenants of %.0f MiB took %u turns in at most %.0f MiB, %.1f %% of "
+        "both; %" PRIu64 " places are wrong.",
+        size_mib(turns->run.options->scene_bytes), turns->count, size_mib(turns->peak_bytes),
+        100.0 * (double)turns->peak_bytes / (double)both_bytes(turns), turns->mismatches);
+    wrap_write(out, run->style.width, 0, 2, text);
     for (unsigned i = 0; i < turns->rival_count; i++)
-        rival_show(out, style.width, turns, &turns->rivals[i]);
+        rival_show(out, run->style.width, turns, &turns->rivals[i]);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------- */
@@ -110,15 +112,15 @@ static void rival_write(FILE *out, const struct turns_rival *rival)
                   rival->status == VMM_OK ? "true" : "false", size_mib(rival->live_bytes));
 }
 
-static void turns_json_write(FILE *out, const char *machine, const struct scene_run *run)
+static void turns_json_write(FILE *out, const struct scene_run *run)
 {
     const struct turns *turns = (const struct turns *)run;
     (void)fprintf(out, "{\"version\":\"%s\",\"machine\":", vmm_version());
-    json_string_write(out, machine);
+    json_string_write(out, run->machine);
     (void)fprintf(out,
                   ",\"workload\":\"sleep\",\"tenant_mib\":%.3f,\"limit_mib\":%.3f,"
                   "\"peak_reserved_mib\":%.3f,\"mismatches\":%" PRIu64 ",\"turns\":[",
-                  size_mib(turns->run.bytes), size_mib(turns->run.limit_bytes),
+                  size_mib(turns->run.options->scene_bytes), size_mib(turns->run.limit_bytes),
                   size_mib(turns->peak_bytes), turns->mismatches);
     for (unsigned i = 0; i < turns->count; i++) {
         (void)fputs(i == 0 ? "\n" : ",\n", out);

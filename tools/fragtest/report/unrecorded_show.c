@@ -50,7 +50,7 @@ static void table_show(FILE *out, unsigned width, const struct unrecorded *unrec
 static void verdict_write(FILE *out, unsigned width, const struct unrecorded *unrecorded,
                           const struct unrecorded_row *row)
 {
-    const char *reuse = policy_reuse_words[unrecorded->run.settings.reuse];
+    const char *reuse = policy_reuse_words[unrecorded->run.options->settings.reuse];
     unsigned wrong = unrecorded_wrong(row);
     const char *use = row->is_declared ? "declared" : "undeclared";
     char text[400];
@@ -72,23 +72,26 @@ static void verdict_write(FILE *out, unsigned width, const struct unrecorded *un
     wrap_write(out, width, 0, 0, text);
 }
 
-static void unrecorded_show(FILE *out, struct style style, const struct scene_run *run)
+static void unrecorded_show(const struct scene_run *run)
 {
     const struct unrecorded *unrecorded = (const struct unrecorded *)run;
+    unsigned width = run->style.width;
+    FILE *out = run->text;
     char text[400];
+    scene_machine_write(run);
     (void)snprintf(text, sizeof(text),
                    "A stream frees a block that a second one still reads, without a declaration; "
                    "a third one allocates and writes as much (thread: on another thread; trim: "
                    "idle memory is given back instead). %d rounds each, %s driver, --reuse %s.",
                    UNRECORDED_ROUNDS, unrecorded->driver,
-                   policy_reuse_words[unrecorded->run.settings.reuse]);
-    wrap_write(out, style.width, 0, 2, text);
-    table_show(out, style.width, unrecorded);
+                   policy_reuse_words[unrecorded->run.options->settings.reuse]);
+    wrap_write(out, width, 0, 2, text);
+    table_show(out, width, unrecorded);
     (void)fputc('\n', out);
     for (unsigned i = 0; i < unrecorded->row_count; i++) {
         const struct unrecorded_row *row = &unrecorded->rows[i];
         if (row->ops == policy_vmmcache() && row->is_promised)
-            verdict_write(out, style.width, unrecorded, row);
+            verdict_write(out, width, unrecorded, row);
     }
 }
 
@@ -119,15 +122,15 @@ static void row_json_write(FILE *out, const struct unrecorded *unrecorded,
     (void)fputs("]}", out);
 }
 
-static void unrecorded_json_write(FILE *out, const char *machine, const struct scene_run *run)
+static void unrecorded_json_write(FILE *out, const struct scene_run *run)
 {
     const struct unrecorded *unrecorded = (const struct unrecorded *)run;
     (void)fprintf(out, "{\"version\":\"%s\",\"machine\":", vmm_version());
-    json_string_write(out, machine);
+    json_string_write(out, run->machine);
     (void)fprintf(out,
                   ",\"workload\":\"unrecorded\",\"driver\":\"%s\",\"reuse\":\"%s\","
                   "\"rounds\":%d,\"policies\":[",
-                  unrecorded->driver, policy_reuse_words[unrecorded->run.settings.reuse],
+                  unrecorded->driver, policy_reuse_words[unrecorded->run.options->settings.reuse],
                   UNRECORDED_ROUNDS);
     for (unsigned i = 0; i < unrecorded->row_count; i++) {
         (void)fputs(i == 0 ? "\n" : ",\n", out);
