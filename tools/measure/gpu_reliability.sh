@@ -75,12 +75,12 @@ initcheck=(compute-sanitizer --tool initcheck --error-exitcode 9)
 # says NAME TEXT: whether the output contains the text.
 says() { grep -qF -- "$2" "$out/$1.txt"; }
 
-# Correct use of blocks: the tool must report nothing.
-nvtx_clean() {
+# clean NAME COMMAND...: on correct use of blocks the tool must report nothing.
+clean() {
     local status=0
-    run marks-clean "${sanitizer[@]}" --nvtx yes "$build/bin/overrun" clean || status=$?
-    says marks-clean "ERROR SUMMARY: 0 errors" || status=1
-    ended marks-clean "$status" "$(grep -F 'ERROR SUMMARY' "$out/marks-clean.txt" || echo 'no summary')"
+    run "$@" || status=$?
+    says "$1" "ERROR SUMMARY: 0 errors" || status=1
+    ended "$1" "$status" "$(grep -F 'ERROR SUMMARY' "$out/$1.txt" || echo 'no summary')"
 }
 
 # nvtx_planted NAME: the tool must report exactly the access of the seeded bug, at its address.
@@ -103,28 +103,21 @@ part_workers() {
     ended workers "$status" "$(grep -E '^stress_workers: [0-9]+ threads' "$out/workers.txt" || tail -n 2 "$out/workers.txt")"
 }
 
-part_nvtx() {
-    nvtx_clean
+part_marks() {
+    clean marks-clean "${sanitizer[@]}" --nvtx yes "$build/bin/overrun" clean
     nvtx_planted beyond
     nvtx_planted beyond-large
     nvtx_planted after-free
 }
 
 part_memcheck() {
-    local status=0
-    run memcheck "${sanitizer[@]}" "$build/bin/stress_workers" cuda --threads 4 --streams 8 --seconds 30 --limit 512MiB ||
-        status=$?
-    says memcheck "ERROR SUMMARY: 0 errors" || status=1
-    ended memcheck "$status" "$(grep -F 'ERROR SUMMARY' "$out/memcheck.txt" || echo 'no summary')"
+    clean memcheck "${sanitizer[@]}" "$build/bin/stress_workers" cuda --threads 4 --streams 8 --seconds 30 --limit 512MiB
 }
 
 # Memory is written before it is read: the tool must report nothing. It must report the read of the seeded bug.
 part_initcheck() {
     local status=0 address
-    run initcheck-clean "${initcheck[@]}" "$build/bin/overrun" clean || status=$?
-    says initcheck-clean "ERROR SUMMARY: 0 errors" || status=1
-    ended initcheck-clean "$status" "$(grep -F 'ERROR SUMMARY' "$out/initcheck-clean.txt" || echo 'no summary')"
-    status=0
+    clean initcheck-clean "${initcheck[@]}" "$build/bin/overrun" clean
     run initcheck-unwritten "${initcheck[@]}" "$build/bin/overrun" unwritten || true
     address=$(sed -n 's/^planted: 1 byte at \(0x[0-9a-f]*\) .*/\1/p' "$out/initcheck-unwritten.txt")
     { [ -n "$address" ] && says initcheck-unwritten "Uninitialized __global__ memory read of size 1 bytes" &&
@@ -153,20 +146,8 @@ part_tests() {
     git -C "$home" rev-parse --short HEAD 2>/dev/null || true
 } >"$out/machine.txt" 2>&1
 : >"$out/summary.txt"
-case $only in
-marks) part_nvtx ;;
-memcheck) part_memcheck ;;
-initcheck) part_initcheck ;;
-lost) part_lost ;;
-tests) part_tests ;;
-workers) part_workers ;;
-all)
-    part_nvtx
-    part_memcheck
-    part_initcheck
-    part_lost
-    part_tests
-    part_workers
-    ;;
-esac
+[ "$only" != all ] || only="marks memcheck initcheck lost tests workers"
+for part in $only; do
+    "part_$part"
+done
 exit "$failed"
