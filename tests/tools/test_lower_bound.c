@@ -12,47 +12,38 @@ static uint64_t lower_bound_of(const struct trace *trace, uint64_t lag)
     return peak_bytes;
 }
 
-/* Freed bytes of the one stream are used again at once, however long work takes. */
-TEST(test_one_stream)
-{
-    struct trace trace = test_trace("+ 1 100 0\n- 1\n+ 2 100 0\n- 2\n+ 3 100 0\n- 3\n");
-
-    assert_int_equal(lower_bound_of(&trace, 0), 100);
-    assert_int_equal(lower_bound_of(&trace, 1), 100);
-    assert_int_equal(lower_bound_of(&trace, UINT64_MAX), 100);
-    trace_free(&trace);
-}
-
 /*
- * What the streams need right after each operation, by hand:
+ * What the two streams of the second trace need right after each operation:
  *
  *   operation   + 100 0   + 60 1   - 100 0   + 10 0   - 60 1   + 90 1   + 50 0
  *   lag 0       100 0     100 60   100 60     10 60    10 60    10 90    60 90
  *   lag 1       100 0     100 60   100 60    100 60    10 60    10 90    60 90
  *   lag 4       100 0     100 60   100 60    100 60   100 60   100 90   100 90
  */
-TEST(test_two_streams)
+TEST(test_by_hand)
 {
-    struct trace trace = test_trace("+ 1 100 0\n+ 2 60 1\n- 1\n+ 3 10 0\n- 2\n+ 4 90 1\n"
-                                    "+ 5 50 0\n");
+    /* Freed bytes of the one stream are used again at once, however long work takes. */
+    static const char one_stream[] = "+ 1 100 0\n- 1\n+ 2 100 0\n- 2\n+ 3 100 0\n- 3\n";
+    static const char two_streams[] = "+ 1 100 0\n+ 2 60 1\n- 1\n+ 3 10 0\n- 2\n+ 4 90 1\n"
+                                      "+ 5 50 0\n";
+    /* The free that the lag has not passed is counted, the one that it has passed is not. */
+    static const char edge[] = "+ 1 100 0\n- 1\n+ 2 1 1\n- 2\n+ 3 60 1\n";
+    static const struct {
+        const char *text;
+        uint64_t lag;
+        uint64_t bytes;
+    } cases[] = {
+        { one_stream, 0, 100 },  { one_stream, 1, 100 },  { one_stream, UINT64_MAX, 100 },
+        { two_streams, 0, 160 }, { two_streams, 1, 160 }, { two_streams, 2, 160 },
+        { two_streams, 3, 190 }, { two_streams, 4, 190 }, { edge, 2, 101 },
+        { edge, 3, 160 },
+    };
 
-    assert_int_equal(trace.peak_live_bytes, 160);
-    assert_int_equal(lower_bound_of(&trace, 0), 160);
-    assert_int_equal(lower_bound_of(&trace, 1), 160);
-    assert_int_equal(lower_bound_of(&trace, 2), 160);
-    assert_int_equal(lower_bound_of(&trace, 3), 190);
-    assert_int_equal(lower_bound_of(&trace, 4), 190);
-    trace_free(&trace);
-}
-
-/* The free that the lag has not passed is counted, the one that it has passed is not. */
-TEST(test_edge_of_the_lag)
-{
-    struct trace trace = test_trace("+ 1 100 0\n- 1\n+ 2 1 1\n- 2\n+ 3 60 1\n");
-
-    assert_int_equal(lower_bound_of(&trace, 2), 101);
-    assert_int_equal(lower_bound_of(&trace, 3), 160);
-    trace_free(&trace);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct trace trace = test_trace(cases[i].text);
+        assert_int_equal(lower_bound_of(&trace, cases[i].lag), cases[i].bytes);
+        trace_free(&trace);
+    }
 }
 
 /* ---- Against a slow count -------------------------------------------------------------------- */
