@@ -6,13 +6,13 @@
 
 #include <inttypes.h>
 
-/* "null" for what is not there. */
-static void mib_write(FILE *out, const char *name, uint64_t bytes, bool there)
+/* The name may have a part in front. "null" for what is not there. */
+static void number_write(FILE *out, const char *part, const char *name, double number, bool there)
 {
     if (there)
-        (void)fprintf(out, "\"%s\":%.3f,", name, size_mib(bytes));
+        (void)fprintf(out, "\"%s%s\":%.3f,", part, name, number);
     else
-        (void)fprintf(out, "\"%s\":null,", name);
+        (void)fprintf(out, "\"%s%s\":null,", part, name);
 }
 
 static void calls_write(FILE *out, const uint64_t *calls)
@@ -62,21 +62,14 @@ static void trims_write(FILE *out, const char *name, const struct trims_outcome 
     bool any = trims->count > 0;
 
     (void)fprintf(out, "\"%ss\":%" PRIu64 ",", name, trims->count);
-    if (!any) {
-        (void)fprintf(out,
-                      "\"%s_worst_excess_mib\":null,\"%s_worst_live_mib\":null,"
-                      "\"%s_median_excess_mib\":null,\"%s_worst_driver_ms\":null,"
-                      "\"%ss_over_bar\":null,",
-                      name, name, name, name, name);
-        return;
-    }
-    (void)fprintf(out,
-                  "\"%s_worst_excess_mib\":%.3f,\"%s_worst_live_mib\":%.3f,"
-                  "\"%s_median_excess_mib\":%.3f,\"%s_worst_driver_ms\":%.3f,"
-                  "\"%ss_over_bar\":%" PRIu64 ",",
-                  name, size_mib(trims->worst_excess_bytes), name,
-                  size_mib(trims->worst_live_bytes), name, size_mib(trims->median_excess_bytes),
-                  name, (double)trims->worst_driver_ns / 1e6, name, trims->over_bar);
+    number_write(out, name, "_worst_excess_mib", size_mib(trims->worst_excess_bytes), any);
+    number_write(out, name, "_worst_live_mib", size_mib(trims->worst_live_bytes), any);
+    number_write(out, name, "_median_excess_mib", size_mib(trims->median_excess_bytes), any);
+    number_write(out, name, "_worst_driver_ms", (double)trims->worst_driver_ns / 1e6, any);
+    if (any)
+        (void)fprintf(out, "\"%ss_over_bar\":%" PRIu64 ",", name, trims->over_bar);
+    else
+        (void)fprintf(out, "\"%ss_over_bar\":null,", name);
 }
 
 /* The statistics of views at the end of the run. */
@@ -114,20 +107,20 @@ static void run_write(FILE *out, const struct result *result)
     json_string_write(out, result->driver);
     (void)fputc(',', out);
     settings_write(out, result);
-    mib_write(out, "limit_mib", result->limit_bytes, result->limit_bytes > 0);
+    number_write(out, "", "limit_mib", size_mib(result->limit_bytes), result->limit_bytes > 0);
     (void)fprintf(out, "\"ok\":%s,\"ops\":%" PRIu64 ",\"ops_done\":%" PRIu64 ",",
                   outcome->ok ? "true" : "false", outcome->ops, outcome->ops_done);
-    mib_write(out, "peak_live_mib", outcome->peak_live_bytes, true);
-    mib_write(out, "peak_busy_mib", outcome->peak_busy_bytes, true);
-    mib_write(out, "lower_bound_mib", outcome->lower_bound_bytes, true);
-    mib_write(out, "peak_reserved_mib", outcome->peak_reserved_bytes, true);
+    number_write(out, "", "peak_live_mib", size_mib(outcome->peak_live_bytes), true);
+    number_write(out, "", "peak_busy_mib", size_mib(outcome->peak_busy_bytes), true);
+    number_write(out, "", "lower_bound_mib", size_mib(outcome->lower_bound_bytes), true);
+    number_write(out, "", "peak_reserved_mib", size_mib(outcome->peak_reserved_bytes), true);
     (void)fprintf(out, "\"footprint\":%.5f,\"over_lower_bound\":%.5f,", replay_footprint(outcome),
                   replay_over_lower_bound(outcome));
-    mib_write(out, "least_mib", result->least_bytes, result->least_bytes > 0);
+    number_write(out, "", "least_mib", size_mib(result->least_bytes), result->least_bytes > 0);
     trims_write(out, "trim", &outcome->trims);
     trims_write(out, "compact", &outcome->compacts);
     calls_write(out, outcome->calls);
-    (void)fprintf(out, "\"driver_ms\":%.3f,", (double)outcome->driver_ns / 1e6);
+    number_write(out, "", "driver_ms", (double)outcome->driver_ns / 1e6, true);
     passes_write(out, outcome);
     views_write(out, outcome);
     (void)fprintf(out, "\"stalls\":%" PRIu64 ",\"verified\":%s,\"reason\":", outcome->stalls,

@@ -34,19 +34,18 @@ struct canvas {
     unsigned death_column; /* `columns`: it survived */
 };
 
-static const char *const colours[] = {
-    [CELL_EMPTY] = "",         [CELL_LIVE] = "\033[32m",    [CELL_RESERVED] = "\033[33m",
-    [CELL_LIMIT] = "\033[36m", [CELL_DEATH] = "\033[1;31m",
-};
-
-static const char *const signs_utf8[] = {
-    [CELL_EMPTY] = " ", [CELL_LIVE] = "█",  [CELL_RESERVED] = "░",
-    [CELL_LIMIT] = "╌", [CELL_DEATH] = "✗",
-};
-
-static const char *const signs_ascii[] = {
-    [CELL_EMPTY] = " ", [CELL_LIVE] = "#",  [CELL_RESERVED] = ":",
-    [CELL_LIMIT] = "-", [CELL_DEATH] = "X",
+/* How the kinds of cells look, and what the legend says of them. */
+static const struct {
+    const char *colour;
+    const char *utf8;
+    const char *ascii;
+    const char *text;
+} looks[] = {
+    [CELL_EMPTY] = { "", " ", " ", "" },
+    [CELL_LIVE] = { "\033[32m", "█", "#", "live" },
+    [CELL_RESERVED] = { "\033[33m", "░", ":", "reserved, not live" },
+    [CELL_LIMIT] = { "\033[36m", "╌", "-", "limit" },
+    [CELL_DEATH] = { "\033[1;31m", "✗", "X", "out of memory" },
 };
 
 static const char *const eighths[] = { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };
@@ -73,10 +72,13 @@ static unsigned row_of(const struct canvas *canvas, uint64_t bytes)
     return row < ROWS ? row : ROWS - 1;
 }
 
+/* `sign`: another one than that of the kind; NULL: none. */
 static void cell_put(const struct canvas *canvas, enum cell cell, const char *sign)
 {
+    if (sign == NULL)
+        sign = canvas->style.utf8 ? looks[cell].utf8 : looks[cell].ascii;
     if (canvas->style.colour && cell != CELL_EMPTY)
-        (void)fprintf(canvas->out, "%s%s\033[0m", colours[cell], sign);
+        (void)fprintf(canvas->out, "%s%s\033[0m", looks[cell].colour, sign);
     else
         (void)fputs(sign, canvas->out);
 }
@@ -124,10 +126,7 @@ static void cell_draw(const struct canvas *canvas, unsigned row, unsigned column
         cell = CELL_RESERVED;
     else if (row == canvas->limit_row)
         cell = CELL_LIMIT;
-    if (cell == CELL_LIVE && canvas->style.utf8)
-        cell_put(canvas, cell, eighths[live]);
-    else
-        cell_put(canvas, cell, (canvas->style.utf8 ? signs_utf8 : signs_ascii)[cell]);
+    cell_put(canvas, cell, cell == CELL_LIVE && canvas->style.utf8 ? eighths[live] : NULL);
 }
 
 static void row_draw(const struct canvas *canvas, unsigned row, uint64_t top_bytes)
@@ -227,30 +226,21 @@ void picture_draw(FILE *out, struct style style, const struct result *result, ui
 
 void picture_legend(FILE *out, struct style style)
 {
-    static const struct {
-        enum cell cell;
-        const char *text;
-    } entries[] = {
-        { CELL_LIVE, "live" },
-        { CELL_RESERVED, "reserved, not live" },
-        { CELL_LIMIT, "limit" },
-        { CELL_DEATH, "out of memory" },
-    };
     struct canvas canvas = { .out = out, .style = style };
     unsigned used = FRAME_CELLS;
 
     (void)fprintf(out, "%*s", (int)used, "");
-    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
-        unsigned columns = (unsigned)strlen(entries[i].text) + (i == 0 ? 2 : 5);
-        bool fits = i == 0 || style.width == 0 || used + columns <= style.width;
+    for (enum cell cell = CELL_LIVE; cell <= CELL_DEATH; cell++) {
+        bool is_first = cell == CELL_LIVE;
+        unsigned columns = (unsigned)strlen(looks[cell].text) + (is_first ? 2 : 5);
+        bool fits = is_first || style.width == 0 || used + columns <= style.width;
         if (!fits)
             (void)fprintf(out, "\n%*s", (int)FRAME_CELLS, "");
-        else if (i > 0)
+        else if (!is_first)
             (void)fputs("   ", out);
         used = fits ? used + columns : FRAME_CELLS + columns - 3;
-        cell_put(&canvas, entries[i].cell,
-                 (style.utf8 ? signs_utf8 : signs_ascii)[entries[i].cell]);
-        (void)fprintf(out, " %s", entries[i].text);
+        cell_put(&canvas, cell, NULL);
+        (void)fprintf(out, " %s", looks[cell].text);
     }
     (void)fputs("\n\n", out);
 }
