@@ -3,6 +3,8 @@
 
 #include "api/create_on.h"
 #include "base/arith.h"
+#include "base/error.h"
+#include "fragtest/replay/replay.h"
 
 #include <stdlib.h>
 
@@ -12,61 +14,50 @@
 static const uint64_t block_bytes[] = { 32 * MIB, 40 << 10, 3 * MIB, 700, 18 * MIB, MIB };
 enum { SIZES = sizeof block_bytes / sizeof block_bytes[0] };
 
-struct block {
-    void *address;
-    uint64_t bytes;
-};
-
 struct tenant {
     vmm_pool *pool;
     vmm_stream stream;
-    struct block *blocks;
-    uint64_t count;
+    void **blocks;
+    uint32_t count;
 };
 
 struct stage {
     struct driver *driver;
     struct turns *turns;
+    const struct trace *trace; /* the blocks of one tenant after the other */
     vmm_cache *cache;
     struct tenant tenants[TURNS_TENANTS];
 };
 
-/* The size of the next block of a tenant with so many bytes left. */
-static uint64_t bytes_next(uint64_t number, uint64_t left_bytes)
+static uint32_t blocks_each(const struct stage *stage)
 {
-    return vmm__min(block_bytes[number % SIZES], left_bytes);
+    return stage->trace->block_count / TURNS_TENANTS;
 }
 
-static uint64_t blocks_count(uint64_t bytes)
+static uint64_t block_size(const struct stage *stage, unsigned tenant, uint32_t block)
 {
-    uint64_t count = 0;
-    for (; bytes > 0; count++)
-        bytes -= bytes_next(count, bytes);
-    return count;
+    return stage->trace->blocks[tenant * blocks_each(stage) + block].bytes;
 }
 
 /* ---- Tenants ----------------------------------------------------------------------------------- */
 
 /* Block i of tenant t has a pattern of its own. */
-static uint32_t word_of(unsigned tenant, uint64_t block)
+static uint32_t word_of(unsigned tenant, uint32_t block)
 {
-    return (uint32_t)(block * TURNS_TENANTS + tenant + 1);
+    return block * TURNS_TENANTS + tenant + 1;
 }
 
 static vmm_status tenant_begin(struct stage *stage, unsigned number)
 {
     struct tenant *tenant = &stage->tenants[number];
-    uint64_t left_bytes = stage->turns->run.options->scene_bytes;
     vmm_status status = VMM_OK;
-    while (left_bytes > 0 && status == VMM_OK) {
-        struct block *block = &tenant->blocks[tenant->count];
-        block->bytes = bytes_next(tenant->count, left_bytes);
-        status = vmm_alloc_from(tenant->pool, block->bytes, tenant->stream, &block->address);
+    for (uint32_t i = 0; i < blocks_each(stage) && status == VMM_OK; i++) {
+        uint64_t bytes = block_size(stage, number, i);
+        status = vmm_alloc_from(tenant->pool, bytes, tenant->stream, &tenant->blocks[i]);
         if (status == VMM_OK)
-            status = vmm__driver_fill(stage->driver, (uintptr_t)block->address, block->bytes,
-                                      word_of(number, tenant->count), tenant->stream);
-        tenant->count += block->address != NULL;
-        left_bytes -= block->bytes;
+            status = vmm__driver_fill(stage->driver, (uintptr_t)tenant->blocks[i], bytes,
+                                      word_of(number, i), tenant->stream);
+        tenant->count += tenant->blocks[i] != NULL;
     }
     return status;
 }
@@ -76,11 +67,11 @@ static vmm_status tenant_check(struct stage *stage, unsigned number, struct turn
     const struct tenant *tenant = &stage->tenants[number];
     uint64_t places = 0;
     vmm_status status = VMM_OK;
-    for (uint64_t i = 0; i < tenant->count && status == VMM_OK; i++) {
-        const struct block *block = &tenant->blocks[i];
-        status = vmm__driver_check(stage->driver, (uintptr_t)block->address, block->bytes,
+    for (uint32_t i = 0; i < tenant->count && status == VMM_OK; i++) {
+        uint64_t bytes = block_size(stage, number, i);
+        status = vmm__driver_check(stage->driver, (uintptr_t)tenant->blocks[i], bytes,
                                    word_of(number, i), tenant->stream);
-        turn->checked_bytes += block->bytes;
+        turn->checked_bytes += bytes;
     }
     if (status == VMM_OK)
         status = vmm__driver_mismatches(stage->driver, &places);
@@ -160,8 +151,7 @@ static vmm_status tenant_open(struct stage *stage, unsigned number)
     struct tenant *tenant = &stage->tenants[number];
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     options.name = names[number];
-    tenant->blocks =
-        calloc(blocks_count(stage->turns->run.options->scene_bytes), sizeof(*tenant->blocks));
+    tenant->blocks = calloc(blocks_each(stage), sizeof(*tenant->blocks));
     if (tenant->blocks == NULL)
         return VMM_ERR_HOST_OOM;
     vmm_status status = vmm__driver_stream_create(stage->driver, &tenant->stream);
@@ -171,8 +161,8 @@ static vmm_status tenant_open(struct stage *stage, unsigned number)
 static void stage_close(struct stage *stage)
 {
     for (unsigned i = 0; i < TURNS_TENANTS; i++)
-        for (uint64_t block = 0; block < stage->tenants[i].count; block++)
-            (void)vmm_free(stage->cache, stage->tenants[i].blocks[block].address);
+        for (uint32_t block = 0; block < stage->tenants[i].count; block++)
+            (void)vmm_free(stage->cache, stage->tenants[i].blocks[block]);
     (void)vmm_destroy(stage->cache);
     for (unsigned i = 0; i < TURNS_TENANTS; i++) {
         if (stage->tenants[i].stream != NULL)
@@ -181,10 +171,10 @@ static void stage_close(struct stage *stage)
     }
 }
 
-static vmm_status tenants_run(struct turns *turns)
+static vmm_status tenants_run(struct turns *turns, const struct trace *trace)
 {
     struct driver *driver = turns->run.driver;
-    struct stage stage = { .driver = driver, .turns = turns };
+    struct stage stage = { .driver = driver, .turns = turns, .trace = trace };
     vmm_config config = VMM_CONFIG_INIT;
     config.limit_bytes = turns->run.limit_bytes;
     vmm_status status = vmm__cache_create_on(&config, driver, &stage.cache);
@@ -200,57 +190,57 @@ static vmm_status tenants_run(struct turns *turns)
 
 /* ---- Policies without sleep -------------------------------------------------------------------- */
 
-static void rival_free(const struct policy_ops *ops, struct policy *policy,
-                       struct policy_place *places, uint64_t count)
+/* Both tenants allocate, one after the other, as far as memory goes. */
+static void rival_run(struct turns *turns, const struct trace *trace, const struct policy_ops *ops)
 {
-    while (count > 0)
-        (void)ops->free(policy, places[--count]);
-    (void)ops->close(policy);
+    struct turns_rival *rival = &turns->rivals[turns->rival_count++];
+    const struct replay_request request = { .trace = trace,
+                                            .policy = ops,
+                                            .driver = turns->run.driver,
+                                            .limit_bytes = turns->run.limit_bytes,
+                                            .passes = 1 };
+    struct replay_outcome outcome;
+    replay_run(&request, &outcome);
+    *rival = (struct turns_rival){ .name = ops->name, .holds_both = outcome.ok };
+    for (uint64_t i = 0; i < outcome.ops_done; i++)
+        rival->live_bytes += trace->blocks[i].bytes;
+    replay_outcome_free(&outcome);
 }
 
-/* Both tenants allocate, one after the other, as far as memory goes. */
-static vmm_status rival_run(struct driver *driver, const struct policy_ops *ops,
-                            const struct turns *turns, struct turns_rival *rival)
+/* ---- All --------------------------------------------------------------------------------------- */
+
+static bool trace_make(struct trace *trace, uint64_t tenant_bytes)
 {
-    uint64_t each = blocks_count(turns->run.options->scene_bytes);
-    vmm_stream stream = NULL;
-    struct policy_setup setup = { .driver = driver,
-                                  .limit_bytes = turns->run.limit_bytes,
-                                  .streams = &stream,
-                                  .stream_count = 1 };
-    struct policy_place *places = calloc(TURNS_TENANTS * each, sizeof(*places));
-    struct policy *policy;
-    uint64_t count = 0;
-    *rival = (struct turns_rival){ .name = ops->name };
-    vmm_status status = places == NULL ? VMM_ERR_HOST_OOM : ops->open(&setup, &policy);
-    for (unsigned tenant = 0; tenant < TURNS_TENANTS && status == VMM_OK; tenant++) {
-        uint64_t left_bytes = turns->run.options->scene_bytes;
-        for (uint64_t i = 0; i < each && rival->status == VMM_OK; i++) {
-            uint64_t bytes = bytes_next(i, left_bytes);
-            rival->status = ops->alloc(policy, bytes, 0, &places[count]);
-            count += rival->status == VMM_OK;
-            rival->live_bytes += rival->status == VMM_OK ? bytes : 0;
+    uint32_t block;
+    bool ok = trace_init(trace, "tenants");
+    for (unsigned tenant = 0; tenant < TURNS_TENANTS; tenant++) {
+        uint64_t left_bytes = tenant_bytes;
+        for (unsigned i = 0; ok && left_bytes > 0; i++) {
+            uint64_t bytes = vmm__min(block_bytes[i % SIZES], left_bytes);
+            ok = trace_add_alloc(trace, bytes, 0, &block) == NULL;
             left_bytes -= bytes;
         }
     }
-    if (status == VMM_OK)
-        rival_free(ops, policy, places, count);
-    free(places);
-    return status;
+    return ok;
 }
 
 vmm_status turns_run(struct scene_run *run)
 {
     struct turns *turns = (struct turns *)run;
-    run->limit_bytes =
-        policy_limit(run->options->memory, TURNS_TENANTS * run->options->scene_bytes);
+    const struct options *options = run->options;
+    struct trace trace;
+    vmm_status status = VMM_OK;
+    run->limit_bytes = policy_limit(options->memory, TURNS_TENANTS * options->scene_bytes);
+    if (!trace_make(&trace, options->scene_bytes))
+        status = vmm__error(VMM_ERR_HOST_OOM, "out of host memory for the tenants");
     progress_begin(run->progress, TURNS, "tenants take turns");
-    vmm_status status = tenants_run(turns);
+    if (status == VMM_OK)
+        status = tenants_run(turns, &trace);
     for (unsigned i = 0; i < POLICY_COUNT && status == VMM_OK; i++)
-        if (run->options->policies[i] && policy_at(i) != policy_vmmcache())
-            status =
-                rival_run(run->driver, policy_at(i), turns, &turns->rivals[turns->rival_count++]);
+        if (options->policies[i] && policy_at(i) != policy_vmmcache())
+            rival_run(turns, &trace, policy_at(i));
     progress_end(run->progress);
+    trace_free(&trace);
     run->is_good = turns->mismatches == 0;
     return status;
 }

@@ -27,8 +27,8 @@ struct turn {
 /* A policy that gets the requests of both tenants. */
 struct turns_rival {
     const char *name;
-    vmm_status status;   /* of the first request that failed */
-    uint64_t live_bytes; /* before it */
+    bool holds_both;
+    uint64_t live_bytes; /* before the first request that failed */
 };
 
 struct turns {

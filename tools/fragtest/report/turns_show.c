@@ -61,7 +61,7 @@ static void rival_show(FILE *out, unsigned width, const struct turns *turns,
                        const struct turns_rival *rival)
 {
     char text[256];
-    if (rival->status == VMM_OK)
+    if (rival->holds_both)
         (void)snprintf(text, sizeof(text), "%s: has no sleep; holds both tenants at once.",
                        rival->name);
     else
@@ -109,7 +109,7 @@ static void turn_write(FILE *out, const struct turn *turn)
 static void rival_write(FILE *out, const struct turns_rival *rival)
 {
     (void)fprintf(out, "{\"policy\":\"%s\",\"holds_both\":%s,\"live_mib\":%.3f}", rival->name,
-                  rival->status == VMM_OK ? "true" : "false", size_mib(rival->live_bytes));
+                  rival->holds_both ? "true" : "false", size_mib(rival->live_bytes));
 }
 
 static void turns_json_write(FILE *out, const struct scene_run *run)
