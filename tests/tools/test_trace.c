@@ -291,18 +291,20 @@ TEST(test_refuses_missing_file_and_folder)
 
 /* ---- Hostile size ---------------------------------------------------------------------------- */
 
-TEST(test_refuses_too_many_live_ids)
+/* The reader adds what it reads, and ends at the first refusal. */
+TEST(test_refuses_too_many_live_blocks)
 {
-    struct test_path path = test_path("many");
+    static const char refusal[] = "more blocks live at once than a trace may have (2^22)";
     struct trace trace;
-    struct trace_error error;
-    gzFile file = gzopen(path.text, "wb1");
+    uint32_t block;
 
-    assert_non_null(file);
-    for (unsigned i = 0; i < TRACE_MAX_LIVE + 10; i++)
-        assert_true(gzputs(file, "+ ") > 0 && gzprintf(file, "%u 512 0\n", i) > 0);
-    assert_int_equal(gzclose(file), Z_OK);
-    assert_false(trace_read(path.text, &trace, &error));
-    assert_contains(error.text, "test_trace.many:4194305: more blocks live at once");
-    (void)unlink(path.text);
+    assert_true(trace_init(&trace, "many"));
+    for (unsigned i = 0; i < TRACE_MAX_LIVE; i++)
+        assert_null(trace_add_alloc(&trace, 512, 0, &block));
+    assert_string_equal(trace_add_alloc(&trace, 512, 0, &block), refusal);
+    assert_int_equal(trace.op_count, TRACE_MAX_LIVE);
+    assert_null(trace_add_free(&trace, 7));
+    assert_null(trace_add_alloc(&trace, 512, 0, &block));
+    assert_string_equal(trace_add_alloc(&trace, 512, 0, &block), refusal);
+    trace_free(&trace);
 }
