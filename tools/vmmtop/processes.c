@@ -3,6 +3,7 @@
 #include "vmmtop/processes.h"
 
 #include "base/error.h"
+#include "base/hostmem.h"
 #include "base/time.h"
 #include "monitor/left.h"
 #include "monitor/process.h"
@@ -11,7 +12,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,21 +31,11 @@ struct candidate {
 
 /* ---- Lists ---------------------------------------------------------------------------------- */
 
-/* Makes room for one more item. False: no memory. */
-static bool room_make(void **items, unsigned count, size_t item_bytes)
-{
-    void *more = realloc(*items, ((size_t)count + 1) * item_bytes);
-    if (more == NULL)
-        return false;
-    *items = more;
-    return true;
-}
-
 static void refuse(const struct candidate *candidate, const char *why)
 {
     struct processes *processes = candidate->processes;
-    if (!room_make((void **)&processes->refused, processes->refused_count,
-                   sizeof *processes->refused))
+    if (!vmm__host_array_grow((void **)&processes->refused, &processes->refused_capacity,
+                              processes->refused_count, sizeof *processes->refused))
         return;
     struct refused *refused = &processes->refused[processes->refused_count++];
     (void)snprintf(refused->file, sizeof refused->file, "%s", candidate->name);
@@ -71,7 +61,8 @@ static struct process *process_place(struct processes *processes, uint64_t pid, 
                     processes->items[at].number == number;
     if (is_there)
         return &processes->items[at];
-    if (!room_make((void **)&processes->items, processes->count, sizeof *processes->items))
+    if (!vmm__host_array_grow((void **)&processes->items, &processes->capacity, processes->count,
+                              sizeof *processes->items))
         return NULL;
     struct process *place = &processes->items[at];
     memmove(place + 1, place, (processes->count - at) * sizeof *place);
@@ -227,12 +218,9 @@ void processes_free(struct processes *processes)
 {
     for (unsigned i = 0; i < processes->count; i++)
         process_free(&processes->items[i]);
-    free(processes->items);
-    free(processes->refused);
-    processes->items = NULL;
-    processes->refused = NULL;
-    processes->count = 0;
-    processes->refused_count = 0;
+    vmm__host_free(processes->items, processes->capacity * sizeof *processes->items);
+    vmm__host_free(processes->refused, processes->refused_capacity * sizeof *processes->refused);
+    *processes = (struct processes){ .folder = processes->folder, .only = processes->only };
 }
 
 double process_rate(const struct process *process, uint64_t now, uint64_t before)

@@ -35,8 +35,10 @@ struct processes {
     const char *folder;
     uint64_t only;         /* the one pid to read; 0: all */
     struct process *items; /* in ascending order of pid and number */
+    uint64_t capacity;
     unsigned count;
     struct refused *refused;
+    uint64_t refused_capacity;
     unsigned refused_count;
     unsigned foreign; /* segments of other users */
     unsigned removed; /* by the last scan, because their process has ended */

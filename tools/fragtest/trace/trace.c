@@ -1,10 +1,11 @@
 /* Traces as arrays of operations: see trace.h. */
 #include "fragtest/trace/trace.h"
 
+#include "base/hostmem.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CAPACITY 1024U
 #define NO_HOST_MEMORY "out of host memory"
 
 bool trace_init(struct trace *trace, const char *name)
@@ -17,34 +18,18 @@ bool trace_init(struct trace *trace, const char *name)
 void trace_free(struct trace *trace)
 {
     free(trace->name);
-    free(trace->blocks);
-    free(trace->ops);
+    vmm__host_free(trace->blocks, trace->block_capacity * sizeof(*trace->blocks));
+    vmm__host_free(trace->ops, trace->op_capacity * sizeof(*trace->ops));
     *trace = (struct trace){ 0 };
-}
-
-/* Makes room for one more; capacities stay below TRACE_MAX_OPS * 2, so nothing wraps. */
-static bool array_reserve(void **array, uint32_t count, uint32_t *capacity, size_t bytes_each)
-{
-    if (count < *capacity)
-        return true;
-    uint32_t larger = *capacity == 0 ? FIRST_CAPACITY : *capacity * 2;
-    void *moved = realloc(*array, larger * bytes_each);
-    if (moved == NULL)
-        return false;
-    *array = moved;
-    *capacity = larger;
-    return true;
 }
 
 static const char *op_reserve(struct trace *trace)
 {
-    void *ops = trace->ops;
-
     if (trace->op_count == TRACE_MAX_OPS)
         return "more operations than a trace may have (2^26)";
-    if (!array_reserve(&ops, trace->op_count, &trace->op_capacity, sizeof(*trace->ops)))
+    if (!vmm__host_array_grow((void **)&trace->ops, &trace->op_capacity, trace->op_count,
+                              sizeof(*trace->ops)))
         return NO_HOST_MEMORY;
-    trace->ops = ops;
     return NULL;
 }
 
@@ -73,16 +58,15 @@ static const char *alloc_refusal(const struct trace *trace, uint64_t bytes, uint
 
 const char *trace_add_alloc(struct trace *trace, uint64_t bytes, uint64_t stream, uint32_t *block)
 {
-    void *blocks = trace->blocks;
     const char *refusal = alloc_refusal(trace, bytes, stream);
 
     if (refusal == NULL)
         refusal = op_reserve(trace);
     if (refusal != NULL)
         return refusal;
-    if (!array_reserve(&blocks, trace->block_count, &trace->block_capacity, sizeof(*trace->blocks)))
+    if (!vmm__host_array_grow((void **)&trace->blocks, &trace->block_capacity, trace->block_count,
+                              sizeof(*trace->blocks)))
         return NO_HOST_MEMORY;
-    trace->blocks = blocks;
     trace->blocks[trace->block_count] = (struct trace_block){
         .bytes = bytes,
         .stream = stream_number(trace, stream),

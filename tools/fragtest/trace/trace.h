@@ -35,8 +35,8 @@ struct trace {
     uint32_t *ops; /* (block << 1) | frees */
     uint32_t block_count;
     uint32_t op_count;
-    uint32_t block_capacity;
-    uint32_t op_capacity;
+    uint64_t block_capacity;
+    uint64_t op_capacity;
     uint32_t stream_count;
     uint32_t stream_numbers[TRACE_MAX_STREAM + 1]; /* dense number + 1, 0: not seen */
     uint32_t live_count;
