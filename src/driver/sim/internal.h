@@ -258,10 +258,11 @@ void vmm__sim_order_free(struct sim *sim);
 
 /* ---- Work ------------------------------------------------------------------------------------ */
 
-/* A run of bytes with the same content, carried by a copy. */
+/* A run of bytes with the same content, which work has read or will write. */
 struct sim_run {
     uint64_t bytes;
     struct sim_content content;
+    bool is_mapped; /* when it was read */
 };
 
 struct sim_runs {
@@ -289,7 +290,7 @@ struct sim {
     uint32_t space;  /* the number of its addresses: see memory.c */
     bool is_sharing; /* has had exportable memory */
     struct sim_order order;
-    struct sim_runs runs; /* scratch memory of copy, save and load */
+    struct sim_runs runs; /* what the work in progress has read */
     /* What the system can give, with what the device has of it. UINT64_MAX: the device has memory of its own. */
     uint64_t system_bytes;
 };

@@ -13,11 +13,19 @@
 
 #include <string.h>
 
-/* The part of a range under one mapping, or a part under none. */
+/* What work reads or writes: addresses of the device or, with a pin, of pinned memory. */
+struct sim_range {
+    uint64_t address;
+    uint64_t bytes;
+    struct sim_pin *pin;
+};
+
+/* The part of a range under one mapping or in pinned memory, or a part under none. */
 struct sim_piece {
-    struct sim_mapping *mapping; /* NULL: not mapped */
+    struct sim_mapping *mapping; /* NULL: not mapped, or pinned */
+    struct sim_shadow *shadow;   /* NULL: not mapped */
     uint64_t place;              /* within the range */
-    uint64_t offset;             /* within the handle */
+    uint64_t offset;             /* within the shadow */
     uint64_t bytes;
 };
 
@@ -80,108 +88,180 @@ static uint64_t gap_bytes(const struct soft_reservation *reservation, uint64_t a
     return reservation != NULL ? SOFT_GRANULE_BYTES - address % SOFT_GRANULE_BYTES : UINT64_MAX;
 }
 
-/* Sets *piece to the piece of [address, address + bytes) that begins at `place`; false at the end. */
-static bool piece_at(struct sim *sim, uint64_t address, uint64_t bytes, uint64_t place,
-                     struct sim_piece *piece)
+static struct sim_shadow *mapping_shadow(const struct sim *sim, const struct soft_mapping *mapping)
 {
-    if (place >= bytes)
-        return false;
-    uint64_t at = address + place;
-    uint64_t left = bytes - place;
-    struct soft_reservation *reservation = vmm__soft_reservation_at(&sim->soft.space, at);
-    struct soft_mapping *mapping = reservation != NULL ? *soft_granule(reservation, at) : NULL;
-    *piece = (struct sim_piece){ .mapping = (struct sim_mapping *)mapping, .place = place };
-    if (mapping == NULL) {
-        piece->bytes = vmm__min(left, gap_bytes(reservation, at));
-        return true;
-    }
-    piece->offset = at - mapping->address;
-    piece->bytes = vmm__min(left, mapping->bytes - piece->offset);
-    return true;
+    struct sim_handle *handle = sim_handle_of(mapping);
+    return handle->share != NULL ? vmm__sim_share_shadow(sim, handle->share) : &handle->shadow;
 }
 
-static struct sim_shadow *piece_shadow(const struct sim *sim, const struct sim_piece *piece)
+/* The piece that begins at the address and has `left` bytes at most. */
+static struct sim_piece device_piece(struct sim *sim, uint64_t address, uint64_t left)
 {
-    struct sim_handle *handle = sim_handle_of(&piece->mapping->soft);
-    return handle->share != NULL ? vmm__sim_share_shadow(sim, handle->share) : &handle->shadow;
+    struct soft_reservation *reservation = vmm__soft_reservation_at(&sim->soft.space, address);
+    struct soft_mapping *mapping = reservation != NULL ? *soft_granule(reservation, address) : NULL;
+    if (mapping == NULL)
+        return (struct sim_piece){ .bytes = vmm__min(left, gap_bytes(reservation, address)) };
+    uint64_t offset = address - mapping->address;
+    return (struct sim_piece){ .mapping = (struct sim_mapping *)mapping,
+                               .shadow = mapping_shadow(sim, mapping),
+                               .offset = offset,
+                               .bytes = vmm__min(left, mapping->bytes - offset) };
+}
+
+/* Advances to the next piece of the range, from an empty one to the first; false at the end. */
+static bool piece_next(struct sim *sim, const struct sim_range *range, struct sim_piece *piece)
+{
+    uint64_t place = piece->place + piece->bytes;
+    uint64_t at = range->address + place;
+    if (place >= range->bytes)
+        return false;
+    if (range->pin != NULL)
+        *piece = (struct sim_piece){ .shadow = &range->pin->shadow,
+                                     .offset = at - range->pin->soft.address,
+                                     .bytes = range->bytes };
+    else
+        *piece = device_piece(sim, at, range->bytes - place);
+    piece->place = place;
+    return true;
 }
 
 /* Records that the work accesses the piece; false: out of host memory. */
 static bool piece_touch(struct sim *sim, struct sim_work *work, const struct sim_piece *piece)
 {
-    if (piece->mapping == NULL) {
+    if (piece->shadow == NULL)
         work_report_place(sim, work, piece->place, "is not mapped");
+    if (piece->mapping == NULL)
         return true;
-    }
     if (!piece->mapping->soft.accessible)
         work_report_place(sim, work, piece->place, "is mapped without access");
     return vmm__sim_users_add(&piece->mapping->users, sim->order.observed, work->epoch);
 }
 
+/* ---- Ranges ---------------------------------------------------------------------------------- */
+
+/* Reports name the device's memory, not what is pinned. */
+static void range_begin(struct sim_work *work, const struct sim_range *range)
+{
+    if (range->pin == NULL)
+        work->address = range->address;
+}
+
+/* Writes as much of the runs as the piece has room for, and removes it from them. */
 static bool piece_write(struct sim *sim, struct sim_work *work, const struct sim_piece *piece,
-                        uint64_t skip, uint64_t bytes, struct sim_content content)
+                        struct sim_run **run)
 {
-    uint64_t conflict = 0;
-    if (!vmm__sim_shadow_write(piece_shadow(sim, piece), work, piece->offset + skip, bytes, content,
-                               &conflict))
-        return false;
-    work_report_race(sim, work, piece->place + skip, conflict);
+    for (uint64_t done = 0; done < piece->bytes;) {
+        uint64_t bytes = vmm__min(piece->bytes - done, (*run)->bytes);
+        uint64_t conflict = 0;
+        if (piece->shadow != NULL &&
+            !vmm__sim_shadow_write(piece->shadow, work, piece->offset + done, bytes,
+                                   (*run)->content, &conflict))
+            return false;
+        work_report_race(sim, work, piece->place + done, conflict);
+        (*run)->content.place += bytes;
+        (*run)->bytes -= bytes;
+        if ((*run)->bytes == 0)
+            ++*run;
+        done += bytes;
+    }
     return true;
 }
 
-static bool piece_read(struct sim *sim, struct sim_work *work, const struct sim_piece *piece,
-                       uint32_t *first, uint32_t *last)
-{
-    uint64_t conflict = 0;
-    if (!vmm__sim_shadow_read(piece_shadow(sim, piece), work, piece->offset, piece->bytes, first,
-                              last, &conflict))
-        return false;
-    work_report_race(sim, work, piece->place, conflict);
-    return true;
-}
-
-/* ---- Fill ------------------------------------------------------------------------------------ */
-
-static vmm_status work_submit(struct sim *sim, struct sim_work *work, vmm_stream stream)
-{
-    uint64_t end;
-    if (!vmm__add_checked(work->address, work->bytes, &end))
-        return vmm__error(VMM_ERR_DRIVER,
-                          "sim: %s of %" PRIu64 " bytes at %#" PRIx64 ": exceeds the address space",
-                          work->verb, work->bytes, work->address);
-    return vmm__sim_work_submit(sim, stream, work);
-}
-
-static vmm_status work_begin(struct sim *sim, struct sim_work *work, const char *verb,
-                             uint64_t address, uint64_t bytes, vmm_stream stream)
-{
-    *work = (struct sim_work){ .verb = verb, .address = address, .bytes = bytes };
-    return work_submit(sim, work, stream);
-}
-
-/* Writes contents to the work's range; places count from its first byte. */
-static bool content_write(struct sim *sim, struct sim_work *work, struct sim_content content)
+/* Writes runs as long as the range to it, and empties them. */
+static bool range_write(struct sim *sim, struct sim_work *work, const struct sim_range *range,
+                        struct sim_run *runs)
 {
     struct sim_piece piece = { 0 };
-    while (piece_at(sim, work->address, work->bytes, piece.place + piece.bytes, &piece)) {
-        content.place = piece.place;
-        if (!piece_touch(sim, work, &piece))
-            return false;
-        if (piece.mapping != NULL && !piece_write(sim, work, &piece, 0, piece.bytes, content))
+    range_begin(work, range);
+    while (piece_next(sim, range, &piece)) {
+        if (!piece_touch(sim, work, &piece) || !piece_write(sim, work, &piece, &runs))
             return false;
     }
     return true;
 }
 
+static bool run_add(struct sim_runs *runs, struct sim_run run)
+{
+    if (!vmm__host_array_grow((void **)&runs->items, &runs->capacity, runs->count,
+                              sizeof *runs->items))
+        return false;
+    runs->items[runs->count++] = run;
+    return true;
+}
+
+static bool piece_read(struct sim *sim, struct sim_work *work, const struct sim_piece *piece)
+{
+    uint32_t first;
+    uint32_t last;
+    uint64_t conflict = 0;
+    if (piece->shadow == NULL)
+        return run_add(&sim->runs, (struct sim_run){ .bytes = piece->bytes });
+    if (!vmm__sim_shadow_read(piece->shadow, work, piece->offset, piece->bytes, &first, &last,
+                              &conflict))
+        return false;
+    work_report_race(sim, work, piece->place, conflict);
+    for (uint32_t index = first; index < last; index++) {
+        const struct sim_interval *item = &piece->shadow->items[index];
+        struct sim_run run = { .bytes = item->bytes, .content = item->content, .is_mapped = true };
+        if (!run_add(&sim->runs, run))
+            return false;
+    }
+    return true;
+}
+
+/* Reads the range into sim->runs; false: out of host memory. */
+static bool range_read(struct sim *sim, struct sim_work *work, const struct sim_range *range)
+{
+    struct sim_piece piece = { 0 };
+    range_begin(work, range);
+    sim->runs.count = 0;
+    while (piece_next(sim, range, &piece)) {
+        if (!piece_touch(sim, work, &piece) || !piece_read(sim, work, &piece))
+            return false;
+    }
+    return true;
+}
+
+static bool range_copy(struct sim *sim, struct sim_work *work, const struct sim_range *to,
+                       const struct sim_range *from)
+{
+    return range_read(sim, work, from) && range_write(sim, work, to, sim->runs.items);
+}
+
+/* ---- Submission ------------------------------------------------------------------------------ */
+
+static vmm_status work_begin(struct sim *sim, struct sim_work *work, const char *verb,
+                             const struct sim_range *range, uint64_t delay_ns, vmm_stream stream)
+{
+    uint64_t end;
+    *work = (struct sim_work){
+        .verb = verb, .address = range->address, .bytes = range->bytes, .delay_ns = delay_ns
+    };
+    if (!vmm__add_checked(range->address, range->bytes, &end))
+        return vmm__error(VMM_ERR_DRIVER,
+                          "sim: %s of %" PRIu64 " bytes at %#" PRIx64 ": exceeds the address space",
+                          verb, range->bytes, range->address);
+    return vmm__sim_work_submit(sim, stream, work);
+}
+
+vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream)
+{
+    struct sim_work work;
+    return work_begin(sim, &work, "delay", &(struct sim_range){ 0 }, ns, stream);
+}
+
+/* ---- Fill and clear -------------------------------------------------------------------------- */
+
 vmm_status vmm__sim_fill(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
                          vmm_stream stream)
 {
     struct sim_work work;
-    vmm_status status = work_begin(sim, &work, "fill", address, bytes, stream);
-    if (status != VMM_OK)
+    const struct sim_range range = { .address = address, .bytes = bytes };
+    struct sim_run run = { .bytes = bytes, .content = { .word = word, .known = true } };
+    vmm_status status = work_begin(sim, &work, "fill", &range, 0, stream);
+    if (status != VMM_OK || range_write(sim, &work, &range, &run))
         return status;
-    struct sim_content content = { .word = word, .known = true };
-    return content_write(sim, &work, content) ? VMM_OK : work_report_no_memory(sim, &work);
+    return work_report_no_memory(sim, &work);
 }
 
 /* On a stream under capture a clear becomes part of a graph, which is never launched. */
@@ -189,66 +269,44 @@ vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uin
                           vmm_stream stream)
 {
     struct sim_work work;
+    const struct sim_range range = { .address = address, .bytes = bytes };
+    struct sim_run run = { .bytes = bytes, .content = { .word = value, .is_set = true } };
     const struct soft_stream *known = soft_stream_find(&sim->soft.streams, stream);
     soft_charge(&sim->soft, DRIVER_CALL_clear, bytes, NULL);
     if (known != NULL && known->is_captured)
         return VMM_OK;
-    vmm_status status = work_begin(sim, &work, "clear", address, bytes, stream);
-    if (status != VMM_OK)
+    vmm_status status = work_begin(sim, &work, "clear", &range, 0, stream);
+    if (status != VMM_OK || range_write(sim, &work, &range, &run))
         return status;
-    struct sim_content content = { .word = value, .is_set = true };
-    return content_write(sim, &work, content) ? VMM_OK : work_refuse_no_memory(&work);
+    return work_refuse_no_memory(&work);
 }
 
 /* ---- Read ------------------------------------------------------------------------------------ */
 
-/* Receives a run of bytes that work reads, all of one content; NULL: they are not mapped. False: out of host memory. */
-typedef bool (*run_fn)(void *context, uint64_t place, uint64_t bytes,
-                       const struct sim_content *content);
-
-/* Calls `visit` for each run of the work's range. */
-static bool content_read(struct sim *sim, struct sim_work *work, run_fn visit, void *context)
-{
-    struct sim_piece piece = { 0 };
-    uint32_t first;
-    uint32_t last;
-    while (piece_at(sim, work->address, work->bytes, piece.place + piece.bytes, &piece)) {
-        if (!piece_touch(sim, work, &piece))
-            return false;
-        if (piece.mapping == NULL) {
-            if (!visit(context, piece.place, piece.bytes, NULL))
-                return false;
-            continue;
-        }
-        if (!piece_read(sim, work, &piece, &first, &last))
-            return false;
-        for (uint32_t index = first; index < last; index++) {
-            const struct sim_interval *item = &piece_shadow(sim, &piece)->items[index];
-            uint64_t place = piece.place + (item->offset - piece.offset);
-            if (!visit(context, place, item->bytes, &item->content))
-                return false;
-        }
-    }
-    return true;
-}
-
 /* For contents that were not cleared, returns bytes that no clear to 0, or to a byte with the upper bit set,
  * produces. */
-static bool run_copy_out(void *to, uint64_t place, uint64_t bytes,
-                         const struct sim_content *content)
+static void runs_copy_out(const struct sim_runs *runs, unsigned char *to)
 {
-    if (content != NULL)
-        memset((unsigned char *)to + place, content->is_set ? (int)content->word : 0x55, bytes);
-    return true;
+    for (uint32_t index = 0; index < runs->count; index++) {
+        const struct sim_run *run = &runs->items[index];
+        if (run->is_mapped)
+            memset(to, run->content.is_set ? (int)run->content.word : 0x55, run->bytes);
+        to += run->bytes;
+    }
 }
 
-static vmm_status range_read(struct sim *sim, const struct driver_piece *wanted, vmm_stream stream)
+static vmm_status piece_copy_out(struct sim *sim, const struct driver_piece *wanted,
+                                 vmm_stream stream)
 {
     struct sim_work work;
-    vmm_status status = work_begin(sim, &work, "read", wanted->address, wanted->bytes, stream);
-    if (status != VMM_OK || content_read(sim, &work, run_copy_out, wanted->host))
+    const struct sim_range range = { .address = wanted->address, .bytes = wanted->bytes };
+    vmm_status status = work_begin(sim, &work, "read", &range, 0, stream);
+    if (status != VMM_OK)
         return status;
-    return work_refuse_no_memory(&work);
+    if (!range_read(sim, &work, &range))
+        return work_refuse_no_memory(&work);
+    runs_copy_out(&sim->runs, wanted->host);
+    return VMM_OK;
 }
 
 /* Waits for the copies. */
@@ -272,7 +330,7 @@ vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, uns
 {
     vmm_status status = VMM_OK;
     for (unsigned i = 0; i < count && status == VMM_OK; i++)
-        status = range_read(sim, &pieces[i], stream);
+        status = piece_copy_out(sim, &pieces[i], stream);
     return status == VMM_OK && !sim->faults.is_due ? read_wait(sim, stream) : status;
 }
 
@@ -280,180 +338,79 @@ vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, uns
 
 enum { SIM_PLACE_BYTES = 512 }; /* mismatches are counted in units of the smallest block */
 
-struct check {
-    struct sim *sim;
-    struct sim_work work;
-    uint32_t word;
-};
-
-static bool run_check(void *context, uint64_t place, uint64_t bytes,
-                      const struct sim_content *content)
+static void run_check(struct sim *sim, const struct sim_run *run, uint64_t address, uint64_t place,
+                      uint32_t word)
 {
-    struct check *check = context;
-    struct soft_report *mismatches = &check->sim->soft.mismatches;
-    uint64_t places = (bytes + SIM_PLACE_BYTES - 1) / SIM_PLACE_BYTES;
-    uint64_t at = check->work.address + place;
-    if (content == NULL || !content->known)
+    struct soft_report *mismatches = &sim->soft.mismatches;
+    const struct sim_content *content = &run->content;
+    uint64_t places = (run->bytes + SIM_PLACE_BYTES - 1) / SIM_PLACE_BYTES;
+    if (!content->known)
         vmm__soft_report_add(mismatches, places,
                              "%#" PRIx64 " should hold place %" PRIu64 " of word %#" PRIx32
                              " but is undefined",
-                             at, place, check->word);
-    else if (content->word != check->word || content->place != place)
+                             address + place, place, word);
+    else if (content->word != word || content->place != place)
         vmm__soft_report_add(mismatches, places,
                              "%#" PRIx64 " should hold place %" PRIu64 " of word %#" PRIx32
                              " but holds place %" PRIu64 " of word %#" PRIx32,
-                             at, place, check->word, content->place, content->word);
-    return true;
+                             address + place, place, word, content->place, content->word);
 }
 
 vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
                           vmm_stream stream)
 {
-    struct check check = { .sim = sim, .word = word };
-    vmm_status status = work_begin(sim, &check.work, "check", address, bytes, stream);
-    if (status != VMM_OK || content_read(sim, &check.work, run_check, &check))
+    struct sim_work work;
+    const struct sim_range range = { .address = address, .bytes = bytes };
+    vmm_status status = work_begin(sim, &work, "check", &range, 0, stream);
+    if (status != VMM_OK)
         return status;
-    return work_report_no_memory(sim, &check.work);
-}
-
-/* ---- Delay ----------------------------------------------------------------------------------- */
-
-vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream)
-{
-    struct sim_work work = { .verb = "delay", .delay_ns = ns };
-    return vmm__sim_work_submit(sim, stream, &work);
-}
-
-/* ---- Copy ------------------------------------------------------------------------------------ */
-
-static bool run_add(void *context, uint64_t place, uint64_t bytes,
-                    const struct sim_content *content)
-{
-    struct sim_runs *runs = context;
-    (void)place;
-    if (!vmm__host_array_grow((void **)&runs->items, &runs->capacity, runs->count,
-                              sizeof *runs->items))
-        return false;
-    runs->items[runs->count++] =
-        (struct sim_run){ .bytes = bytes,
-                          .content = content != NULL ? *content : (struct sim_content){ 0 } };
-    return true;
-}
-
-/* Writes as much of the runs as fits in the piece, and removes it from the runs. */
-static bool runs_write_piece(struct sim *sim, struct sim_work *work, const struct sim_piece *piece,
-                             struct sim_run **run)
-{
-    uint64_t done = 0;
-    while (done < piece->bytes) {
-        uint64_t bytes = vmm__min(piece->bytes - done, (*run)->bytes);
-        if (piece->mapping != NULL && !piece_write(sim, work, piece, done, bytes, (*run)->content))
-            return false;
-        (*run)->content.place += bytes;
-        (*run)->bytes -= bytes;
-        if ((*run)->bytes == 0)
-            ++*run;
-        done += bytes;
+    if (!range_read(sim, &work, &range))
+        return work_report_no_memory(sim, &work);
+    uint64_t place = 0;
+    for (uint32_t index = 0; index < sim->runs.count; index++) {
+        run_check(sim, &sim->runs.items[index], address, place, word);
+        place += sim->runs.items[index].bytes;
     }
-    return true;
+    return VMM_OK;
 }
 
-static bool copy_read(struct sim *sim, struct sim_work *work, uint64_t from)
-{
-    work->address = from;
-    sim->runs.count = 0;
-    return content_read(sim, work, run_add, &sim->runs);
-}
-
-static bool copy_write(struct sim *sim, struct sim_work *work, uint64_t to)
-{
-    struct sim_piece piece = { 0 };
-    struct sim_run *run = sim->runs.items;
-    work->address = to;
-    while (piece_at(sim, to, work->bytes, piece.place + piece.bytes, &piece)) {
-        if (!piece_touch(sim, work, &piece) || !runs_write_piece(sim, work, &piece, &run))
-            return false;
-    }
-    return true;
-}
+/* ---- Copy, save and load --------------------------------------------------------------------- */
 
 vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t bytes,
                          vmm_stream stream)
 {
     struct sim_work work;
     uint64_t end;
+    const struct sim_range target = { .address = to, .bytes = bytes };
+    const struct sim_range source = { .address = from, .bytes = bytes };
     if (!vmm__add_checked(from, bytes, &end))
         return vmm__error(VMM_ERR_DRIVER,
                           "sim: copy of %" PRIu64 " bytes from %#" PRIx64
                           ": exceeds the address space",
                           bytes, from);
-    vmm_status status = work_begin(sim, &work, "copy", to, bytes, stream);
+    vmm_status status = work_begin(sim, &work, "copy", &target, 0, stream);
     if (status != VMM_OK)
         return status;
     soft_charge(&sim->soft, DRIVER_CALL_copy, bytes, NULL);
-    if (copy_read(sim, &work, from) && copy_write(sim, &work, to))
-        return VMM_OK;
-    return work_refuse_no_memory(&work);
-}
-
-/* ---- Save and load --------------------------------------------------------------------------- */
-
-static struct sim_pin *pin_of(const struct sim *sim, const struct driver_piece *piece)
-{
-    return (struct sim_pin *)vmm__soft_pin_find(&sim->soft, piece->host, piece->bytes);
-}
-
-/* Writes the runs to pinned memory. */
-static bool pin_write(struct sim *sim, struct sim_work *work, const struct driver_piece *piece)
-{
-    struct sim_pin *pin = pin_of(sim, piece);
-    uint64_t offset = (uint64_t)(uintptr_t)piece->host - pin->soft.address;
-    uint64_t place = 0;
-    for (uint32_t index = 0; index < sim->runs.count; index++) {
-        const struct sim_run *run = &sim->runs.items[index];
-        uint64_t conflict = 0;
-        if (!vmm__sim_shadow_write(&pin->shadow, work, offset + place, run->bytes, run->content,
-                                   &conflict))
-            return false;
-        work_report_race(sim, work, place, conflict);
-        place += run->bytes;
-    }
-    return true;
-}
-
-/* Reads pinned memory into the runs. */
-static bool pin_read(struct sim *sim, struct sim_work *work, const struct driver_piece *piece)
-{
-    struct sim_pin *pin = pin_of(sim, piece);
-    uint64_t offset = (uint64_t)(uintptr_t)piece->host - pin->soft.address;
-    uint32_t first;
-    uint32_t last;
-    uint64_t conflict = 0;
-    if (!vmm__sim_shadow_read(&pin->shadow, work, offset, piece->bytes, &first, &last, &conflict))
-        return false;
-    work_report_race(sim, work, 0, conflict);
-    for (uint32_t index = first; index < last; index++) {
-        const struct sim_interval *item = &pin->shadow.items[index];
-        if (!run_add(&sim->runs, item->offset - offset, item->bytes, &item->content))
-            return false;
-    }
-    return true;
+    return range_copy(sim, &work, &target, &source) ? VMM_OK : work_refuse_no_memory(&work);
 }
 
 static vmm_status piece_transfer(struct sim *sim, const struct driver_piece *piece,
                                  vmm_stream stream, bool is_save)
 {
-    struct sim_work work = { .verb = is_save ? "save" : "load",
-                             .address = piece->address,
-                             .bytes = piece->bytes,
-                             .delay_ns = sim_transfer_ns(piece->bytes) };
-    vmm_status status = work_submit(sim, &work, stream);
+    struct sim_work work;
+    const struct sim_range device = { .address = piece->address, .bytes = piece->bytes };
+    struct soft_pin *pin = vmm__soft_pin_find(&sim->soft, piece->host, piece->bytes);
+    const struct sim_range pinned = { .address = (uint64_t)(uintptr_t)piece->host,
+                                      .bytes = piece->bytes,
+                                      .pin = (struct sim_pin *)pin };
+    vmm_status status = work_begin(sim, &work, is_save ? "save" : "load", &device,
+                                   sim_transfer_ns(piece->bytes), stream);
     if (status != VMM_OK)
         return status;
     soft_charge(&sim->soft, is_save ? DRIVER_CALL_save : DRIVER_CALL_load, piece->bytes, NULL);
-    sim->runs.count = 0;
-    bool has_room = is_save ? copy_read(sim, &work, piece->address) && pin_write(sim, &work, piece)
-                            : pin_read(sim, &work, piece) && copy_write(sim, &work, piece->address);
+    bool has_room =
+        range_copy(sim, &work, is_save ? &pinned : &device, is_save ? &device : &pinned);
     return has_room ? VMM_OK : work_refuse_no_memory(&work);
 }
 
