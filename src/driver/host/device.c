@@ -1,12 +1,12 @@
 /*
- * A device that processes share without a GPU: a file of the device's size, in which a process locks the bytes of each
- * granule that it has. Nothing is written there, and each process keeps its memory in a file of its own: the kernel
- * does the counting, and gives back what a killed process had.
+ * A device that processes share without a GPU: a file of the device's size, in which a process locks as many granules
+ * as it has. Nothing is written there, and each process keeps its memory in a file of its own: the kernel does the
+ * counting, and gives back what a killed process had. Which granules a process locks means nothing.
  *
  * Owns: the locks, which belong to the open file, not to the process: two drivers of one process are two, and a child
- * of fork() keeps its parent's until it ends or calls exec().
+ * of fork() keeps its parent's until it ends or calls exec(). And the table of its own granules.
  * Invariants:
- *  1. the granules that this driver has locked are those that its own table says are taken;
+ *  1. the granules that this driver has locked are those that its table says are taken;
  *  2. a process takes granules during its turn, a lock behind those of all granules, so that of two that need the same
  *     ones one gets them all. A process that is stopped during its turn makes the others wait.
  * Called by: soft, file.c, host.c, with memory_lock held.
@@ -15,6 +15,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/file_lock.h"
+#include "base/hostmem.h"
 #include "driver/host/internal.h"
 
 #include <errno.h>
@@ -47,7 +48,8 @@ static vmm_status size_settle(const char *path, int device, uint64_t *bytes, str
     return VMM_OK;
 }
 
-vmm_status vmm__host_device_open(const char *path, struct driver *driver, int *device)
+vmm_status vmm__host_device_open(const char *path, struct driver *driver,
+                                 struct host_device *device)
 {
     struct stat about;
     int opened = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -56,6 +58,13 @@ vmm_status vmm__host_device_open(const char *path, struct driver *driver, int *d
     vmm__file_lock(opened, turn);
     vmm_status status = size_settle(path, opened, &driver->total_bytes, &about);
     vmm__file_unlock(opened, turn);
+    device->granules = driver->total_bytes / SOFT_GRANULE_BYTES;
+    if (status == VMM_OK) {
+        device->taken = vmm__host_table_alloc(device->granules);
+        if (device->taken == NULL)
+            status = vmm__error(VMM_ERR_HOST_OOM,
+                                "host driver: out of host memory for the granules of %.200s", path);
+    }
     if (status != VMM_OK) {
         (void)close(opened);
         return status;
@@ -63,80 +72,78 @@ vmm_status vmm__host_device_open(const char *path, struct driver *driver, int *d
     uint64_t identity[] = { (uint64_t)about.st_dev, (uint64_t)about.st_ino };
     memcpy(driver->uuid, identity, sizeof driver->uuid);
     driver->is_shared = true;
-    *device = opened;
+    device->descriptor = opened;
     return VMM_OK;
 }
 
 /* The kernel gives all locks back. */
-void vmm__host_device_close(struct host_file *file)
+void vmm__host_device_close(struct host_device *device)
 {
-    if (file->device >= 0)
-        (void)close(file->device);
+    if (device->descriptor < 0)
+        return;
+    (void)close(device->descriptor);
+    vmm__host_table_free(device->taken, device->granules);
 }
 
 /* ---- Granules -------------------------------------------------------------------------------- */
 
-static struct file_range extent_range(struct host_extent extent)
+/* Returns the bytes of a range that other processes have locked. The kernel names one of their locks. */
+static uint64_t locked_bytes(const struct host_device *device, struct file_range range)
 {
-    return (struct file_range){ .first = extent.first * SOFT_GRANULE_BYTES,
-                                .end = (extent.first + extent.count) * SOFT_GRANULE_BYTES };
-}
-
-/* Without such a file no other process has any. */
-bool vmm__host_device_find(const struct host_file *file, struct host_extent extent,
-                           struct host_extent *found)
-{
-    struct file_range whole = extent_range(extent);
-    struct file_range range = whole;
     struct file_range locked;
-    while (file->device >= 0 && range.first < whole.end &&
-           vmm__file_is_locked(file->device, range, &locked)) {
-        uint64_t before = vmm__align_down(locked.first, SOFT_GRANULE_BYTES);
-        if (before > range.first) { /* it may not be the first lock */
-            range.end = before;
-        } else {
-            range.first = vmm__align_up(locked.end, SOFT_GRANULE_BYTES);
-            range.end = whole.end;
-        }
+    uint64_t bytes = 0;
+    while (range.first < range.end && vmm__file_is_locked(device->descriptor, range, &locked)) {
+        struct file_range before = { range.first, vmm__max(range.first, locked.first) };
+        range.first = vmm__min(range.end, locked.end);
+        bytes += range.first - before.end + locked_bytes(device, before);
     }
-    found->first = range.first / SOFT_GRANULE_BYTES;
-    found->count = (range.end - vmm__min(range.first, range.end)) / SOFT_GRANULE_BYTES;
-    return found->count > 0;
+    return bytes;
 }
 
 uint64_t vmm__host_others_bytes(struct soft *soft)
 {
-    const struct host_file *file = &vmm__host_of(&soft->driver)->file;
-    struct host_extent rest = { .first = 0, .count = file->granules };
-    struct host_extent found;
-    uint64_t others = file->granules;
-    while (vmm__host_device_find(file, rest, &found)) {
-        others -= found.count;
-        rest.first = found.first + found.count;
-        rest.count = file->granules - rest.first;
+    const struct host_device *device = &vmm__host_of(&soft->driver)->device;
+    struct file_range whole = { 0, device->granules * SOFT_GRANULE_BYTES };
+    return device->descriptor < 0 ? 0 : locked_bytes(device, whole);
+}
+
+static struct file_range granule_range(uint64_t granule)
+{
+    return (struct file_range){ granule * SOFT_GRANULE_BYTES, (granule + 1) * SOFT_GRANULE_BYTES };
+}
+
+void vmm__host_device_give(struct host_device *device, uint64_t bytes)
+{
+    uint64_t left = device->descriptor < 0 ? 0 : bytes / SOFT_GRANULE_BYTES;
+    for (uint64_t granule = 0; left > 0; granule++) {
+        if (!device->taken[granule])
+            continue;
+        vmm__file_unlock(device->descriptor, granule_range(granule));
+        device->taken[granule] = false;
+        left--;
     }
-    return others * SOFT_GRANULE_BYTES;
 }
 
-void vmm__host_device_turn_begin(const struct host_file *file)
+vmm_status vmm__host_device_take(struct host_device *device, uint64_t bytes)
 {
-    if (file->device >= 0)
-        vmm__file_lock(file->device, turn);
-}
-
-void vmm__host_device_turn_end(const struct host_file *file)
-{
-    if (file->device >= 0)
-        vmm__file_unlock(file->device, turn);
-}
-
-bool vmm__host_device_take(const struct host_file *file, struct host_extent extent)
-{
-    return file->device < 0 || vmm__file_try_lock(file->device, extent_range(extent));
-}
-
-void vmm__host_device_give(const struct host_file *file, struct host_extent extent)
-{
-    if (file->device >= 0)
-        vmm__file_unlock(file->device, extent_range(extent));
+    uint64_t found_bytes = 0;
+    if (device->descriptor < 0)
+        return VMM_OK;
+    vmm__file_lock(device->descriptor, turn);
+    for (uint64_t granule = 0; granule < device->granules && found_bytes < bytes; granule++) {
+        if (device->taken[granule] ||
+            !vmm__file_try_lock(device->descriptor, granule_range(granule)))
+            continue;
+        device->taken[granule] = true;
+        found_bytes += SOFT_GRANULE_BYTES;
+    }
+    if (found_bytes < bytes)
+        vmm__host_device_give(device, found_bytes);
+    vmm__file_unlock(device->descriptor, turn);
+    if (found_bytes == bytes)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_DEVICE_OOM,
+                      "host: create of %" PRIu64 " bytes: %" PRIu64
+                      " bytes of the shared device are free",
+                      bytes, found_bytes);
 }

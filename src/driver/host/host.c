@@ -22,7 +22,7 @@ static void host_close(struct driver *driver)
     vmm__soft_close(&host->soft);
     vmm__mutex_unlock(&host->memory_lock);
     vmm__host_file_close(&host->file);
-    vmm__host_device_close(&host->file);
+    vmm__host_device_close(&host->device);
     vmm__mutex_fini(&host->memory_lock);
     vmm__driver_fini(driver);
     vmm__host_free(host, sizeof *host);
@@ -94,9 +94,9 @@ vmm_status vmm__driver_host_open(const struct driver_options *options, struct dr
         return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for the driver");
     struct driver *driver = &host->soft.driver;
     vmm__soft_open(&host->soft, &host_ops, &vmm__host_backing, options, bytes, "host memory");
-    host->file.device = -1;
+    host->device.descriptor = -1;
     if (options->file != NULL)
-        status = vmm__host_device_open(options->file, driver, &host->file.device);
+        status = vmm__host_device_open(options->file, driver, &host->device);
     if (status != VMM_OK)
         goto fail_device;
     status = vmm__host_file_open(&host->file, driver->total_bytes);
@@ -119,7 +119,7 @@ fail_work:
 fail_lock:
     vmm__host_file_close(&host->file);
 fail_file:
-    vmm__host_device_close(&host->file);
+    vmm__host_device_close(&host->device);
 fail_device:
     vmm__driver_fini(driver);
     vmm__host_free(host, sizeof *host);

@@ -11,8 +11,8 @@
  *   event.c    the backing of events, and blocking waits of host threads
  *   pattern.c  the memory patterns of fill and check
  *
- * Owns: nothing. May be called by: driver/host. Locks: memory_lock guards `file` and, but for its streams and events,
- * `soft`; work.lock guards these and everything in host_work and its streams. No thread holds both.
+ * Owns: nothing. May be called by: driver/host. Locks: memory_lock guards `file`, `device` and, but for its streams and
+ * events, `soft`; work.lock guards these and everything in host_work and its streams. No thread holds both.
  */
 #ifndef VMM_DRIVER_HOST_INTERNAL_H
 #define VMM_DRIVER_HOST_INTERNAL_H
@@ -30,58 +30,43 @@ enum {
 
 /* ---- file.c: physical memory ----------------------------------------------------------------- */
 
-/* A run of granules in the file. */
-struct host_extent {
-    uint64_t first;
-    uint64_t count;
-};
-
 struct host_file {
     int descriptor;
-    int device; /* the file of a device that processes share: see device.c; -1: none */
-    uint64_t granules;
-    unsigned char *taken; /* for each granule: 1 if a handle has it, else 0 */
+    uint64_t granules;    /* for which it has room */
+    unsigned char *taken; /* for each: 1 if a handle has it, else 0 */
 };
 
-/* The extents of one handle. */
-struct host_extents {
-    struct host_extent *items;
-    size_t count;
-};
-
-/* Of an imported handle only the descriptor is set. */
 struct host_handle {
     struct soft_handle soft; /* first */
-    struct host_extents extents;
-    int descriptor; /* of its own file, if it is exportable or imported; else -1 */
+    int descriptor;          /* of the file in which it lies: the driver's, or its own */
+    uint64_t offset;         /* in that file */
 };
 
-/* The seals of such a file: its size never changes, so no access to its mappings can fail. */
+/* The seals of the file of an exportable handle: its size never changes, so no access to its mappings can fail. */
 #define HOST_SHARED_SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW)
 
-vmm_status vmm__host_file_open(struct host_file *file, uint64_t bytes);
+vmm_status vmm__host_file_open(struct host_file *file, uint64_t device_bytes);
 void vmm__host_file_close(struct host_file *file);
 
 /* ---- device.c: a device that processes share -------------------------------------------------- */
 
+struct host_device {
+    int descriptor; /* -1: other processes have no memory of the device */
+    uint64_t granules;
+    bool *taken; /* for each: this driver has it */
+};
+
 /* Opens, or makes, the file of a device with the bytes that the driver has; if it exists, the driver gets the bytes of
- * the device. ERR_INVALID_ARGUMENT. */
-vmm_status vmm__host_device_open(const char *path, struct driver *driver, int *device);
+ * the device. ERR_INVALID_ARGUMENT, ERR_HOST_OOM. */
+vmm_status vmm__host_device_open(const char *path, struct driver *driver,
+                                 struct host_device *device);
 
-void vmm__host_device_close(struct host_file *file);
+/* The following do nothing if the device is not shared. */
+void vmm__host_device_close(struct host_device *device);
 
-/* The following do nothing, and find nothing that others have, if the device is not shared. */
-
-/* Around a call of create, so that of two processes one gets all that it needs. */
-void vmm__host_device_turn_begin(const struct host_file *file);
-void vmm__host_device_turn_end(const struct host_file *file);
-
-/* Finds the first granules of an extent that no other process has. False: there are none. */
-bool vmm__host_device_find(const struct host_file *file, struct host_extent extent,
-                           struct host_extent *found);
-/* False: another process has taken a part of the extent. */
-bool vmm__host_device_take(const struct host_file *file, struct host_extent extent);
-void vmm__host_device_give(const struct host_file *file, struct host_extent extent);
+/* ERR_DEVICE_OOM if other processes have too much. */
+vmm_status vmm__host_device_take(struct host_device *device, uint64_t bytes);
+void vmm__host_device_give(struct host_device *device, uint64_t bytes);
 
 /* ---- share.c --------------------------------------------------------------------------------- */
 
@@ -215,6 +200,7 @@ struct host_driver {
     struct soft soft; /* first, so a struct driver * is also a struct host_driver * */
     struct mutex memory_lock;
     struct host_file file;
+    struct host_device device;
     struct host_work work;
 };
 

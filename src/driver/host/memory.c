@@ -104,43 +104,20 @@ vmm_status vmm__host_address_free(struct soft *soft, uint64_t address, uint64_t 
 
 /* ---- Map ------------------------------------------------------------------------------------- */
 
-static vmm_status extent_map(int descriptor, struct host_extent extent, uint64_t address)
-{
-    uint64_t bytes = extent.count * SOFT_GRANULE_BYTES;
-    if (mmap(vmm__host_pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, descriptor,
-             (off_t)(extent.first * SOFT_GRANULE_BYTES)) == MAP_FAILED)
-        return system_error("mmap", address, bytes, errno);
-    if (madvise(vmm__host_pointer(address), bytes, MADV_DONTFORK) != 0)
-        return system_error("madvise", address, bytes, errno);
-    return VMM_OK;
-}
-
-/* If covering the range after a failure also fails, inaccessible pieces remain; the next mapping there replaces
- * them. */
-static vmm_status extents_map(int descriptor, const struct host_extents *extents, uint64_t address,
-                              uint64_t bytes)
-{
-    uint64_t at = address;
-    for (size_t i = 0; i < extents->count; i++) {
-        vmm_status status = extent_map(descriptor, extents->items[i], at);
-        if (status != VMM_OK) {
-            (void)range_cover(address, bytes);
-            return status;
-        }
-        at += extents->items[i].count * SOFT_GRANULE_BYTES;
-    }
-    return VMM_OK;
-}
-
+/* If covering the range after a failure also fails, an inaccessible mapping remains; the next one there replaces it. */
 vmm_status vmm__host_map(struct soft *soft, struct soft_mapping *mapping)
 {
     const struct host_handle *handle = (struct host_handle *)mapping->handle;
-    struct host_extent whole = { .first = 0, .count = mapping->bytes / SOFT_GRANULE_BYTES };
-    const struct host_extents own = { .items = &whole, .count = 1 };
-    if (handle->descriptor >= 0)
-        return extents_map(handle->descriptor, &own, mapping->address, mapping->bytes);
-    return extents_map(vmm__host_of(&soft->driver)->file.descriptor, &handle->extents,
-                       mapping->address, mapping->bytes);
+    void *at = vmm__host_pointer(mapping->address);
+    (void)soft;
+    if (mmap(at, mapping->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, handle->descriptor,
+             (off_t)handle->offset) == MAP_FAILED)
+        return system_error("mmap", mapping->address, mapping->bytes, errno);
+    if (madvise(at, mapping->bytes, MADV_DONTFORK) == 0)
+        return VMM_OK;
+    vmm_status status = system_error("madvise", mapping->address, mapping->bytes, errno);
+    (void)range_cover(mapping->address, mapping->bytes);
+    return status;
 }
 
 /* ---- Unmap and access ------------------------------------------------------------------------ */
