@@ -179,98 +179,117 @@ struct probe_failure {
     char reason[320];
 };
 
-struct probe_range {
-    uint64_t address; /* 0: not reserved */
-    bool is_mapped;
+/* Takes back what a step made of one granule. */
+typedef vmm_status probe_undo_fn(struct driver *driver, uint64_t subject, uint64_t bytes);
+
+struct probe_made {
+    probe_undo_fn *undo; /* NULL: it is undone */
+    const char *step;    /* that undoes it */
+    uint64_t subject;
+    bool is_extra;
 };
 
-/* One piece of memory. Every device must support its mapping at `home`; `alias` is a second mapping, of the same handle
- * or of an imported one. */
+enum { PROBE_MADE_MOST = 8 };
+
+/* One piece of memory. Every device must support its mapping at `home`; the second mapping, of the same handle or of an
+ * imported one, is extra. */
 struct probe {
     const char *step;      /* the current step */
+    bool is_extra;         /* a cache can do without it */
     vmm_share_reach reach; /* not NONE: the memory is exported and imported */
     vmm_stream stream;     /* of the work on it; NULL: the default one, else its own */
     uint64_t handle;
-    bool is_created;
-    uint64_t import;
-    bool is_imported;
-    struct probe_range home;
-    struct probe_range alias;
+    uint64_t home;  /* address */
+    uint64_t alias; /* address */
+    unsigned made_count;
+    struct probe_made made[PROBE_MADE_MOST];
     struct probe_failure failure;       /* of what every device must support */
-    struct probe_failure extra_failure; /* of the second mapping or of sharing */
+    struct probe_failure extra_failure; /* of the rest */
 };
 
+/* Records the first failure with its line. After a lost device, releases run without its context, and it fails the
+ * whole self-test, whichever part lost it. */
+static void failure_note(struct cuda_driver *cuda, struct probe *probe, bool is_extra,
+                         const char *step, vmm_status status)
+{
+    bool is_lost = status == VMM_ERR_LOST;
+    struct probe_failure *failure = is_extra && !is_lost ? &probe->extra_failure : &probe->failure;
+    if (is_lost)
+        vmm__lost_note(&cuda->base.lost);
+    if (status == VMM_OK || failure->status != VMM_OK)
+        return;
+    failure->status = status;
+    failure->step = step;
+    (void)snprintf(failure->reason, sizeof failure->reason, "%s", vmm_last_error());
+}
+
+/* Lists what a step that succeeded made. */
+static vmm_status made_add(struct probe *probe, vmm_status status, uint64_t subject,
+                           const char *step, probe_undo_fn *undo)
+{
+    if (status == VMM_OK)
+        probe->made[probe->made_count++] = (struct probe_made){
+            .undo = undo, .step = step, .subject = subject, .is_extra = probe->is_extra
+        };
+    return status;
+}
+
+/* Addresses that are mapped cannot be freed; their mapping was made next. */
+static bool is_mapped(const struct probe *probe, unsigned index)
+{
+    return probe->made[index].undo == vmm__cuda_address_free && index + 1 < probe->made_count &&
+           probe->made[index + 1].undo == vmm__cuda_unmap;
+}
+
+static vmm_status made_undo(struct cuda_driver *cuda, struct probe_made *made)
+{
+    vmm_status status = made->undo(&cuda->base, made->subject, cuda->base.granule_bytes);
+    made->undo = status == VMM_OK ? NULL : made->undo;
+    return status;
+}
+
+/* Undoes the remaining steps, the last one first. */
+static void probe_undo(struct cuda_driver *cuda, struct probe *probe)
+{
+    for (unsigned i = probe->made_count; i-- > 0;) {
+        struct probe_made *made = &probe->made[i];
+        if (made->undo != NULL && !is_mapped(probe, i))
+            failure_note(cuda, probe, made->is_extra, made->step, made_undo(cuda, made));
+    }
+}
+
+static void probe_run(struct cuda_driver *cuda, struct probe *probe,
+                      vmm_status (*try)(struct cuda_driver *cuda, struct probe *probe))
+{
+    vmm_status status = try(cuda, probe);
+    failure_note(cuda, probe, probe->is_extra, probe->step, status);
+    probe_undo(cuda, probe);
+    probe_undo(cuda, probe); /* retries what the driver refused */
+}
+
 static vmm_status range_map(struct cuda_driver *cuda, struct probe *probe, uint64_t handle,
-                            struct probe_range *range)
+                            const char *unmap_step, uint64_t *address)
 {
     struct driver *driver = &cuda->base;
     uint64_t bytes = driver->granule_bytes;
     probe->step = "reserve";
-    vmm_status status = vmm__cuda_reserve(driver, bytes, 0, &range->address);
+    vmm_status status = vmm__cuda_reserve(driver, bytes, 0, address);
+    status = made_add(probe, status, *address, "address free", vmm__cuda_address_free);
     if (status != VMM_OK)
         return status;
     probe->step = "map";
-    status = vmm__cuda_map(driver, range->address, bytes, handle);
-    range->is_mapped = status == VMM_OK;
+    status = vmm__cuda_map(driver, *address, bytes, handle);
+    status = made_add(probe, status, *address, unmap_step, vmm__cuda_unmap);
     if (status != VMM_OK)
         return status;
     probe->step = "set access";
-    return vmm__cuda_access(driver, range->address, bytes);
+    return vmm__cuda_access(driver, *address, bytes);
 }
-
-static vmm_status range_unmap(struct cuda_driver *cuda, struct probe_range *range)
-{
-    vmm_status status = vmm__cuda_unmap(&cuda->base, range->address, cuda->base.granule_bytes);
-    range->is_mapped = status != VMM_OK;
-    return status;
-}
-
-static vmm_status word_compare(uint32_t written, uint32_t read)
-{
-    if (read != written)
-        return vmm__error(VMM_ERR_UNSUPPORTED, "wrote 0x%" PRIx32 " but read 0x%" PRIx32, written,
-                          read);
-    return VMM_OK;
-}
-
-static vmm_status word_round_trip(struct cuda_driver *cuda, uint64_t address)
-{
-    const uint32_t written = 0xC0FFEE42U;
-    uint32_t read = 0;
-    CUresult result = cuda->api->cuMemcpyHtoD_v2(address, &written, sizeof written);
-    if (result == CUDA_SUCCESS)
-        result = cuda->api->cuMemcpyDtoH_v2(&read, address, sizeof read);
-    if (result != CUDA_SUCCESS)
-        return vmm__cuda_status(cuda->api, result, VMM_ERR_DEVICE_OOM, "copy of a word");
-    return word_compare(written, read);
-}
-
-static vmm_status memory_open(struct cuda_driver *cuda, struct probe *probe)
-{
-    probe->step = "create";
-    vmm_status status =
-        vmm__cuda_create(&cuda->base, cuda->base.granule_bytes, probe->reach, &probe->handle);
-    probe->is_created = status == VMM_OK;
-    return status == VMM_OK ? range_map(cuda, probe, probe->handle, &probe->home) : status;
-}
-
-static vmm_status memory_try(struct cuda_driver *cuda, struct probe *probe)
-{
-    vmm_status status = memory_open(cuda, probe);
-    if (status != VMM_OK)
-        return status;
-    probe->step = "write and read";
-    return word_round_trip(cuda, probe->home.address);
-}
-
-/* ---- The same memory at two addresses ------------------------------------------------------------- */
-
-enum { ALIAS_WORD_BYTES = 4 };
 
 static vmm_status byte_write(struct cuda_driver *cuda, const struct probe *probe, uint64_t address,
                              uint8_t value)
 {
-    return vmm__cuda_clear(&cuda->base, address, ALIAS_WORD_BYTES, value, probe->stream);
+    return vmm__cuda_clear(&cuda->base, address, sizeof(uint32_t), value, probe->stream);
 }
 
 /* Only stream order places this read after byte_write(). */
@@ -278,24 +297,59 @@ static vmm_status byte_expect(struct cuda_driver *cuda, const struct probe *prob
                               uint8_t value)
 {
     uint32_t read = 0;
+    uint32_t written = value * 0x01010101U;
     struct driver_piece piece = { .address = address, .bytes = sizeof read, .host = &read };
     vmm_status status = vmm__cuda_read(&cuda->base, &piece, 1, probe->stream);
-    return status == VMM_OK ? word_compare(value * 0x01010101U, read) : status;
+    if (status == VMM_OK && read != written)
+        return vmm__error(VMM_ERR_UNSUPPORTED, "wrote 0x%" PRIx32 " but read 0x%" PRIx32, written,
+                          read);
+    return status;
 }
+
+/* Writes through one address and reads through the other, or the same. */
+static vmm_status byte_pass(struct cuda_driver *cuda, struct probe *probe, uint64_t from,
+                            uint64_t to, uint8_t value)
+{
+    probe->step = "write and read";
+    vmm_status status = byte_write(cuda, probe, from, value);
+    return status == VMM_OK ? byte_expect(cuda, probe, to, value) : status;
+}
+
+static vmm_status memory_open(struct cuda_driver *cuda, struct probe *probe)
+{
+    probe->step = "create";
+    vmm_status status =
+        vmm__cuda_create(&cuda->base, cuda->base.granule_bytes, probe->reach, &probe->handle);
+    status = made_add(probe, status, probe->handle, "release", vmm__cuda_release);
+    if (status != VMM_OK)
+        return status;
+    return range_map(cuda, probe, probe->handle, "unmap", &probe->home);
+}
+
+static vmm_status memory_try(struct cuda_driver *cuda, struct probe *probe)
+{
+    vmm_status status = memory_open(cuda, probe);
+    return status == VMM_OK ? byte_pass(cuda, probe, probe->home, probe->home, 0x42) : status;
+}
+
+/* ---- The same memory at two addresses ------------------------------------------------------------- */
 
 /* Unmaps the older mapping while a write through the younger one may be in progress. Reads even if the unmap fails,
  * because the read waits for that write. */
 static vmm_status alias_outlives_home(struct cuda_driver *cuda, struct probe *probe)
 {
     const uint8_t value = 0xA7;
-    vmm_status status = byte_write(cuda, probe, probe->alias.address, value);
+    struct probe_made *first = probe->made;
+    vmm_status status = byte_write(cuda, probe, probe->alias, value);
     if (status != VMM_OK)
         return status;
+    while (first->undo != vmm__cuda_unmap)
+        first++;
     probe->step = "unmap the first";
-    vmm_status unmapped = range_unmap(cuda, &probe->home);
+    vmm_status unmapped = made_undo(cuda, first);
     struct error_line line;
     vmm__error_save(&line);
-    status = byte_expect(cuda, probe, probe->alias.address, value);
+    status = byte_expect(cuda, probe, probe->alias, value);
     if (unmapped != VMM_OK) {
         vmm__error_restore(&line);
         return unmapped;
@@ -306,15 +360,19 @@ static vmm_status alias_outlives_home(struct cuda_driver *cuda, struct probe *pr
 
 static vmm_status alias_try(struct cuda_driver *cuda, struct probe *probe, uint64_t handle)
 {
-    const uint8_t value = 0x5B;
-    vmm_status status = range_map(cuda, probe, handle, &probe->alias);
+    vmm_status status = range_map(cuda, probe, handle, "unmap the second", &probe->alias);
+    if (status == VMM_OK)
+        status = byte_pass(cuda, probe, probe->home, probe->alias, 0x5B);
+    return status == VMM_OK ? alias_outlives_home(cuda, probe) : status;
+}
+
+static vmm_status memory_and_alias_try(struct cuda_driver *cuda, struct probe *probe)
+{
+    vmm_status status = memory_try(cuda, probe);
     if (status != VMM_OK)
         return status;
-    probe->step = "write and read";
-    status = byte_write(cuda, probe, probe->home.address, value);
-    if (status == VMM_OK)
-        status = byte_expect(cuda, probe, probe->alias.address, value);
-    return status == VMM_OK ? alias_outlives_home(cuda, probe) : status;
+    probe->is_extra = true;
+    return alias_try(cuda, probe, probe->handle);
 }
 
 /* ---- An exported handle ---------------------------------------------------------------------- */
@@ -331,11 +389,12 @@ static vmm_status uuid_read(struct cuda_driver *cuda)
     return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetUuid");
 }
 
-/* Exports the granule, in the way of its reach, and imports it. */
+/* Exports the granule, in the way of its reach, imports it, and maps it at a second address. */
 static vmm_status granule_pass(struct cuda_driver *cuda, struct probe *probe)
 {
     struct driver *driver = &cuda->base;
     struct driver_fabric fabric;
+    uint64_t import = 0;
     int descriptor = -1;
     bool is_fabric = probe->reach == VMM_SHARE_FABRIC;
     probe->step = "export";
@@ -345,13 +404,13 @@ static vmm_status granule_pass(struct cuda_driver *cuda, struct probe *probe)
         return status;
     probe->step = "import";
     if (is_fabric)
-        status = vmm__cuda_fabric_import(driver, &fabric, driver->granule_bytes, &probe->import);
+        status = vmm__cuda_fabric_import(driver, &fabric, driver->granule_bytes, &import);
     else
-        status = vmm__cuda_share_import(driver, descriptor, driver->granule_bytes, &probe->import);
-    probe->is_imported = status == VMM_OK;
+        status = vmm__cuda_share_import(driver, descriptor, driver->granule_bytes, &import);
+    status = made_add(probe, status, import, "release the import", vmm__cuda_share_release);
     if (descriptor >= 0)
         (void)close(descriptor);
-    return status;
+    return status == VMM_OK ? alias_try(cuda, probe, import) : status;
 }
 
 static vmm_status sharing_try(struct cuda_driver *cuda, struct probe *probe)
@@ -360,9 +419,16 @@ static vmm_status sharing_try(struct cuda_driver *cuda, struct probe *probe)
     vmm_status status = uuid_read(cuda);
     if (status == VMM_OK)
         status = memory_try(cuda, probe);
-    if (status == VMM_OK)
-        status = granule_pass(cuda, probe);
-    return status == VMM_OK ? alias_try(cuda, probe, probe->import) : status;
+    return status == VMM_OK ? granule_pass(cuda, probe) : status;
+}
+
+/* A lost device's stream went with its context. */
+static vmm_status stream_undo(struct driver *driver, uint64_t subject, uint64_t bytes)
+{
+    (void)bytes;
+    if (vmm__driver_is_lost(driver))
+        return VMM_OK;
+    return vmm__cuda_stream_destroy(driver, (vmm_stream)(uintptr_t)subject);
 }
 
 /* Any thread may ask, also while a stream is under capture: all work is on a stream of its own. */
@@ -370,101 +436,14 @@ static vmm_status fabric_try(struct cuda_driver *cuda, struct probe *probe)
 {
     probe->step = "create a stream";
     vmm_status status = vmm__cuda_stream_create(&cuda->base, &probe->stream);
+    status = made_add(probe, status, (uint64_t)(uintptr_t)probe->stream, "destroy the stream",
+                      stream_undo);
     if (status == VMM_OK)
         status = memory_open(cuda, probe);
-    if (status == VMM_OK)
-        status = granule_pass(cuda, probe);
-    return status == VMM_OK ? alias_try(cuda, probe, probe->import) : status;
+    return status == VMM_OK ? granule_pass(cuda, probe) : status;
 }
 
 /* ---- The whole self-test --------------------------------------------------------------------- */
-
-/* Records the first failure with its line. After a lost device, releases run without its context. */
-static void failure_note(struct cuda_driver *cuda, struct probe_failure *failure, const char *step,
-                         vmm_status status)
-{
-    if (status == VMM_ERR_LOST)
-        vmm__lost_note(&cuda->base.lost);
-    if (status == VMM_OK || failure->status != VMM_OK)
-        return;
-    failure->status = status;
-    failure->step = step;
-    (void)snprintf(failure->reason, sizeof failure->reason, "%s", vmm_last_error());
-}
-
-/* A lost device fails the whole self-test, whichever part lost it. */
-static void extra_note(struct cuda_driver *cuda, struct probe *probe, const char *step,
-                       vmm_status status)
-{
-    failure_note(cuda, status == VMM_ERR_LOST ? &probe->failure : &probe->extra_failure, step,
-                 status);
-}
-
-/* Of shared memory, every step is part of sharing. */
-static void home_note(struct cuda_driver *cuda, struct probe *probe, const char *step,
-                      vmm_status status)
-{
-    if (probe->reach != VMM_SHARE_NONE)
-        extra_note(cuda, probe, step, status);
-    else
-        failure_note(cuda, &probe->failure, step, status);
-}
-
-static vmm_status range_free(struct cuda_driver *cuda, struct probe_range *range)
-{
-    if (range->address == 0 || range->is_mapped)
-        return VMM_OK;
-    vmm_status status =
-        vmm__cuda_address_free(&cuda->base, range->address, cuda->base.granule_bytes);
-    range->address = status == VMM_OK ? 0 : range->address;
-    return status;
-}
-
-/* Undoes the remaining steps, newest mapping first: addresses that are still mapped cannot be freed, but memory can be
- * released. */
-static void probe_undo(struct cuda_driver *cuda, struct probe *probe)
-{
-    uint64_t bytes = cuda->base.granule_bytes;
-    vmm_status status;
-    if (probe->alias.is_mapped)
-        extra_note(cuda, probe, "unmap the second", range_unmap(cuda, &probe->alias));
-    if (probe->home.is_mapped)
-        home_note(cuda, probe, "unmap", range_unmap(cuda, &probe->home));
-    if (probe->is_imported) {
-        status = vmm__cuda_share_release(&cuda->base, probe->import, bytes);
-        probe->is_imported = status != VMM_OK;
-        extra_note(cuda, probe, "release the import", status);
-    }
-    if (probe->is_created) {
-        status = vmm__cuda_release(&cuda->base, probe->handle, bytes);
-        probe->is_created = status != VMM_OK;
-        home_note(cuda, probe, "release", status);
-    }
-    extra_note(cuda, probe, "address free", range_free(cuda, &probe->alias));
-    home_note(cuda, probe, "address free", range_free(cuda, &probe->home));
-    if (probe->stream != NULL && !vmm__driver_is_lost(&cuda->base)) {
-        status = vmm__cuda_stream_destroy(&cuda->base, probe->stream);
-        probe->stream = status == VMM_OK ? NULL : probe->stream;
-        extra_note(cuda, probe, "destroy the stream", status);
-    }
-}
-
-static void probe_end(struct cuda_driver *cuda, struct probe *probe)
-{
-    probe_undo(cuda, probe);
-    probe_undo(cuda, probe); /* retries what the driver refused */
-}
-
-static void memory_probe(struct cuda_driver *cuda, struct probe *probe)
-{
-    vmm_status status = memory_try(cuda, probe);
-    failure_note(cuda, &probe->failure, probe->step, status);
-    if (status == VMM_OK) {
-        status = alias_try(cuda, probe, probe->handle);
-        extra_note(cuda, probe, probe->step, status);
-    }
-    probe_end(cuda, probe);
-}
 
 /* A capture that is under way would be spoiled: then the events are believed to work. */
 static vmm_status clock_try(struct cuda_driver *cuda, struct probe *probe)
@@ -488,15 +467,6 @@ static vmm_status clock_try(struct cuda_driver *cuda, struct probe *probe)
     return status != VMM_OK ? status : ended;
 }
 
-/* Tries what a cache can do without. */
-static void extra_probe(struct cuda_driver *cuda, struct probe *probe,
-                        vmm_status (*try)(struct cuda_driver *cuda, struct probe *probe))
-{
-    vmm_status status = try(cuda, probe);
-    extra_note(cuda, probe, probe->step, status);
-    probe_end(cuda, probe);
-}
-
 /* Stores the step and the reason: a cache works without aliases, and without sharing. Returns whether it has them. */
 static bool extra_store(const struct probe *probe, char *text, size_t text_bytes)
 {
@@ -513,20 +483,20 @@ static vmm_status failure_status(const struct probe_failure *failure)
     return passes_through ? failure->status : VMM_ERR_UNSUPPORTED;
 }
 
-static vmm_status probe_run(struct cuda_driver *cuda)
+static vmm_status probes_run(struct cuda_driver *cuda)
 {
     struct driver *driver = &cuda->base;
     struct probe memory = { .reach = VMM_SHARE_NONE };
-    struct probe sharing = { .reach = VMM_SHARE_MACHINE };
-    struct probe clock = { .reach = VMM_SHARE_NONE };
+    struct probe sharing = { .reach = VMM_SHARE_MACHINE, .is_extra = true };
+    struct probe clock = { .reach = VMM_SHARE_NONE, .is_extra = true };
     const struct probe_failure *failure = &memory.failure;
-    memory_probe(cuda, &memory);
+    probe_run(cuda, &memory, memory_and_alias_try);
     if (failure->status == VMM_OK) {
-        extra_probe(cuda, &sharing, sharing_try);
+        probe_run(cuda, &sharing, sharing_try);
         failure = &sharing.failure;
     }
     if (failure->status == VMM_OK) {
-        extra_probe(cuda, &clock, clock_try);
+        probe_run(cuda, &clock, clock_try);
         failure = &clock.failure;
     }
     driver->has_clock = extra_store(&clock, driver->clock_failure, sizeof driver->clock_failure);
@@ -544,10 +514,10 @@ vmm_status vmm__cuda_self_test(struct cuda_driver *cuda)
 {
     struct error_line before;
     vmm__error_save(&before);
-    vmm_status status = probe_run(cuda);
+    vmm_status status = probes_run(cuda);
     if (status == VMM_ERR_UNSUPPORTED && cuda->property.allocFlags.gpuDirectRDMACapable) {
         cuda->property.allocFlags.gpuDirectRDMACapable = 0;
-        status = probe_run(cuda);
+        status = probes_run(cuda);
     }
     if (status == VMM_OK)
         vmm__error_restore(&before);
@@ -558,13 +528,13 @@ vmm_status vmm__cuda_self_test(struct cuda_driver *cuda)
 
 vmm_status vmm__cuda_fabric_check(struct driver *driver)
 {
-    struct probe probe = { .reach = VMM_SHARE_FABRIC };
+    struct probe probe = { .reach = VMM_SHARE_FABRIC, .is_extra = true };
     const struct probe_failure *failure = &probe.failure;
     struct error_line before;
     if (!driver->has_sharing)
         return vmm__cuda_sharing_refuse(driver);
     vmm__error_save(&before);
-    extra_probe(vmm__cuda_of(driver), &probe, fabric_try);
+    probe_run(vmm__cuda_of(driver), &probe, fabric_try);
     if (failure->status == VMM_OK)
         failure = &probe.extra_failure;
     if (failure->status == VMM_OK) {
