@@ -127,6 +127,29 @@ HOST_TEST(captures_begin_and_end_once)
     vmm__driver_close(sim);
 }
 
+/* The next stream gets the name, and perhaps the record, of the one whose capture the event belongs to. */
+HOST_TEST(an_event_of_an_old_capture_breaks_no_other)
+{
+    struct driver_options options = { 0 };
+    struct driver *sim;
+    assert_ok(vmm__driver_sim_open(&options, &sim));
+    struct driver *const drivers[] = { driver, sim };
+    for (int i = 0; i < 2; i++) {
+        struct driver *each = drivers[i];
+        void *event = event_new(each);
+        vmm_stream stream = stream_new(each);
+        assert_ok(vmm__driver_capture_begin(each, stream));
+        assert_ok(vmm__driver_event_record(each, event, stream));
+        assert_ok(vmm__driver_capture_end(each, stream));
+        assert_ok(vmm__driver_stream_destroy(each, stream));
+        stream = stream_new(each);
+        assert_ok(vmm__driver_capture_begin(each, stream));
+        assert_status(vmm__driver_event_query(each, event), VMM_ERR_DRIVER);
+        assert_ok(vmm__driver_capture_end(each, stream));
+    }
+    vmm__driver_close(sim);
+}
+
 /* The capture of a destroyed stream ends with it: an event of all work waits for it no longer. */
 HOST_TEST(captures_end_with_their_stream)
 {

@@ -36,14 +36,12 @@ void vmm__host_wait_locked(struct host_work *work, struct host_position position
                                   .position = position,
                                   .reached = PTHREAD_COND_INITIALIZER };
     work->waiters = &waiter;
-    position.stream->references++;
     while (!vmm__host_is_reached(position))
         (void)vmm__mutex_wait(&work->lock, &waiter.reached, NULL);
     struct host_waiter **link = &work->waiters;
     while (*link != &waiter)
         link = &(*link)->next;
     *link = waiter.next;
-    vmm__host_stream_release_locked(work, position.stream);
     (void)pthread_cond_destroy(&waiter.reached);
 }
 
@@ -52,24 +50,11 @@ void vmm__host_device_wait(struct soft *soft)
 {
     struct host_work *work = host_work_of(soft);
     VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *stream = work->streams;
-    while (stream != NULL) {
-        stream->references++;
+    for (struct host_stream *stream = work->streams; stream != NULL; stream = stream->next)
         vmm__host_wait_locked(work, (struct host_position){ stream, stream->submitted });
-        struct host_stream *next = stream->next;
-        vmm__host_stream_release_locked(work, stream);
-        stream = next;
-    }
 }
 
 /* ---- Events ---------------------------------------------------------------------------------- */
-
-static void event_clear_locked(struct host_work *work, struct host_event *event)
-{
-    VMM_ASSERT_HELD(&work->lock);
-    while (event->count > 0)
-        vmm__host_stream_release_locked(work, event->positions[--event->count].stream);
-}
 
 static bool event_room(struct host_event *event, uint64_t count)
 {
@@ -84,7 +69,6 @@ static bool event_room(struct host_event *event, uint64_t count)
 static void event_add(struct host_event *event, struct host_stream *stream)
 {
     event->positions[event->count++] = (struct host_position){ stream, stream->submitted };
-    stream->references++;
 }
 
 vmm_status vmm__host_event_record(struct soft *soft, struct soft_event *event,
@@ -93,16 +77,14 @@ vmm_status vmm__host_event_record(struct soft *soft, struct soft_event *event,
     struct host_work *work = host_work_of(soft);
     VMM_ASSERT_HELD(&work->lock);
     struct host_event *recorded = (struct host_event *)event;
-    bool is_all = stream == NULL;
-    uint64_t count = 1;
-    for (const struct host_stream *each = work->streams; is_all && each != NULL; each = each->next)
-        count++;
-    if (!event_room(recorded, count))
+    if (!event_room(recorded, stream == NULL ? work->stream_count : 1))
         return vmm__error(VMM_ERR_HOST_OOM, "event record: out of host memory for its positions");
-    event_clear_locked(work, recorded); /* it may have been the last user of a stream */
-    if (!is_all)
+    recorded->count = 0;
+    if (stream != NULL) {
         event_add(recorded, (struct host_stream *)stream);
-    for (struct host_stream *each = work->streams; is_all && each != NULL; each = each->next) {
+        return VMM_OK;
+    }
+    for (struct host_stream *each = work->streams; each != NULL; each = each->next) {
         if (each->finished < each->submitted)
             event_add(recorded, each);
     }
@@ -113,7 +95,7 @@ vmm_status vmm__host_event_record(struct soft *soft, struct soft_event *event,
 void vmm__host_event_end(struct soft *soft, struct soft_event *event)
 {
     struct host_event *ended = (struct host_event *)event;
-    event_clear_locked(host_work_of(soft), ended);
+    (void)soft;
     vmm__host_free(ended->positions, ended->capacity * sizeof *ended->positions);
 }
 
@@ -151,12 +133,10 @@ vmm_status vmm__host_stream_wait(struct soft *soft, struct soft_stream *stream,
     struct host_stream *waiting = (struct host_stream *)stream;
     struct host_piece piece = { .kind = HOST_PIECE_WAIT };
     vmm_status status = VMM_OK;
-    waiting->references++;
     for (uint64_t i = 0; i < awaited->count && status == VMM_OK; i++) {
         piece.position = awaited->positions[i];
         if (!vmm__host_is_reached(piece.position) && piece.position.stream != waiting)
             status = vmm__host_piece_queue_locked(work, &piece, waiting);
     }
-    vmm__host_stream_release_locked(work, waiting);
     return status;
 }

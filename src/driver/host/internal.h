@@ -122,8 +122,9 @@ struct host_piece {
 struct host_work {
     struct mutex lock;
     pthread_cond_t ready;        /* signals a new ready stream, or stopping */
-    struct host_stream *streams; /* all that have a name or a reference */
-    struct soft *soft;           /* which has their names and captures, and the events */
+    struct host_stream *streams; /* also those that wait to serve again */
+    uint64_t stream_count;
+    struct soft *soft; /* which has their names and captures, and the events */
     struct host_stream *ready_first;
     struct host_stream *ready_last;
     struct host_waiter *waiters; /* host threads that wait for a position */
@@ -132,16 +133,15 @@ struct host_work {
     pthread_t workers[HOST_WORKER_LIMIT];
 };
 
-/* A stream lives while it has references: from its name (until stream_destroy), its pending work, events recorded on
- * it, and waits for it. */
+/* Its record serves another stream once it was destroyed and its work has ended. An old position in it stays reached,
+ * because its sequence goes on. */
 struct host_stream {
     struct soft_stream soft; /* first */
     struct host_stream *next;
     struct host_stream *next_ready;
     struct host_stream *blocked; /* streams whose next piece waits for a position in this one */
     struct host_stream *next_blocked;
-    unsigned references;
-    uint64_t submitted; /* pieces since the stream was created */
+    uint64_t submitted; /* pieces; never reset */
     uint64_t finished;
     struct host_piece *queue; /* ring buffer; piece n is at n % capacity */
     uint64_t capacity;
@@ -150,12 +150,11 @@ struct host_stream {
 vmm_status vmm__host_work_open(struct host_work *work);
 void vmm__host_work_close(struct host_work *work);
 
-/* Returns NULL if the name was never used or the stream was destroyed. Adds no reference. */
+/* Returns NULL if the name was never used or the stream was destroyed. */
 static inline struct host_stream *host_stream_find(const struct host_work *work, vmm_stream name)
 {
     return (struct host_stream *)soft_stream_find(&work->soft->streams, name);
 }
-void vmm__host_stream_release_locked(struct host_work *work, struct host_stream *stream);
 
 /* Queues one piece. Blocks while the stream's queue is full, and releases the lock meanwhile. */
 vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_piece *piece,
@@ -163,9 +162,6 @@ vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_pie
 /* The same without the checks, on a stream that is not under capture. */
 vmm_status vmm__host_piece_queue_locked(struct host_work *work, const struct host_piece *piece,
                                         struct host_stream *stream);
-
-/* A part of the backing: see soft.h. */
-void vmm__host_stream_end(struct soft *soft, struct soft_stream *stream);
 
 /* ---- run.c: kinds of work -------------------------------------------------------------------- */
 
@@ -175,7 +171,7 @@ uint64_t vmm__host_piece_run(const struct host_piece *piece);
 /* ---- event.c: events, blocking waits --------------------------------------------------------- */
 
 struct host_event {
-    struct soft_event soft;          /* first; a position refers to the stream that it names */
+    struct soft_event soft;          /* first */
     struct host_position *positions; /* none: never recorded, or recorded without any work */
     uint64_t count;
     uint64_t capacity;
@@ -227,7 +223,7 @@ static inline struct host_work *host_work_of(struct soft *soft)
 
 static inline bool vmm__host_is_reached(struct host_position position)
 {
-    return position.stream == NULL || position.stream->finished >= position.sequence;
+    return position.stream->finished >= position.sequence;
 }
 
 #endif

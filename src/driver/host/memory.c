@@ -209,6 +209,5 @@ const struct soft_backing vmm__host_backing = {
     SOFT_BACKING_MAP(BACKING)
     .unmap = backing_unmap,
     .dmabuf_export = vmm__host_dmabuf_export,
-    .stream_end = vmm__host_stream_end,
 };
 /* clang-format on */

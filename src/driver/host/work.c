@@ -23,37 +23,37 @@
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
+static uint64_t stream_pending(const struct host_stream *stream)
+{
+    return stream->submitted - stream->finished;
+}
+
+/* Returns the record of a destroyed stream without work, or NULL. */
+static struct host_stream *stream_unused(const struct host_work *work)
+{
+    bool has_unnamed = work->stream_count > work->soft->streams.named.count;
+    struct host_stream *stream = has_unnamed ? work->streams : NULL;
+    while (stream != NULL && (stream->soft.is_named || stream_pending(stream) != 0))
+        stream = stream->next;
+    return stream;
+}
+
 vmm_status vmm__host_stream_new(struct soft *soft, vmm_stream name, struct soft_stream **out)
 {
     struct host_work *work = host_work_of(soft);
     VMM_ASSERT_HELD(&work->lock);
-    struct host_stream *stream = vmm__host_alloc(1, sizeof *stream);
-    if (stream == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "stream %p: out of host memory for its record", name);
-    stream->references = 1;
-    stream->next = work->streams;
-    work->streams = stream;
+    struct host_stream *stream = stream_unused(work);
+    if (stream == NULL) {
+        stream = vmm__host_alloc(1, sizeof *stream);
+        if (stream == NULL)
+            return vmm__error(VMM_ERR_HOST_OOM, "stream %p: out of host memory for its record",
+                              name);
+        stream->next = work->streams;
+        work->streams = stream;
+        work->stream_count++;
+    }
     *out = &stream->soft;
     return VMM_OK;
-}
-
-void vmm__host_stream_release_locked(struct host_work *work, struct host_stream *stream)
-{
-    VMM_ASSERT_HELD(&work->lock);
-    if (--stream->references != 0)
-        return;
-    struct host_stream **link = &work->streams;
-    while (*link != stream)
-        link = &(*link)->next;
-    *link = stream->next;
-    vmm__host_free(stream->queue, stream->capacity * sizeof *stream->queue);
-    vmm__host_free(stream, sizeof *stream);
-}
-
-/* Pending work still runs. */
-void vmm__host_stream_end(struct soft *soft, struct soft_stream *stream)
-{
-    vmm__host_stream_release_locked(host_work_of(soft), (struct host_stream *)stream);
 }
 
 /* ---- Workers --------------------------------------------------------------------------------- */
@@ -123,12 +123,8 @@ static void stream_step_locked(struct host_work *work, struct host_stream *strea
     stream->finished++;
     blocked_wake_locked(work, stream);
     vmm__host_wake_locked(work, stream);
-    if (piece.kind == HOST_PIECE_WAIT)
-        vmm__host_stream_release_locked(work, piece.position.stream);
-    if (stream->finished < stream->submitted)
+    if (stream_pending(stream) != 0)
         ready_push_locked(work, stream);
-    else
-        vmm__host_stream_release_locked(work, stream);
 }
 
 static void *worker_main(void *argument)
@@ -184,11 +180,6 @@ static vmm_status workers_start_locked(struct host_work *work)
 
 /* ---- Submission ------------------------------------------------------------------------------ */
 
-static uint64_t stream_pending(const struct host_stream *stream)
-{
-    return stream->submitted - stream->finished;
-}
-
 /* A piece keeps its number; its index in the ring depends on the capacity. */
 static vmm_status queue_grow_locked(struct host_stream *stream)
 {
@@ -222,14 +213,10 @@ static void piece_push_locked(struct host_work *work, struct host_stream *stream
 {
     VMM_ASSERT_HELD(&work->lock);
     bool was_idle = stream_pending(stream) == 0;
-    if (piece->kind == HOST_PIECE_WAIT)
-        piece->position.stream->references++;
     stream->queue[stream->submitted % stream->capacity] = *piece;
     stream->submitted++;
-    if (was_idle) {
-        stream->references++;
+    if (was_idle)
         ready_push_locked(work, stream);
-    }
 }
 
 vmm_status vmm__host_piece_queue_locked(struct host_work *work, const struct host_piece *piece,
@@ -237,13 +224,10 @@ vmm_status vmm__host_piece_queue_locked(struct host_work *work, const struct hos
 {
     VMM_ASSERT_HELD(&work->lock);
     vmm_status status = workers_start_locked(work);
-    if (status != VMM_OK)
-        return status;
-    stream->references++;
-    status = queue_room_locked(work, stream);
+    if (status == VMM_OK)
+        status = queue_room_locked(work, stream);
     if (status == VMM_OK)
         piece_push_locked(work, stream, piece);
-    vmm__host_stream_release_locked(work, stream);
     return status;
 }
 
@@ -286,8 +270,12 @@ void vmm__host_work_close(struct host_work *work)
         (void)pthread_join(work->workers[i], NULL);
     vmm__mutex_lock(&work->lock);
     vmm__soft_streams_close(work->soft);
-    while (work->streams != NULL)
-        vmm__host_stream_release_locked(work, work->streams);
+    while (work->streams != NULL) {
+        struct host_stream *stream = work->streams;
+        work->streams = stream->next;
+        vmm__host_free(stream->queue, stream->capacity * sizeof *stream->queue);
+        vmm__host_free(stream, sizeof *stream);
+    }
     vmm__mutex_unlock(&work->lock);
     (void)pthread_cond_destroy(&work->ready);
     vmm__mutex_fini(&work->lock);

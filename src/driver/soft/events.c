@@ -70,7 +70,8 @@ vmm_status vmm__soft_event_record(struct soft *soft, void *event, vmm_stream str
         status = soft->backing->event_record(soft, found, recorded);
     if (status != VMM_OK)
         return status;
-    found->captured = recorded->is_captured ? recorded : NULL;
+    found->capture = recorded->is_captured ? recorded->capture : 0;
+    found->captured = stream;
     soft_charge(soft, DRIVER_CALL_event_record, 0, NULL);
     return VMM_OK;
 }
@@ -98,7 +99,7 @@ vmm_status vmm__soft_clock_record(struct soft *soft, void *event)
     status = soft->backing->event_record(soft, found, NULL);
     if (status != VMM_OK)
         return status;
-    found->captured = NULL;
+    found->capture = 0;
     soft_charge(soft, DRIVER_CALL_clock_record, 0, NULL);
     return VMM_OK;
 }
@@ -106,22 +107,25 @@ vmm_status vmm__soft_clock_record(struct soft *soft, void *event)
 /* ---- Queries and waits ----------------------------------------------------------------------- */
 
 /* Refuses an event that was captured, and breaks the capture. */
-static vmm_status captured_refuse(struct soft *soft, struct soft_stream *captured, const char *verb)
+static vmm_status captured_refuse(struct soft *soft, const struct soft_event *event,
+                                  const char *verb)
 {
-    if (captured == NULL)
+    if (event->capture == 0)
         return VMM_OK;
-    vmm_stream name = soft_stream_name(captured);
-    captured->is_broken = captured->is_broken || captured->is_captured;
-    vmm__soft_report_add(&soft->violations, 1, "%s of an event captured on stream %p", verb, name);
+    struct soft_stream *stream = soft_stream_find(&soft->streams, event->captured);
+    if (stream != NULL && stream->capture == event->capture)
+        stream->is_broken = true;
+    vmm__soft_report_add(&soft->violations, 1, "%s of an event captured on stream %p", verb,
+                         event->captured);
     return vmm__error(VMM_ERR_DRIVER, "%s: %s: the event was captured on stream %p",
-                      soft->driver.ops->name, verb, name);
+                      soft->driver.ops->name, verb, event->captured);
 }
 
 static vmm_status event_find_usable(struct soft *soft, const char *verb, void *event,
                                     struct soft_event **out)
 {
     vmm_status status = event_find(soft, verb, event, out);
-    return status == VMM_OK ? captured_refuse(soft, (*out)->captured, verb) : status;
+    return status == VMM_OK ? captured_refuse(soft, *out, verb) : status;
 }
 
 vmm_status vmm__soft_event_query(struct soft *soft, void *event)
@@ -156,7 +160,7 @@ vmm_status vmm__soft_stream_wait(struct soft *soft, vmm_stream stream, void *eve
     if (status == VMM_OK)
         status = vmm__soft_stream_use(soft, "stream wait", stream, &waiting);
     if (status == VMM_OK)
-        status = captured_refuse(soft, found->captured, "stream wait");
+        status = captured_refuse(soft, found, "stream wait");
     if (status == VMM_OK)
         status = soft->backing->stream_wait(soft, waiting, found);
     if (status == VMM_OK)

@@ -86,19 +86,22 @@ struct soft_stream {
     bool is_named;        /* is found by its name: not destroyed, nor forgotten */
     bool is_captured;     /* is under capture */
     bool is_broken;       /* an operation broke the capture */
+    uint64_t capture;     /* number of its last capture; 0: none */
 };
 
 struct soft_streams {
     struct map named;   /* streams by name */
     bool has_forgotten; /* a stream that was not destroyed is no longer among them */
+    uint64_t captures;  /* ever begun */
     uint64_t generated;
-    struct map names;          /* of streams that were destroyed, also those in use again */
-    struct stream_name *stale; /* destroyed ones, the most recent first */
+    struct map stale;            /* names of destroyed streams that no other one has */
+    struct stale_name *youngest; /* the most recent of them */
 };
 
 struct soft_event {
-    struct map_node node;         /* its key is the id */
-    struct soft_stream *captured; /* the stream under capture when it was recorded; NULL: none */
+    struct map_node node; /* its key is the id */
+    uint64_t capture;     /* that it was recorded in; 0: none */
+    vmm_stream captured;  /* the stream of that capture */
 };
 
 /* A number of events, and one line about the first, which no longer changes. Any thread may add. */
@@ -166,8 +169,6 @@ struct soft_backing {
     /* The mapping is no longer in the granules, and its handle no longer counts it. */
     void (*mapping_end)(struct soft *soft, struct soft_mapping *mapping);
     void (*pin_end)(struct soft *soft, struct soft_pin *pin);
-    /* The stream was destroyed; its work still runs. */
-    void (*stream_end)(struct soft *soft, struct soft_stream *stream);
     /* The call succeeds, on the handle or, if NULL, without one. Unmap and access charge for themselves. */
     void (*charge)(struct soft *soft, enum driver_call call, uint64_t bytes,
                    const struct soft_handle *handle);

@@ -8,57 +8,48 @@
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
-struct stream_name {
+/* The last stream of that name was destroyed, and no other one has it. */
+struct stale_name {
     struct map_node node; /* its key is the name */
-    bool is_stale;        /* the last stream of that name was destroyed and the name not reused */
-    struct stream_name *next_stale;
+    struct stale_name *older;
 };
 
-static struct stream_name *name_find(const struct soft_streams *streams, vmm_stream name)
-{
-    return (struct stream_name *)vmm__map_find(&streams->names, (uint64_t)(uintptr_t)name);
-}
-
-/* Finds or adds a name. Returns NULL without host memory. */
-static struct stream_name *name_get(struct soft_streams *streams, vmm_stream name)
-{
-    struct stream_name *found = name_find(streams, name);
-    if (found != NULL)
-        return found;
-    found = vmm__host_alloc(1, sizeof *found);
-    if (found == NULL)
-        return NULL;
-    found->node.key = (uint64_t)(uintptr_t)name;
-    vmm__map_add(&streams->names, &found->node);
-    return found;
-}
-
-static vmm_stream name_take(struct soft_streams *streams)
-{
-    struct stream_name *taken = streams->stale;
-    if (taken == NULL)
-        return (vmm_stream)(uintptr_t)(FIRST_NAME + ++streams->generated);
-    streams->stale = taken->next_stale;
-    taken->is_stale = false;
-    return (vmm_stream)(uintptr_t)taken->node.key;
-}
-
-/* Records that the name's stream was destroyed, whether the name was generated or the caller's. False: out of host
- * memory, nothing changed. */
+/* False: out of host memory, nothing changed. */
 static bool name_drop(struct soft_streams *streams, vmm_stream name)
 {
-    struct stream_name *dropped = name_get(streams, name);
+    struct stale_name *dropped = vmm__host_alloc(1, sizeof *dropped);
     if (dropped == NULL)
         return false;
-    dropped->is_stale = true;
-    dropped->next_stale = streams->stale;
-    streams->stale = dropped;
+    dropped->node.key = (uint64_t)(uintptr_t)name;
+    dropped->older = streams->youngest;
+    streams->youngest = dropped;
+    vmm__map_add(&streams->stale, &dropped->node);
     return true;
+}
+
+/* The name that the next stream gets. */
+static vmm_stream name_next(const struct soft_streams *streams)
+{
+    uint64_t name = streams->youngest != NULL ? streams->youngest->node.key
+                                              : FIRST_NAME + streams->generated + 1;
+    return (vmm_stream)(uintptr_t)name;
+}
+
+static void name_take(struct soft_streams *streams)
+{
+    struct stale_name *taken = streams->youngest;
+    if (taken == NULL) {
+        streams->generated++;
+        return;
+    }
+    streams->youngest = taken->older;
+    vmm__map_remove(&streams->stale, &taken->node);
+    vmm__host_free(taken, sizeof *taken);
 }
 
 static void name_free(struct map_node *node)
 {
-    vmm__host_free(node, sizeof(struct stream_name));
+    vmm__host_free(node, sizeof(struct stale_name));
 }
 
 /* ---- Streams --------------------------------------------------------------------------------- */
@@ -67,9 +58,8 @@ static void name_free(struct map_node *node)
 static vmm_status stream_find(const struct soft *soft, const char *verb, vmm_stream name,
                               struct soft_stream **out)
 {
-    const struct stream_name *known = name_find(&soft->streams, name);
     *out = soft_stream_find(&soft->streams, name);
-    if (*out == NULL && known != NULL && known->is_stale)
+    if (*out == NULL && vmm__map_find(&soft->streams.stale, (uint64_t)(uintptr_t)name) != NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %s: stream %p was destroyed",
                           soft->driver.ops->name, verb, name);
     return VMM_OK;
@@ -115,12 +105,11 @@ void vmm__soft_stream_forget(struct soft *soft, struct soft_stream *stream)
 vmm_status vmm__soft_stream_create(struct soft *soft, vmm_stream *stream)
 {
     struct soft_stream *created;
-    vmm_stream name = name_take(&soft->streams);
+    vmm_stream name = name_next(&soft->streams);
     vmm_status status = stream_new(soft, name, &created);
-    if (status != VMM_OK) {
-        (void)name_drop(&soft->streams, name);
+    if (status != VMM_OK)
         return status;
-    }
+    name_take(&soft->streams);
     soft_charge(soft, DRIVER_CALL_stream_create, 0, NULL);
     *stream = name;
     return VMM_OK;
@@ -139,11 +128,8 @@ vmm_status vmm__soft_stream_destroy(struct soft *soft, vmm_stream stream)
     if (!name_drop(&soft->streams, stream))
         return vmm__error(VMM_ERR_HOST_OOM, "%s: stream destroy: out of host memory for its name",
                           soft->driver.ops->name);
-    if (found != NULL) {
+    if (found != NULL)
         stream_unname(soft, found);
-        if (soft->backing->stream_end != NULL)
-            soft->backing->stream_end(soft, found);
-    }
     soft_charge(soft, DRIVER_CALL_stream_destroy, 0, NULL);
     return VMM_OK;
 }
@@ -152,7 +138,7 @@ void vmm__soft_streams_close(struct soft *soft)
 {
     vmm__soft_events_close(soft);
     vmm__map_clear(&soft->streams.named, NULL);
-    vmm__map_clear(&soft->streams.names, name_free);
+    vmm__map_clear(&soft->streams.stale, name_free);
 }
 
 /* ---- Captures -------------------------------------------------------------------------------- */
@@ -189,6 +175,7 @@ vmm_status vmm__soft_capture_begin(struct soft *soft, vmm_stream stream)
     if (found->is_captured)
         return capture_refuse(soft, "capture begin", stream, "is already being captured");
     found->is_captured = true;
+    found->capture = ++soft->streams.captures;
     found->is_broken = false;
     return VMM_OK;
 }
