@@ -11,74 +11,6 @@
 
 /* ---- Invalid calls --------------------------------------------------------------------------- */
 
-HOST_TEST(partial_granules_are_refused)
-{
-    uint64_t out = 5;
-    static const uint64_t wrong[] = { 0, 1, GRANULE - 1, GRANULE + 512 };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_status(vmm__driver_reserve(driver, wrong[i], 0, &out), VMM_ERR_DRIVER);
-        assert_status(vmm__driver_create(driver, wrong[i], false, &out), VMM_ERR_DRIVER);
-    }
-    assert_status(vmm__driver_reserve(driver, UINT64_MAX - GRANULE + 1, 0, &out),
-                  VMM_ERR_ADDRESS_SPACE);
-    assert_int_equal(out, 5);
-}
-
-HOST_TEST(unknown_handles_are_refused)
-{
-    uint64_t address = address_reserve(driver, GRANULE);
-    uint64_t released = handle_create(driver, GRANULE);
-    assert_ok(vmm__driver_release(driver, released, GRANULE));
-    assert_status(vmm__driver_map(driver, address, GRANULE, released), VMM_ERR_DRIVER);
-    uint64_t handle = handle_create(driver, GRANULE);
-    assert_int_not_equal(handle, released); /* although it uses the same slot */
-    handle_map(driver, address, GRANULE, handle);
-    assert_ok(vmm__driver_release(driver, handle, GRANULE)); /* still mapped */
-    uint64_t other = address_reserve(driver, GRANULE);
-    static const uint64_t unknown[] = { 0, 1, UINT64_MAX };
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        assert_status(vmm__driver_map(driver, other, GRANULE, unknown[i]), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_map(driver, other, GRANULE, released), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_map(driver, other, GRANULE, handle), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_release(driver, handle, GRANULE), VMM_ERR_DRIVER);
-    const char *text;
-    assert_int_equal(vmm__soft_violations(driver, &text), 7);
-    assert_string_equal(text, "map of handle 0x1, which was released or never created");
-}
-
-HOST_TEST(reservations_are_freed_whole)
-{
-    uint64_t first = address_reserve(driver, 2 * GRANULE);
-    uint64_t second = address_reserve(driver, 4 * GRANULE);
-    assert_status(vmm__driver_address_free(driver, first + GRANULE, GRANULE), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_address_free(driver, first, GRANULE), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_address_free(driver, second, 6 * GRANULE), VMM_ERR_DRIVER);
-    assert_ok(vmm__driver_address_free(driver, first, 2 * GRANULE)); /* not the last reservation */
-    assert_status(vmm__driver_address_free(driver, first, 2 * GRANULE), VMM_ERR_DRIVER);
-    assert_ok(vmm__driver_address_free(driver, second, 4 * GRANULE));
-}
-
-HOST_TEST(partial_mappings_are_refused)
-{
-    uint64_t address = address_reserve(driver, 8 * GRANULE);
-    handle_map(driver, address, 2 * GRANULE, handle_create(driver, 2 * GRANULE));
-    handle_map(driver, address + 2 * GRANULE, 2 * GRANULE, handle_create(driver, 2 * GRANULE));
-    static const struct {
-        uint64_t first;
-        uint64_t count;
-    } wrong[] = { { 0, 0 }, { 0, 1 }, { 1, 1 }, { 1, 3 },  { 0, 3 },
-                  { 0, 5 }, { 4, 1 }, { 0, 9 }, { 100, 1 } };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        uint64_t at = address + wrong[i].first * GRANULE;
-        assert_status(vmm__driver_unmap(driver, at, wrong[i].count * GRANULE), VMM_ERR_DRIVER);
-        assert_status(vmm__driver_access(driver, at, wrong[i].count * GRANULE), VMM_ERR_DRIVER);
-    }
-    memory_fill(driver, address, 4 * GRANULE, 3, STREAM(1));
-    memory_check(driver, address, 4 * GRANULE, 3, STREAM(1));
-    assert_int_equal(mismatches(driver), 0);
-    assert_ok(vmm__driver_unmap(driver, address, 4 * GRANULE));
-}
-
 HOST_TEST(work_requires_accessible_memory)
 {
     uint64_t good = memory_map(driver, GRANULE, NULL);
@@ -161,22 +93,6 @@ HOST_TEST(captures_end_with_their_stream)
     assert_ok(vmm__driver_clock_record(driver, event));
     assert_ok(vmm__driver_event_wait(driver, event));
     assert_ok(vmm__driver_event_destroy(driver, event));
-}
-
-HOST_TEST(unknown_events_are_refused)
-{
-    void *event;
-    const char *text;
-    assert_ok(vmm__driver_event_create(driver, &event));
-    assert_ok(vmm__driver_event_destroy(driver, event));
-    assert_status(vmm__driver_event_record(driver, event, STREAM(1)), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_clock_record(driver, event), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_event_query(driver, event), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_event_wait(driver, event), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_stream_wait(driver, STREAM(1), event), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_event_destroy(driver, event), VMM_ERR_DRIVER);
-    assert_int_equal(vmm__soft_violations(driver, &text), 6);
-    assert_non_null(strstr(text, "which was destroyed or never created"));
 }
 
 TEST(unknown_kinds_are_refused)

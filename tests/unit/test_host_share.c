@@ -113,43 +113,6 @@ HOST_TEST(addresses_of_one_whole_exportable_handle_have_a_descriptor)
 
 /* ---- Refusals ------------------------------------------------------------------------------------ */
 
-HOST_TEST(only_exportable_handles_are_exported)
-{
-    int descriptor = 5;
-    uint64_t import;
-    uint64_t handle = exportable_create(driver, GRANULE);
-    int file = exported(driver, handle);
-    assert_ok(vmm__driver_share_import(driver, file, GRANULE, &import));
-    const uint64_t wrong[] = { handle_create(driver, GRANULE), import, 0, 77 };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_status(vmm__driver_share_export(driver, wrong[i], &descriptor), VMM_ERR_DRIVER);
-    assert_int_equal(descriptor, 5);
-    assert_status(vmm__driver_release(driver, import, GRANULE), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_share_release(driver, handle, GRANULE), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_share_release(driver, import, 2 * GRANULE), VMM_ERR_DRIVER);
-    assert_ok(vmm__driver_share_release(driver, import, GRANULE));
-    assert_status(vmm__driver_share_release(driver, import, GRANULE), VMM_ERR_DRIVER);
-    assert_int_equal(close(file), 0);
-}
-
-HOST_TEST(only_handles_that_reach_so_far_have_fabric_handles)
-{
-    struct driver_fabric fabric = { { 5 } };
-    struct driver_fabric before = fabric;
-    uint64_t wide;
-    uint64_t import;
-    assert_ok(vmm__driver_create(driver, GRANULE, VMM_SHARE_FABRIC, &wide));
-    int file = exported(driver, wide);
-    assert_ok(vmm__driver_share_import(driver, file, GRANULE, &import));
-    assert_int_equal(close(file), 0);
-    const uint64_t wrong[] = { handle_create(driver, GRANULE), exportable_create(driver, GRANULE),
-                               import, 0, 77 };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_status(vmm__driver_fabric_export(driver, wrong[i], &fabric), VMM_ERR_DRIVER);
-    assert_memory_equal(&fabric, &before, sizeof fabric);
-    assert_ok(vmm__driver_fabric_export(driver, wide, &fabric));
-}
-
 /* The descriptor's number is used again for memory of another handle. */
 HOST_TEST(a_fabric_handle_names_one_file_only)
 {

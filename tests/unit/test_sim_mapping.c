@@ -213,11 +213,12 @@ SIM_TEST(destroyed_events_are_refused_and_recorded)
     void *next = sim_record(driver, NULL);
     const char *part = "not an event";
     assert_refused(vmm__driver_event_record(driver, event, NULL), VMM_ERR_DRIVER, part);
+    assert_refused(vmm__driver_clock_record(driver, event), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_event_query(driver, event), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_event_wait(driver, event), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_stream_wait(driver, NULL, event), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_event_destroy(driver, event), VMM_ERR_DRIVER, part);
-    sim_assert_violations(driver, 5, "event record of event");
+    sim_assert_violations(driver, 6, "event record of event");
     assert_ok(vmm__driver_event_destroy(driver, next));
 }
 
