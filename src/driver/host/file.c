@@ -5,7 +5,8 @@
  * Owns: the descriptor, and the table of granules.
  * Invariants:
  *  1. a granule is taken if it lies in the run of a handle, and never in those of two;
- *  2. free granules have no memory behind them: it was returned to the system.
+ *  2. at most KEPT_MOST free granules have memory behind them, for the next handle there; that of the others was
+ *     returned to the system.
  * The file is longer than the device, which soft.h and device.c count: of first fit that suffices, so the memory does
  * not fragment. Called by: soft, host.c, with memory_lock held.
  */
@@ -25,6 +26,9 @@
 
 /* First fit never needs more than the logarithm of the largest run times the memory (Robson 1977). */
 enum { FILE_DEVICES = 16 };
+
+/* 64 MiB: to return a granule and get it again, zeroed, takes the system a millisecond. */
+enum { KEPT_MOST = 32 };
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
@@ -77,18 +81,19 @@ vmm_status vmm__host_file_open(struct host_file *file, uint64_t device_bytes)
     if (status != VMM_OK)
         return status;
     file->granules = bytes / SOFT_GRANULE_BYTES;
-    file->taken = vmm__host_table_alloc(file->granules);
+    file->taken = vmm__host_table_alloc(2 * file->granules);
     if (file->taken == NULL) {
         (void)close(file->descriptor);
         return vmm__error(VMM_ERR_HOST_OOM,
                           "host driver: out of host memory for the table of granules");
     }
+    file->kept = file->taken + file->granules;
     return VMM_OK;
 }
 
 void vmm__host_file_close(struct host_file *file)
 {
-    vmm__host_table_free(file->taken, file->granules);
+    vmm__host_table_free(file->taken, 2 * file->granules);
     (void)close(file->descriptor);
 }
 
@@ -132,9 +137,14 @@ static vmm_status run_take(struct host_file *file, struct host_handle *handle)
                           " bytes: no such run in the memory file of %" PRIu64
                           " bytes, which RLIMIT_FSIZE limits",
                           handle->soft.bytes, file->granules * SOFT_GRANULE_BYTES);
+    uint64_t place = (uint64_t)(first - file->taken);
     memset(first, 1, granules);
+    for (uint64_t granule = place; granule < place + granules; granule++) {
+        file->kept_count -= file->kept[granule];
+        file->kept[granule] = 0;
+    }
     handle->descriptor = file->descriptor;
-    handle->offset = (uint64_t)(first - file->taken) * SOFT_GRANULE_BYTES;
+    handle->offset = place * SOFT_GRANULE_BYTES;
     return VMM_OK;
 }
 
@@ -142,9 +152,15 @@ static vmm_status run_take(struct host_file *file, struct host_handle *handle)
  * caller relies on. */
 static void run_give(struct host_file *file, const struct host_handle *handle)
 {
-    (void)handle_fallocate(handle, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
-    memset(file->taken + handle->offset / SOFT_GRANULE_BYTES, 0,
-           handle->soft.bytes / SOFT_GRANULE_BYTES);
+    uint64_t place = handle->offset / SOFT_GRANULE_BYTES;
+    uint64_t granules = handle->soft.bytes / SOFT_GRANULE_BYTES;
+    memset(file->taken + place, 0, granules);
+    if (file->kept_count + granules > KEPT_MOST) {
+        (void)handle_fallocate(handle, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
+        return;
+    }
+    memset(file->kept + place, 1, granules);
+    file->kept_count += granules;
 }
 
 static vmm_status run_create(struct host_file *file, struct host_handle *handle)

@@ -34,6 +34,8 @@ struct host_file {
     int descriptor;
     uint64_t granules;    /* for which it has room */
     unsigned char *taken; /* for each: 1 if a handle has it, else 0 */
+    unsigned char *kept;  /* for each: 1 if it is free and has memory, else 0 */
+    uint64_t kept_count;
 };
 
 struct host_handle {
