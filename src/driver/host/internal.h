@@ -187,10 +187,8 @@ void vmm__host_wake_locked(struct host_work *work, const struct host_stream *str
 
 /* ---- pattern.c ------------------------------------------------------------------------------- */
 
-void vmm__host_pattern_fill(uint64_t address, uint64_t bytes, uint32_t word);
-
-/* Returns the number of units that differ. */
-uint64_t vmm__host_pattern_check(uint64_t address, uint64_t bytes, uint32_t word);
+/* Fills a block, or checks it. Returns the number of units that differ. */
+uint64_t vmm__host_pattern_pass(uint64_t address, uint64_t bytes, uint32_t word, bool is_check);
 
 /* ---- host.c ---------------------------------------------------------------------------------- */
 

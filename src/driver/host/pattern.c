@@ -45,30 +45,24 @@ static inline uint64_t next_unit(uint64_t unit, uint64_t units)
     return unit + (within ? PAGE_UNITS : 1);
 }
 
-void vmm__host_pattern_fill(uint64_t address, uint64_t bytes, uint32_t word)
+/* Writes the stamp, or returns 1 if a check does not find it there. */
+static inline uint64_t stamp_pass(unsigned char *place, uint64_t stamp, size_t bytes, bool is_check)
 {
-    unsigned char *place = (unsigned char *)(uintptr_t)address;
-    uint64_t seed = stamp_seed(word);
-    uint64_t units = whole_units(bytes);
-    for (uint64_t unit = 0; unit < units; unit = next_unit(unit, units)) {
-        uint64_t stamp = stamp_of(seed, unit);
-        memcpy(place + unit * UNIT_BYTES, &stamp, STAMP_BYTES);
-    }
-    uint64_t stamp = stamp_of(seed, units);
-    memcpy(place + units * UNIT_BYTES, &stamp, tail_bytes(bytes, units));
+    if (is_check)
+        return memcmp(place, &stamp, bytes) != 0;
+    memcpy(place, &stamp, bytes);
+    return 0;
 }
 
-uint64_t vmm__host_pattern_check(uint64_t address, uint64_t bytes, uint32_t word)
+uint64_t vmm__host_pattern_pass(uint64_t address, uint64_t bytes, uint32_t word, bool is_check)
 {
-    const unsigned char *place = (const unsigned char *)(uintptr_t)address;
+    unsigned char *place = vmm__host_pointer(address);
     uint64_t seed = stamp_seed(word);
     uint64_t units = whole_units(bytes);
     uint64_t mismatches = 0;
-    for (uint64_t unit = 0; unit < units; unit = next_unit(unit, units)) {
-        uint64_t found;
-        memcpy(&found, place + unit * UNIT_BYTES, STAMP_BYTES);
-        mismatches += found != stamp_of(seed, unit);
-    }
-    uint64_t stamp = stamp_of(seed, units);
-    return mismatches + (memcmp(place + units * UNIT_BYTES, &stamp, tail_bytes(bytes, units)) != 0);
+    for (uint64_t unit = 0; unit < units; unit = next_unit(unit, units))
+        mismatches +=
+            stamp_pass(place + unit * UNIT_BYTES, stamp_of(seed, unit), STAMP_BYTES, is_check);
+    return mismatches + stamp_pass(place + units * UNIT_BYTES, stamp_of(seed, units),
+                                   tail_bytes(bytes, units), is_check);
 }

@@ -30,10 +30,9 @@ uint64_t vmm__host_piece_run(const struct host_piece *piece)
 {
     switch (piece->kind) {
     case HOST_PIECE_FILL:
-        vmm__host_pattern_fill(piece->address, piece->bytes, piece->word);
-        return 0;
     case HOST_PIECE_CHECK:
-        return vmm__host_pattern_check(piece->address, piece->bytes, piece->word);
+        return vmm__host_pattern_pass(piece->address, piece->bytes, piece->word,
+                                      piece->kind == HOST_PIECE_CHECK);
     case HOST_PIECE_COPY:
         memmove(vmm__host_pointer(piece->address), vmm__host_pointer(piece->from), piece->bytes);
         return 0;
@@ -73,29 +72,24 @@ static vmm_status access_check(struct driver *driver, const char *call, uint64_t
                       call, address, bytes);
 }
 
-static vmm_status range_submit(struct driver *driver, const char *call,
-                               const struct host_piece *piece, vmm_stream stream)
+static vmm_status pattern_submit(struct driver *driver, const char *call, enum host_piece_kind kind,
+                                 uint64_t address, uint64_t bytes, uint32_t word, vmm_stream stream)
 {
-    vmm_status status = access_check(driver, call, piece->address, piece->bytes);
-    return status == VMM_OK ? submit(driver, piece, stream) : status;
+    struct host_piece piece = { .kind = kind, .word = word, .address = address, .bytes = bytes };
+    vmm_status status = access_check(driver, call, address, bytes);
+    return status == VMM_OK ? submit(driver, &piece, stream) : status;
 }
 
 vmm_status vmm__host_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                           vmm_stream stream)
 {
-    struct host_piece piece = {
-        .kind = HOST_PIECE_FILL, .word = word, .address = address, .bytes = bytes
-    };
-    return range_submit(driver, "fill", &piece, stream);
+    return pattern_submit(driver, "fill", HOST_PIECE_FILL, address, bytes, word, stream);
 }
 
 vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                            vmm_stream stream)
 {
-    struct host_piece piece = {
-        .kind = HOST_PIECE_CHECK, .word = word, .address = address, .bytes = bytes
-    };
-    return range_submit(driver, "check", &piece, stream);
+    return pattern_submit(driver, "check", HOST_PIECE_CHECK, address, bytes, word, stream);
 }
 
 /* Blocks until the stream's work so far has finished. */
