@@ -165,9 +165,9 @@ static void read_streams(struct reader *reader, const struct world *world, struc
         if (found != NULL)
             read_clock(reader, found->clock, SIM_STREAMS, &out->clocks[stream]);
         for (unsigned i = records->passed[stream] + 1U; i <= records->recorded[stream]; i++) {
-            const struct sim_event *event = (const struct sim_event *)vmm__map_find(
+            const struct soft_event *event = (const struct soft_event *)vmm__map_find(
                 &reader->sim->soft.events, (uint64_t)(uintptr_t)world->events[stream][i]);
-            read_clock(reader, event->clock, event->count, &out->events[stream][i]);
+            read_clock(reader, event->positions, event->count, &out->events[stream][i]);
         }
     }
 }

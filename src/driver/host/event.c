@@ -1,10 +1,9 @@
 /*
  * The backing of the host driver's events, and blocking waits of host threads. See soft.h.
  *
- * Owns: the positions of events. Each waiting thread keeps its own record on its stack. An event is a position in a
- * stream: the stream it was recorded on and the number of pieces submitted until then; or, if it is of all work, one in
- * each stream. Recording queues nothing; the event is complete once that many pieces have finished. Called by: soft,
- * any thread; work.c. work.lock guards everything.
+ * Owns: nothing. Each waiting thread keeps its own record on its stack. A position is a stream and a number of its
+ * pieces: an event has that of the stream it was recorded on or, if it is of all work, one in each stream. Recording
+ * queues nothing. Called by: soft, any thread; work.c. work.lock guards everything.
  */
 #define _GNU_SOURCE
 #include "base/error.h"
@@ -56,19 +55,11 @@ void vmm__host_device_wait(struct soft *soft)
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-static bool event_room(struct host_event *event, uint64_t count)
-{
-    bool has_room = true;
-    while (event->capacity < count && has_room)
-        has_room = vmm__host_array_grow((void **)&event->positions, &event->capacity,
-                                        event->capacity, sizeof *event->positions);
-    return has_room;
-}
-
 /* Adds the work that a stream has now. The event has room. */
-static void event_add(struct host_event *event, struct host_stream *stream)
+static void event_add(struct soft_event *event, struct host_stream *stream)
 {
-    event->positions[event->count++] = (struct host_position){ stream, stream->submitted };
+    struct host_position *positions = event->positions;
+    positions[event->count++] = (struct host_position){ stream, stream->submitted };
 }
 
 vmm_status vmm__host_event_record(struct soft *soft, struct soft_event *event,
@@ -76,36 +67,27 @@ vmm_status vmm__host_event_record(struct soft *soft, struct soft_event *event,
 {
     struct host_work *work = host_work_of(soft);
     VMM_ASSERT_HELD(&work->lock);
-    struct host_event *recorded = (struct host_event *)event;
-    if (!event_room(recorded, stream == NULL ? work->stream_count : 1))
-        return vmm__error(VMM_ERR_HOST_OOM, "event record: out of host memory for its positions");
-    recorded->count = 0;
+    vmm_status status = vmm__soft_event_clear(soft, event, stream == NULL ? work->stream_count : 1);
+    if (status != VMM_OK)
+        return status;
     if (stream != NULL) {
-        event_add(recorded, (struct host_stream *)stream);
+        event_add(event, (struct host_stream *)stream);
         return VMM_OK;
     }
     for (struct host_stream *each = work->streams; each != NULL; each = each->next) {
         if (each->finished < each->submitted)
-            event_add(recorded, each);
+            event_add(event, each);
     }
     return VMM_OK;
-}
-
-/* Streams that wait for the event keep its position. */
-void vmm__host_event_end(struct soft *soft, struct soft_event *event)
-{
-    struct host_event *ended = (struct host_event *)event;
-    (void)soft;
-    vmm__host_free(ended->positions, ended->capacity * sizeof *ended->positions);
 }
 
 /* The first position that is not reached; NULL: all are. */
 static const struct host_position *event_unreached(const struct soft_event *event)
 {
-    const struct host_event *asked = (const struct host_event *)(const void *)event;
-    for (uint64_t i = 0; i < asked->count; i++) {
-        if (!vmm__host_is_reached(asked->positions[i]))
-            return &asked->positions[i];
+    const struct host_position *positions = event->positions;
+    for (uint32_t i = 0; i < event->count; i++) {
+        if (!vmm__host_is_reached(positions[i]))
+            return &positions[i];
     }
     return NULL;
 }
@@ -129,12 +111,11 @@ vmm_status vmm__host_stream_wait(struct soft *soft, struct soft_stream *stream,
 {
     struct host_work *work = host_work_of(soft);
     VMM_ASSERT_HELD(&work->lock);
-    const struct host_event *awaited = (struct host_event *)event;
     struct host_stream *waiting = (struct host_stream *)stream;
     struct host_piece piece = { .kind = HOST_PIECE_WAIT };
     vmm_status status = VMM_OK;
-    for (uint64_t i = 0; i < awaited->count && status == VMM_OK; i++) {
-        piece.position = awaited->positions[i];
+    for (uint32_t i = 0; i < event->count && status == VMM_OK; i++) {
+        piece.position = ((const struct host_position *)event->positions)[i];
         if (!vmm__host_is_reached(piece.position) && piece.position.stream != waiting)
             status = vmm__host_piece_queue_locked(work, &piece, waiting);
     }

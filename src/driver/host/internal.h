@@ -172,13 +172,6 @@ uint64_t vmm__host_piece_run(const struct host_piece *piece);
 
 /* ---- event.c: events, blocking waits --------------------------------------------------------- */
 
-struct host_event {
-    struct soft_event soft;          /* first */
-    struct host_position *positions; /* none: never recorded, or recorded without any work */
-    uint64_t count;
-    uint64_t capacity;
-};
-
 /* Blocks until the position is reached; releases the lock meanwhile. */
 void vmm__host_wait_locked(struct host_work *work, struct host_position position);
 

@@ -205,7 +205,7 @@ const struct soft_backing vmm__host_backing = {
     .handle_bytes = sizeof(struct host_handle),
     .mapping_bytes = sizeof(struct soft_mapping),
     .pin_bytes = sizeof(struct soft_pin),
-    .event_bytes = sizeof(struct host_event),
+    .position_bytes = sizeof(struct host_position),
     SOFT_BACKING_MAP(BACKING)
     .unmap = backing_unmap,
     .dmabuf_export = vmm__host_dmabuf_export,

@@ -200,13 +200,6 @@ struct sim_stream {
     uint64_t clock[SIM_STREAMS];
 };
 
-struct sim_event {
-    struct soft_event soft; /* first */
-    uint32_t count;         /* streams in clock; 0: never recorded */
-    uint32_t capacity;
-    uint64_t *clock;
-};
-
 /* Submitted work that may not have finished. */
 struct sim_pending {
     uint64_t epoch;

@@ -259,7 +259,7 @@ const struct soft_backing vmm__sim_backing = {
     .handle_bytes = sizeof(struct sim_handle),
     .mapping_bytes = sizeof(struct sim_mapping),
     .pin_bytes = sizeof(struct sim_pin),
-    .event_bytes = sizeof(struct sim_event),
+    .position_bytes = sizeof(uint64_t),
     SOFT_BACKING_MAP(BACKING)
     .mapping_end = backing_mapping_end,
     .pin_end = backing_pin_end,

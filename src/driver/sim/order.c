@@ -161,17 +161,10 @@ void vmm__sim_device_wait(struct soft *soft)
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-static bool event_room(struct sim_event *event, uint32_t count)
+/* Of an event it has one position for each of the first streams, the sequence there. */
+static uint64_t *event_clock(const struct soft_event *event)
 {
-    if (event->capacity >= count)
-        return true;
-    uint64_t *clock =
-        vmm__host_resize(event->clock, event->capacity * sizeof *clock, count * sizeof *clock);
-    if (clock == NULL)
-        return false;
-    event->clock = clock;
-    event->capacity = count;
-    return true;
+    return event->positions;
 }
 
 /* All streams are also those that were destroyed, whose slots are not reused before the host has observed the end of
@@ -180,32 +173,25 @@ vmm_status vmm__sim_event_record(struct soft *soft, struct soft_event *event,
                                  struct soft_stream *stream)
 {
     const struct sim_order *order = &((struct sim *)soft)->order;
-    struct sim_event *recorded = (struct sim_event *)event;
     struct sim_stream *one = (struct sim_stream *)stream;
-    if (!event_room(recorded, order->count))
-        return vmm__error(VMM_ERR_HOST_OOM, "sim: event record: out of host memory for its clock");
+    vmm_status status = vmm__soft_event_clear(soft, event, order->count);
+    if (status != VMM_OK)
+        return status;
     if (one != NULL)
         stream_catch_up(order, one);
-    recorded->count = order->count;
+    event->count = order->count;
     for (uint32_t index = 0; index < order->count; index++)
-        recorded->clock[index] = one != NULL ? one->clock[index] : order->streams[index]->submitted;
+        event_clock(event)[index] =
+            one != NULL ? one->clock[index] : order->streams[index]->submitted;
     return VMM_OK;
-}
-
-void vmm__sim_event_end(struct soft *soft, struct soft_event *event)
-{
-    struct sim_event *ended = (struct sim_event *)event;
-    (void)soft;
-    vmm__host_free(ended->clock, ended->capacity * sizeof *ended->clock);
 }
 
 bool vmm__sim_event_is_complete(struct soft *soft, const struct soft_event *event)
 {
-    const struct sim_event *asked = (const struct sim_event *)(const void *)event;
     const struct sim_order *order = &((struct sim *)soft)->order;
     vmm__sim_order_step((struct sim *)soft);
-    for (uint32_t index = 0; index < asked->count; index++) {
-        if (asked->clock[index] > order->finished[index])
+    for (uint32_t index = 0; index < event->count; index++) {
+        if (event_clock(event)[index] > order->finished[index])
             return false;
     }
     return true;
@@ -213,8 +199,7 @@ bool vmm__sim_event_is_complete(struct soft *soft, const struct soft_event *even
 
 void vmm__sim_event_wait(struct soft *soft, struct soft_event *event)
 {
-    const struct sim_event *awaited = (struct sim_event *)event;
-    host_observe((struct sim *)soft, awaited->clock, awaited->count);
+    host_observe((struct sim *)soft, event_clock(event), event->count);
 }
 
 /* The stream's next work waits for the event's unfinished work. */
@@ -222,15 +207,14 @@ vmm_status vmm__sim_stream_wait(struct soft *soft, struct soft_stream *stream,
                                 struct soft_event *event)
 {
     const struct sim_order *order = &((struct sim *)soft)->order;
-    const struct sim_event *awaited = (struct sim_event *)event;
     struct sim_stream *waiting = (struct sim_stream *)stream;
-    for (uint32_t index = 0; index < awaited->count; index++) {
-        uint64_t sequence = awaited->clock[index];
+    for (uint32_t index = 0; index < event->count; index++) {
+        uint64_t sequence = event_clock(event)[index];
         if (sequence > order->finished[index] && sequence > waiting->clock[index] &&
             !vmm__sim_users_add(&waiting->after, order->finished, sim_epoch(index, sequence)))
             return vmm__error(VMM_ERR_HOST_OOM, "sim: stream wait: out of host memory");
     }
-    clock_merge(waiting->clock, awaited->clock, awaited->count);
+    clock_merge(waiting->clock, event_clock(event), event->count);
     return VMM_OK;
 }
 

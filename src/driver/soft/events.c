@@ -7,7 +7,7 @@
 
 vmm_status vmm__soft_event_create(struct soft *soft, void **event)
 {
-    struct soft_event *created = vmm__host_alloc(1, soft->backing->event_bytes);
+    struct soft_event *created = vmm__host_alloc(1, sizeof *created);
     if (created == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "%s: event create: out of host memory for its record",
                           soft->driver.ops->name);
@@ -33,8 +33,8 @@ static vmm_status event_find(struct soft *soft, const char *verb, void *event,
 static void event_remove(struct soft *soft, struct soft_event *event)
 {
     vmm__map_remove(&soft->events, &event->node);
-    soft->backing->event_end(soft, event);
-    vmm__host_free(event, soft->backing->event_bytes);
+    vmm__host_free(event->positions, event->capacity * soft->backing->position_bytes);
+    vmm__host_free(event, sizeof *event);
 }
 
 /* Streams that wait for the event still do. */
@@ -58,6 +58,23 @@ void vmm__soft_events_close(struct soft *soft)
 }
 
 /* ---- Records --------------------------------------------------------------------------------- */
+
+vmm_status vmm__soft_event_clear(struct soft *soft, struct soft_event *event, uint64_t count)
+{
+    size_t each = soft->backing->position_bytes;
+    if (event->capacity < count) {
+        void *grown =
+            vmm__host_resize(event->positions, event->capacity * each, (size_t)count * each);
+        if (grown == NULL)
+            return vmm__error(VMM_ERR_HOST_OOM,
+                              "%s: event record: out of host memory for its positions",
+                              soft->driver.ops->name);
+        event->positions = grown;
+        event->capacity = (uint32_t)count;
+    }
+    event->count = 0;
+    return VMM_OK;
+}
 
 vmm_status vmm__soft_event_record(struct soft *soft, void *event, vmm_stream stream)
 {

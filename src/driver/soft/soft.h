@@ -102,6 +102,10 @@ struct soft_event {
     struct map_node node; /* its key is the id */
     uint64_t capture;     /* that it was recorded in; 0: none */
     vmm_stream captured;  /* the stream of that capture */
+    void *
+        positions; /* in the work of streams, in the form of the backing: the event is complete behind all */
+    uint32_t count; /* 0: never recorded, or without any work */
+    uint32_t capacity;
 };
 
 /* A number of events, and one line about the first, which no longer changes. Any thread may add. */
@@ -123,7 +127,6 @@ struct soft_report {
  *   stream_new    returns the record of a new stream, or of one that it forgets, with all but its `soft` filled in
  *   stream_wait   the stream's next work waits for the event
  *   event_record  the event stands for the work that the stream has now; NULL: that all streams have
- *   event_end     frees what the event refers to
  *   event_wait    the host waits; also called for an event that is complete, so that the host knows
  *   device_wait   the host waits for the work of all streams
  */
@@ -148,7 +151,6 @@ struct soft_report {
       (struct soft * soft, struct soft_stream * stream, struct soft_event * event))                \
     X(vmm_status, event_record,                                                                    \
       (struct soft * soft, struct soft_event * event, struct soft_stream * stream))                \
-    X(void, event_end, (struct soft * soft, struct soft_event * event))                            \
     X(bool, event_is_complete, (struct soft * soft, const struct soft_event *event))               \
     X(void, event_wait, (struct soft * soft, struct soft_event * event))                           \
     X(void, device_wait, (struct soft * soft))
@@ -157,7 +159,7 @@ struct soft_backing {
     size_t handle_bytes; /* of the driver's records */
     size_t mapping_bytes;
     size_t pin_bytes;
-    size_t event_bytes;
+    size_t position_bytes; /* of events */
 
 #define SOFT_BACKING_MEMBER(type, name, parameters) type(*name) parameters;
     SOFT_BACKING_MAP(SOFT_BACKING_MEMBER)
@@ -295,6 +297,8 @@ vmm_status vmm__soft_capture_break(struct soft *soft, struct soft_stream *stream
 /* The stream still exists, but the driver no longer knows it. */
 void vmm__soft_stream_forget(struct soft *soft, struct soft_stream *stream);
 
+/* Forgets the positions of an event, and makes room for so many. */
+vmm_status vmm__soft_event_clear(struct soft *soft, struct soft_event *event, uint64_t count);
 /* Ends all events. */
 void vmm__soft_events_close(struct soft *soft);
 /* The same, and forgets all streams, which still exist. */
