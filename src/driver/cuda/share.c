@@ -68,33 +68,6 @@ vmm_status vmm__cuda_dmabuf_export(struct driver *driver, uint64_t address, uint
 
 /* ---- Import ---------------------------------------------------------------------------------- */
 
-static vmm_status descriptor_read(const struct cuda_driver *cuda, int descriptor,
-                                  uint64_t *imported)
-{
-    CUmemGenericAllocationHandle found = 0;
-    if (fcntl(descriptor, F_GETFD) < 0)
-        return vmm__error(VMM_ERR_DRIVER, "share_import: %d is not a file descriptor", descriptor);
-    CUDA_CALL(cuda,
-              cuMemImportFromShareableHandle(&found, (void *)(intptr_t)descriptor,
-                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-              VMM_ERR_DEVICE_OOM, "cuMemImportFromShareableHandle(descriptor %d)", descriptor);
-    if (status == VMM_OK)
-        *imported = found;
-    return status;
-}
-
-static vmm_status fabric_read(const struct cuda_driver *cuda, const struct driver_fabric *fabric,
-                              uint64_t *imported)
-{
-    CUmemGenericAllocationHandle found = 0;
-    struct driver_fabric handle = *fabric;
-    CUDA_CALL(cuda, cuMemImportFromShareableHandle(&found, handle.bytes, CUDA_HANDLE_TYPE_FABRIC),
-              VMM_ERR_DEVICE_OOM, "cuMemImportFromShareableHandle(fabric)");
-    if (status == VMM_OK)
-        *imported = found;
-    return status;
-}
-
 /* Undoes a step of import_try(); if the driver refuses, asks it once more. On a lost device that needs no context.
  * Keeps the first failure and its line. */
 static vmm_status step_undo(vmm_status first,
@@ -148,24 +121,34 @@ static vmm_status import_check(struct driver *driver, uint64_t imported, uint64_
                       bytes, reason.text);
 }
 
+static vmm_status handle_import(struct driver *driver, void *from, CUmemAllocationHandleType type,
+                                uint64_t bytes, uint64_t *handle)
+{
+    CUmemGenericAllocationHandle imported = 0;
+    CUDA_CALL(vmm__cuda_of(driver), cuMemImportFromShareableHandle(&imported, from, type),
+              VMM_ERR_DEVICE_OOM, "cuMemImportFromShareableHandle(%s)",
+              type == CUDA_HANDLE_TYPE_FABRIC ? "fabric" : "descriptor");
+    return status == VMM_OK ? import_check(driver, imported, bytes, handle) : status;
+}
+
 vmm_status vmm__cuda_share_import(struct driver *driver, int descriptor, uint64_t bytes,
                                   uint64_t *handle)
 {
-    uint64_t imported = 0;
     if (!driver->has_sharing)
         return vmm__cuda_sharing_refuse(driver);
-    vmm_status status = descriptor_read(vmm__cuda_of(driver), descriptor, &imported);
-    return status == VMM_OK ? import_check(driver, imported, bytes, handle) : status;
+    if (fcntl(descriptor, F_GETFD) < 0)
+        return vmm__error(VMM_ERR_DRIVER, "share_import: %d is not a file descriptor", descriptor);
+    return handle_import(driver, (void *)(intptr_t)descriptor,
+                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, bytes, handle);
 }
 
 vmm_status vmm__cuda_fabric_import(struct driver *driver, const struct driver_fabric *fabric,
                                    uint64_t bytes, uint64_t *handle)
 {
-    uint64_t imported = 0;
+    struct driver_fabric from = *fabric;
     if (!driver->has_sharing)
         return vmm__cuda_sharing_refuse(driver);
-    vmm_status status = fabric_read(vmm__cuda_of(driver), fabric, &imported);
-    return status == VMM_OK ? import_check(driver, imported, bytes, handle) : status;
+    return handle_import(driver, from.bytes, CUDA_HANDLE_TYPE_FABRIC, bytes, handle);
 }
 
 vmm_status vmm__cuda_share_release(struct driver *driver, uint64_t handle, uint64_t bytes)
