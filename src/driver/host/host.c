@@ -102,22 +102,11 @@ vmm_status vmm__driver_host_open(const struct driver_options *options, struct dr
     status = vmm__host_file_open(&host->file, driver->total_bytes);
     if (status != VMM_OK)
         goto fail_file;
-    if (pthread_mutex_init(&host->memory_lock.mutex, NULL) != 0) {
-        status = vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for a lock");
-        goto fail_lock;
-    }
-    VMM_LOCK_SET_RANK(&host->memory_lock, LOCK_RANK_LEAF);
-    host->work.soft = &host->soft;
-    status = vmm__host_work_open(&host->work);
-    if (status != VMM_OK)
-        goto fail_work;
+    vmm__mutex_init(&host->memory_lock);
+    vmm__host_work_open(&host->work, &host->soft);
     *out = driver;
     return VMM_OK;
 
-fail_work:
-    vmm__mutex_fini(&host->memory_lock);
-fail_lock:
-    vmm__host_file_close(&host->file);
 fail_file:
     vmm__host_device_close(&host->device);
 fail_device:

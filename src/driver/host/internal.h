@@ -149,7 +149,7 @@ struct host_stream {
     uint64_t capacity;
 };
 
-vmm_status vmm__host_work_open(struct host_work *work);
+void vmm__host_work_open(struct host_work *work, struct soft *soft);
 void vmm__host_work_close(struct host_work *work);
 
 /* Returns NULL if the name was never used or the stream was destroyed. */

@@ -244,19 +244,11 @@ vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_pie
 
 /* ---- Open and close -------------------------------------------------------------------------- */
 
-vmm_status vmm__host_work_open(struct host_work *work)
+void vmm__host_work_open(struct host_work *work, struct soft *soft)
 {
-    if (pthread_mutex_init(&work->lock.mutex, NULL) != 0)
-        goto fail_lock;
-    if (pthread_cond_init(&work->ready, NULL) != 0)
-        goto fail_ready;
-    VMM_LOCK_SET_RANK(&work->lock, LOCK_RANK_LEAF);
-    return VMM_OK;
-
-fail_ready:
-    vmm__mutex_fini(&work->lock);
-fail_lock:
-    return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for the workers' lock");
+    work->soft = soft;
+    vmm__mutex_init(&work->lock);
+    work->ready = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
 }
 
 /* Runs pending work first. No other thread uses the driver now. */

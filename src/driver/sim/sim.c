@@ -148,15 +148,11 @@ vmm_status vmm__driver_sim_open(const struct driver_options *options, struct dri
     struct sim *sim = vmm__host_alloc(1, sizeof *sim);
     if (sim == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "sim: open: out of host memory");
-    if (pthread_mutex_init(&sim->mutex, NULL) != 0) {
-        vmm__host_free(sim, sizeof *sim);
-        return vmm__error(VMM_ERR_HOST_OOM, "sim: open: cannot create a mutex");
-    }
     if (!vmm__sim_space_take(sim)) {
-        (void)pthread_mutex_destroy(&sim->mutex);
         vmm__host_free(sim, sizeof *sim);
         return vmm__error(VMM_ERR_ADDRESS_SPACE, "sim: open: too many drivers are open");
     }
+    sim->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     sim->system_bytes = UINT64_MAX;
     vmm__soft_open(&sim->soft, &sim_ops, &vmm__sim_backing, options, total, "simulated H200");
     *out = &sim->soft.driver;
