@@ -64,13 +64,6 @@ static vmm_status fault_due(struct sim_faults *faults, const char *call)
     return vmm__error(faults->status, "sim: %s: made to fail as call %" PRIu64, call, number);
 }
 
-/* These fail after they have submitted their work (D1), others before they change anything. */
-static bool call_submits(enum driver_call call)
-{
-    return call == DRIVER_CALL_clear || call == DRIVER_CALL_read || call == DRIVER_CALL_save ||
-           call == DRIVER_CALL_load;
-}
-
 /* ---- The table ------------------------------------------------------------------------------- */
 
 static void sim_close(struct driver *driver)
@@ -92,40 +85,32 @@ static uint64_t sim_clock(struct driver *driver)
     return atomic_load_explicit(&sim_of(driver)->clock_ns, memory_order_relaxed);
 }
 
-/* A numbered call: passes the call on with the mutex held, or injects a fault. */
-#define SIM_CALL_OF(name, parameters, call)                                                        \
+/* Passes a call on with the mutex held. If it is numbered, it may be made to fail: after it has submitted its work
+ * (D1), or before it changes anything. */
+#define SIM_CALL_OF(name, parameters, is_numbered, submits, call)                                  \
     static vmm_status sim_##name parameters                                                        \
     {                                                                                              \
         struct sim *sim = sim_lock(driver);                                                        \
-        vmm_status fault = fault_due(&sim->faults, #name);                                         \
-        vmm_status status = fault == VMM_OK || call_submits(DRIVER_CALL_##name) ? (call) : fault;  \
+        vmm_status fault = (is_numbered) ? fault_due(&sim->faults, #name) : VMM_OK;                \
+        vmm_status status = fault == VMM_OK || (submits) ? (call) : fault;                         \
         sim_unlock(sim);                                                                           \
         return status == VMM_OK ? fault : status;                                                  \
     }
 #define SIM_SOFT_CALL(name, parameters, arguments)                                                 \
-    SIM_CALL_OF(name, parameters, vmm__soft_##name arguments)
+    SIM_CALL_OF(name, parameters, true, false, vmm__soft_##name arguments)
+#define SIM_CONTENTS_CALL(name, parameters, arguments)                                             \
+    SIM_CALL_OF(name, parameters, true, DRIVER_CALL_##name != DRIVER_CALL_copy,                    \
+                vmm__sim_##name arguments)
 #define SIM_WORK_CALL(name, parameters, arguments)                                                 \
-    SIM_CALL_OF(name, parameters, vmm__sim_##name arguments)
+    SIM_CALL_OF(name, parameters, false, false, vmm__sim_##name arguments)
+#define SIM_CAPTURE_CALL(name, parameters, arguments)                                              \
+    SIM_CALL_OF(name, parameters, false, false, vmm__soft_##name arguments)
 VMM_DRIVER_MEMORY_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
 VMM_DRIVER_SHARE_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
 VMM_DRIVER_EVENT_MAP(SIM_SOFT_CALL, struct driver *driver, &sim->soft)
-VMM_DRIVER_CONTENTS_MAP(SIM_WORK_CALL, struct driver *driver, sim)
-
-/* A call without a number: no fault is injected. */
-#define SIM_TEST_CALL_OF(name, parameters, call)                                                   \
-    static vmm_status sim_##name parameters                                                        \
-    {                                                                                              \
-        struct sim *sim = sim_lock(driver);                                                        \
-        vmm_status status = (call);                                                                \
-        sim_unlock(sim);                                                                           \
-        return status;                                                                             \
-    }
-#define SIM_WORK_TEST_CALL(name, parameters, arguments)                                            \
-    SIM_TEST_CALL_OF(name, parameters, vmm__sim_##name arguments)
-#define SIM_SOFT_TEST_CALL(name, parameters, arguments)                                            \
-    SIM_TEST_CALL_OF(name, parameters, vmm__soft_##name arguments)
-VMM_DRIVER_WORK_MAP(SIM_WORK_TEST_CALL, struct driver *driver, sim)
-VMM_DRIVER_CAPTURE_MAP(SIM_SOFT_TEST_CALL, struct driver *driver, &sim->soft)
+VMM_DRIVER_CONTENTS_MAP(SIM_CONTENTS_CALL, struct driver *driver, sim)
+VMM_DRIVER_WORK_MAP(SIM_WORK_CALL, struct driver *driver, sim)
+VMM_DRIVER_CAPTURE_MAP(SIM_CAPTURE_CALL, struct driver *driver, &sim->soft)
 
 #define SIM_OP(name, parameters, arguments) .name = sim_##name,
 /* clang-format off */
