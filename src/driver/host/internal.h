@@ -70,11 +70,6 @@ void vmm__host_device_close(struct host_device *device);
 vmm_status vmm__host_device_take(struct host_device *device, uint64_t bytes);
 void vmm__host_device_give(struct host_device *device, uint64_t bytes);
 
-/* ---- share.c --------------------------------------------------------------------------------- */
-
-/* A part of the backing: see soft.h. */
-vmm_status vmm__host_dmabuf_export(const struct soft_handle *handle, int *descriptor);
-
 /* ---- memory.c: addresses and mappings -------------------------------------------------------- */
 
 /* The parts of the backing; waits release work.lock meanwhile. */

@@ -208,6 +208,6 @@ const struct soft_backing vmm__host_backing = {
     .position_bytes = sizeof(struct host_position),
     SOFT_BACKING_MAP(BACKING)
     .unmap = backing_unmap,
-    .dmabuf_export = vmm__host_dmabuf_export,
+    .has_memory = true,
 };
 /* clang-format on */

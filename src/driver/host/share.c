@@ -53,11 +53,6 @@ vmm_status vmm__host_share_export(const struct soft_handle *handle, int *descrip
     return descriptor_copy("share_export", descriptor_of(handle), descriptor);
 }
 
-vmm_status vmm__host_dmabuf_export(const struct soft_handle *handle, int *descriptor)
-{
-    return descriptor_copy("dmabuf_export", descriptor_of(handle), descriptor);
-}
-
 vmm_status vmm__host_fabric_export(const struct soft_handle *handle, struct driver_fabric *fabric)
 {
     struct stat file;

@@ -142,7 +142,7 @@ vmm_status vmm__soft_dmabuf_export(struct soft *soft, uint64_t address, uint64_t
     if (mapping == NULL || !mapping->accessible)
         return vmm__soft_range_refuse(soft, "dma-buf export", address, bytes,
                                       "not mapped with access");
-    if (soft->backing->dmabuf_export == NULL)
+    if (!soft->backing->has_memory)
         return vmm__error(VMM_ERR_UNSUPPORTED, "%s: dma-buf export: addresses have no memory",
                           soft->driver.ops->name);
     if (mapping->address != address || mapping->bytes != bytes ||
@@ -151,7 +151,7 @@ vmm_status vmm__soft_dmabuf_export(struct soft *soft, uint64_t address, uint64_t
                           "%s: dma-buf export of %" PRIu64 " bytes at 0x%" PRIx64
                           ": not one whole exportable allocation, which alone has a file",
                           soft->driver.ops->name, bytes, address);
-    return soft->backing->dmabuf_export(mapping->handle, descriptor);
+    return soft->backing->share_export(mapping->handle, descriptor);
 }
 
 /* ---- Open and close -------------------------------------------------------------------------- */

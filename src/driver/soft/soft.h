@@ -175,8 +175,8 @@ struct soft_backing {
     void (*charge)(struct soft *soft, enum driver_call call, uint64_t bytes,
                    const struct soft_handle *handle);
 
-    /* A descriptor of the memory of an exportable handle. NULL: there is no memory. */
-    vmm_status (*dmabuf_export)(const struct soft_handle *handle, int *descriptor);
+    /* Addresses have memory, and the descriptor of an exportable handle stands for it. */
+    bool has_memory;
 };
 
 /* The beginning of struct sim and of struct host_driver. */
