@@ -54,7 +54,7 @@ static bool child_reads(uint64_t address, uint64_t wanted)
 
 /* ---- Guarantees ------------------------------------------------------------------------------ */
 
-HOST_TEST(a_handle_can_use_scattered_granules)
+HOST_TEST(memory_that_was_freed_here_and_there_serves_one_handle)
 {
     uint64_t address = address_reserve(driver, 64 * GRANULE);
     uint64_t handles[64];
