@@ -8,7 +8,7 @@ import unittest.mock
 
 from support import HERE, run_python
 from vmmcache import LibraryError, _layout, _library
-from vmmcache._picture import Block, Event, Segment
+from vmmcache._picture import FORMATS, Block, Event, Segment
 
 INCLUDE = os.path.join(HERE, "..", "..", "include", "vmmcache")
 
@@ -37,12 +37,12 @@ class LayoutTest(unittest.TestCase):
         _library.load()
         self.assertEqual([(name, _layout.Figure) for name in map_names(text, "VMM_STAT_MAP")]
                          + [(name, _layout.u64) for name in map_names(text, "VMM_VALUE_MAP")],
-                         _layout.Stats._fields_[1:])
+                         _layout.Stats._fields_)
         self.assertIn(f"VMM_STAT_OVER_TIME = {_layout.STAT_OVER_TIME},", text)
         self.assertEqual(ctypes.sizeof(_layout.Stats), getattr(_layout.Stats, _layout.Stats._fields_[-1][0]).offset + 8)
 
     def test_the_offsets_of_statistics_are_those_of_the_library(self):
-        for number, (name, _) in enumerate(_layout.Stats._fields_[1:]):
+        for number, (name, _) in enumerate(_layout.Stats._fields_):
             found = _library.load().vmm_stat_describe(number).contents
             self.assertEqual((found.name.decode(), found.offset), (name, getattr(_layout.Stats, name).offset))
 
@@ -69,7 +69,8 @@ class LayoutTest(unittest.TestCase):
                 ("vmm_stat_description", _layout.StatDescription, header("vmmcache.h")),
                 ("vmm_sleep_options", _layout.SleepOptions, header("vmmcache.h"))):
             with self.subTest(name):
-                self.assertEqual([field[0] for field in structure._fields_], fields(text, name))
+                sized = ["struct_size"] if issubclass(structure, _layout._Sized) else []
+                self.assertEqual(sized + [field[0] for field in structure._fields_], fields(text, name))
 
     def test_the_structure_of_a_pool_is_that_of_the_header(self):
         text = header("torch.h")
@@ -80,9 +81,8 @@ class LayoutTest(unittest.TestCase):
         self.assertIn(f"#define VMM_TORCH_TAG_BYTES {_layout.TAG_BYTES}\n", text)
 
     def test_records_of_snapshots_have_the_fields_of_the_header(self):
-        for name, record, layout in (("vmm_torch_event", Event, _layout.EVENT_FORMAT),
-                                     ("vmm_torch_block", Block, _layout.BLOCK_FORMAT),
-                                     ("vmm_torch_segment", Segment, _layout.SEGMENT_FORMAT)):
+        for name, record in (("vmm_torch_event", Event), ("vmm_torch_block", Block), ("vmm_torch_segment", Segment)):
+            layout = FORMATS[record]
             with self.subTest(name):
                 self.assertEqual(list(record._fields), fields(header("torch.h"), name))
                 self.assertEqual(len(record._fields),
@@ -91,7 +91,8 @@ class LayoutTest(unittest.TestCase):
 
     def test_the_library_refuses_structures_that_are_too_small(self):
         library = _library.load()
-        figures = _layout.TorchFigures(struct_size=ctypes.sizeof(_layout.TorchFigures) - 1)
+        figures = _layout.TorchFigures()
+        figures.struct_size -= 1
         self.assertNotEqual(library.vmm_torch_stats_get(0, ctypes.byref(figures)), 0)
         figures.struct_size += 1
         self.assertEqual(library.vmm_torch_stats_get(0, ctypes.byref(figures)), 0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from . import _config, _dlpack, _layout, _library, _sizes, _trace
+from . import _config, _control, _dlpack, _layout, _library, _sizes, _trace
 from ._errors import VmmError
 
 _PER_THREAD = 2  # the handle of the thread's own default stream
@@ -127,11 +127,7 @@ class Cache:
 
     def stats(self) -> dict:
         """All statistics, as numbers, and as {'current', 'peak', 'allocated', 'freed'} where there are these."""
-        found = _layout.Stats(struct_size=ctypes.sizeof(_layout.Stats))
-        _library.check(self._library.vmm_stats_get(self._opened(), ctypes.byref(found)), "there are no statistics")
-        values = {name: getattr(found, name) for name, _ in _layout.Stats._fields_[1:]}
-        return {name: {part: getattr(value, part) for part, _ in _layout.Figure._fields_}
-                if isinstance(value, _layout.Figure) else value for name, value in values.items()}
+        return _layout.value_of(_library.stats(self._opened()))
 
     def trace(self, path, stacks: bool = False):
         """Records the cache to a file while the `with` statement runs: `with cache.trace('run.trace'):`. A cache that
@@ -163,17 +159,11 @@ class Cache:
 
     def set_limit(self, limit) -> None:
         """The most physical memory: bytes, '8GiB', a share of the device such as 0.8, or None."""
-        bytes_, share = _sizes.parse(limit)
-        if share is not None:
-            bytes_ = max(1, int(share * self.memory_info()[1]))
-        _library.check(self._library.vmm_limit_set(self._opened(), bytes_), "the limit was not changed")
+        _control.limit_set(self._opened(), limit, "the limit was not changed")
 
     def memory_info(self) -> tuple:
         """(free, total) bytes of the device."""
-        free, total = ctypes.c_uint64(), ctypes.c_uint64()
-        _library.check(self._library.vmm_device_memory(self._opened(), ctypes.byref(free), ctypes.byref(total)),
-                       "the driver does not report the device's memory")
-        return free.value, total.value
+        return _control.memory(self._opened())
 
 
 class Block:

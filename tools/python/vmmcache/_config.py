@@ -10,7 +10,7 @@ from . import _interrupts, _layout, _library, _sizes
 _ALL_DEVICES = 0xFFFFFFFFFFFFFFFF
 _kept = []  # what the library holds pointers to
 _taken: dict = {}  # variables that the settings took out of the environment
-_passed = (_layout.Config(struct_size=ctypes.sizeof(_layout.Config)), 0.0)  # what the library has
+_passed = (_layout.Config(), 0.0)  # what the library has
 
 # Arguments that have a variable. The library reads the variable where a field is zero, but zero may also be what
 # the argument says.
@@ -70,7 +70,7 @@ def translated(limit=None, footprint=None, reuse=None, compaction=None, decay_ms
                decay_keep=None, decay_thread=None, no_caching=None, peers="auto",
                pressure=None, ipc=None, neighbours=None) -> tuple:
     """The vmm_config, and the limit as a share of the device, or 0. Raises ValueError or TypeError."""
-    config = _layout.Config(struct_size=ctypes.sizeof(_layout.Config))
+    config = _layout.Config()
     bytes_, share = _sizes.parse(limit)
     config.limit_bytes = bytes_ or 0
     config.footprint_permille = _footprint(footprint)
@@ -104,13 +104,7 @@ def _footprint(value) -> int:
 
 
 def number(name: str, value, most: int) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if not 0 <= value <= most:
-        raise ValueError(f"{name}={value} is outside 0 to {most}")
-    return value
+    return 0 if value is None else _sizes.count(name, value, most)
 
 
 def switch(name: str, value) -> int:
@@ -137,7 +131,7 @@ def _peers(peers) -> int:
         raise TypeError(f"peers must be 'auto', a list of device ordinals or None, not {peers!r}")
     mask = 0
     for device in peers or ():
-        mask |= 1 << number("peers", device, 63)
+        mask |= 1 << _sizes.count("peers", device, 63)
     return mask
 
 

@@ -40,17 +40,14 @@ def set_memory_limit(limit, device=None) -> None:
     empty_cache(). Opens the device if it was not used yet.
     """
     number = _device.index(device)
-    bytes_, share = _sizes.parse(limit)
-    cache = opened(number)
-    if share is not None:
-        bytes_ = max(1, int(share * _memory(cache)[1]))  # 0 is no limit
-    _library.check(_library.load().vmm_limit_set(cache, bytes_), f"the limit of device {number} was not changed")
+    _sizes.parse(limit)  # raises what is wrong with it, before a device is opened
+    limit_set(opened(number), limit, f"the limit of device {number} was not changed")
 
 
 def mem_get_info(device=None) -> tuple:
     """(free, total) bytes of a device as its driver counts them, for all processes. Opens the device if it was
     not used yet."""
-    return _memory(opened(_device.index(device)))
+    return memory(opened(_device.index(device)))
 
 
 def opened(device: int) -> int:
@@ -64,7 +61,16 @@ def opened(device: int) -> int:
     return cache
 
 
-def _memory(cache: int) -> tuple:
+def limit_set(cache, limit, what: str) -> None:
+    """set_memory_limit(), of any cache. what: has failed, if it does."""
+    bytes_, share = _sizes.parse(limit)
+    if share is not None:
+        bytes_ = max(1, int(share * memory(cache)[1]))  # 0 is no limit
+    _library.check(_library.load().vmm_limit_set(cache, bytes_), what)
+
+
+def memory(cache) -> tuple:
+    """mem_get_info(), of any cache."""
     free, total = ctypes.c_uint64(), ctypes.c_uint64()
     status = _library.load().vmm_device_memory(cache, ctypes.byref(free), ctypes.byref(total))
     _library.check(status, "the driver does not report the device's memory")

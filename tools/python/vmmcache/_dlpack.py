@@ -45,15 +45,12 @@ def capsule(held, address: int, nbytes: int, device: tuple):
     """A capsule of bytes; it keeps what holds them."""
     library = _library.load()
     shape = (ctypes.c_int64 * 1)(nbytes)
-    managed = Managed(context=_address(_delete), deleter=_address(library.vmm_torch_dlpack_delete))
+    managed = Managed(context=_library.address(_delete), deleter=_library.address(library.vmm_torch_dlpack_delete))
     managed.tensor = _Tensor(data=address, device_type=device[0], device_id=device[1], ndim=1, code=_UNSIGNED,
                              bits=_BITS, lanes=1, shape=ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)))
     _shared[ctypes.addressof(managed)] = managed, shape, held
-    return ctypes.pythonapi.PyCapsule_New(ctypes.addressof(managed), _NAME, _address(library.vmm_torch_dlpack_end))
-
-
-def _address(function):
-    return ctypes.cast(function, ctypes.c_void_p).value
+    return ctypes.pythonapi.PyCapsule_New(ctypes.addressof(managed), _NAME,
+                                       _library.address(library.vmm_torch_dlpack_end))
 
 
 @atexit.register

@@ -33,12 +33,9 @@ class Figures:
     def __init__(self, device: int):
         library = _library.load()
         self.device = device
-        self._all = _layout.Stats(struct_size=ctypes.sizeof(_layout.Stats))
-        kinds = _layout.TorchFigures(struct_size=ctypes.sizeof(_layout.TorchFigures))
-        cache = library.vmm_torch_cache(device)
+        cache, kinds = library.vmm_torch_cache(device), _layout.TorchFigures()
+        self._all = _layout.Stats() if cache is None else _library.stats(cache)
         if cache is not None:
-            status = library.vmm_stats_get(cache, ctypes.byref(self._all))
-            _library.check(status, f"no statistics of device {device}")
             status = library.vmm_torch_stats_get(device, ctypes.byref(kinds))
             _library.check(status, f"no figures of device {device}")
         self._kinds = {"all": self._all, "small": kinds.small, "large": kinds.large}

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import re
 
@@ -211,7 +210,7 @@ def _put_in(torch) -> None:
         if set_hook is None:
             _missing_hooks.append(setter)
             continue
-        set_hook(ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+        set_hook(_library.address(getattr(library, name)))
         _set_hooks.append(setter)
     try:
         torch.cuda.memory.change_current_allocator(allocator)

@@ -27,20 +27,30 @@ COMPACTION = {"on": ON, "off": OFF}
 FOOTPRINT_ANY = 0xFFFFFFFF
 
 STAT_OVER_TIME = 0  # vmm_stat_kind
+UNIT_BYTES, UNIT_COUNT, UNIT_NANOSECONDS = 0, 1, 2  # vmm_stat_unit
 KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
                 "active")
 
-# Of arrays in a snapshot, read with struct: much faster than ctypes, one item at a time.
-EVENT_FORMAT = "=7Q2i"  # address bytes stream time_us stack pool.first pool.second action device
-BLOCK_FORMAT = "=4Q2i"  # address bytes requested_bytes stack state reserved
-SEGMENT_FORMAT = "=7Q2i"  # address bytes stream pool.first pool.second first_block block_count
-#                           is_small device
+
+class _Sized(ctypes.Structure):
+    """Begins with its size, which tells the library the fields that this package knows."""
+    _fields_ = [("struct_size", size_t)]
+
+    def __init__(self, **fields):
+        super().__init__(struct_size=ctypes.sizeof(self), **fields)
 
 
-class Config(ctypes.Structure):
+def value_of(field):
+    """What Python has for the value of a field: a dictionary for a structure, a str for a text."""
+    if isinstance(field, ctypes.Structure):
+        return {name: value_of(getattr(field, name)) for name, _ in field._fields_}
+    return field.decode(errors="replace") if isinstance(field, bytes) else field
+
+
+class Config(_Sized):
     """vmm_config"""
     _fields_ = [
-        ("struct_size", size_t), ("device", ctypes.c_int), ("driver", ctypes.c_int),
+        ("device", ctypes.c_int), ("driver", ctypes.c_int),
         ("device_bytes", u64), ("limit_bytes", u64), ("arena_bytes", u64),
         ("no_caching", ctypes.c_int), ("log", pointer), ("log_context", pointer),
         ("footprint_permille", u32), ("reuse", ctypes.c_int), ("compaction", ctypes.c_int),
@@ -66,24 +76,26 @@ class StatDescription(ctypes.Structure):
                 ("offset", size_t), ("label", ctypes.c_char_p), ("text", ctypes.c_char_p)]
 
 
-class Stats(ctypes.Structure):
+class Stats(_Sized):
     """vmm_stats, with the statistics that the library describes: see describe_stats()."""
+    labels: dict = {}  # {name: (label, unit)}
 
 
 def describe_stats(describe):
     """Gives Stats its fields. They are those of the first library that was loaded."""
-    if hasattr(Stats, "_fields_"):
+    if Stats.labels:
         return
-    fields = [("struct_size", size_t)]
-    while found := describe(len(fields) - 1):
+    fields = []
+    while found := describe(len(fields)):
         stat = found.contents
         fields.append((stat.name.decode(), Figure if stat.kind == STAT_OVER_TIME else u64))
+        Stats.labels[fields[-1][0]] = stat.label.decode(), stat.unit
     Stats._fields_ = fields
 
 
-class TraceOptions(ctypes.Structure):
+class TraceOptions(_Sized):
     """vmm_trace_options"""
-    _fields_ = [("struct_size", size_t), ("stacks", ctypes.c_int)]
+    _fields_ = [("stacks", ctypes.c_int)]
 
 
 class KindFigures(ctypes.Structure):
@@ -91,15 +103,15 @@ class KindFigures(ctypes.Structure):
     _fields_ = [(name, Figure) for name in KIND_FIGURES]
 
 
-class TorchFigures(ctypes.Structure):
+class TorchFigures(_Sized):
     """vmm_torch_stats"""
-    _fields_ = [("struct_size", size_t), ("small", KindFigures), ("large", KindFigures)]
+    _fields_ = [("small", KindFigures), ("large", KindFigures)]
 
 
-class Snapshot(ctypes.Structure):
+class Snapshot(_Sized):
     """vmm_torch_snapshot"""
     _fields_ = [
-        ("struct_size", size_t), ("segments", pointer), ("blocks", pointer), ("events", pointer),
+        ("segments", pointer), ("blocks", pointer), ("events", pointer),
         ("segment_count", u64), ("block_count", u64), ("event_count", u64), ("lost_events", u64),
     ]
 
@@ -110,9 +122,9 @@ class TorchPool(ctypes.Structure):
                 ("device", ctypes.c_int), ("discards", ctypes.c_int)]
 
 
-class Neighbour(ctypes.Structure):
+class Neighbour(_Sized):
     """vmm_neighbour"""
-    _fields_ = [("struct_size", size_t), ("pid", u64), ("is_self", ctypes.c_int), ("priority", u32),
+    _fields_ = [("pid", u64), ("is_self", ctypes.c_int), ("priority", u32),
                 ("floor_bytes", u64), ("limit_bytes", u64), ("live_bytes", u64), ("reserved_bytes", u64),
                 ("idle_bytes", u64), ("asleep_bytes", u64), ("given_bytes", u64), ("claims", u64), ("want_bytes", u64),
                 ("name", ctypes.c_char * TAG_BYTES)]
@@ -121,16 +133,16 @@ class Neighbour(ctypes.Structure):
 NEIGHBOUR_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.POINTER(Neighbour))
 
 
-class Part(ctypes.Structure):
+class Part(_Sized):
     """vmm_part"""
-    _fields_ = [("struct_size", size_t), ("address", u64), ("bytes", u64), ("handle", u64), ("handle_bytes", u64),
+    _fields_ = [("address", u64), ("bytes", u64), ("handle", u64), ("handle_bytes", u64),
                 ("offset", u64)]
 
 
 PART_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.POINTER(Part))
 
 
-class SleepOptions(ctypes.Structure):
+class SleepOptions(_Sized):
     """vmm_sleep_options"""
-    _fields_ = [("struct_size", size_t), ("on_sleep", ctypes.c_int), ("staging_bytes", u64), ("unmapping", pointer),
+    _fields_ = [("on_sleep", ctypes.c_int), ("staging_bytes", u64), ("unmapping", pointer),
                 ("mapped", pointer), ("context", pointer), ("on_claim", ctypes.c_int)]

@@ -157,6 +157,29 @@ def last_error() -> str:
     return load().vmm_last_error().decode(errors="replace")
 
 
+def address(function) -> int:
+    """Of a function of C, or of one that ctypes made."""
+    return ctypes.cast(function, pointer).value
+
+
+def stats(cache) -> _layout.Stats:
+    """The statistics of a cache."""
+    found = _layout.Stats()
+    check(load().vmm_stats_get(cache, ctypes.byref(found)), "there are no statistics")
+    return found
+
+
+def listed(walk: str, kind, what: str, *arguments) -> list:
+    """What a function of the library that calls back for each item shows, as dictionaries."""
+    found = []
+
+    def visit(_, item):
+        found.append(_layout.value_of(item.contents))
+        return 0
+    check(getattr(load(), walk)(*arguments, kind(visit), None), what)
+    return found
+
+
 def check(status: int, what: str) -> None:
     """Raises VmmError for any status but success."""
     if status == _layout.STATUS_OK:

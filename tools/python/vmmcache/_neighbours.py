@@ -5,25 +5,14 @@ import ctypes
 
 from . import _control, _device, _layout, _library
 
-_FIELDS = ("pid", "is_self", "name", "priority", "floor_bytes", "limit_bytes", "live_bytes", "reserved_bytes",
-           "idle_bytes", "asleep_bytes", "given_bytes", "claims", "want_bytes")
-
 
 def neighbours(device=None) -> list:
     """The caches of this user's processes on a device that have neighbours, as dictionaries: this process's own one
     first, if it has (install(neighbours=True)), else an empty list. What the others show is up to half a second old;
     docs/guide.md, "Several processes on one GPU", explains it. Opens the device if it was not used yet."""
-    found = []
-
-    def visit(_, neighbour):
-        of = neighbour.contents
-        found.append({field: getattr(of, field) for field in _FIELDS}
-                     | {"is_self": bool(of.is_self), "name": of.name.decode(errors="replace")})
-        return 0
-    cache = _control.opened(_device.index(device))
-    _library.check(_library.load().vmm_neighbours_walk(cache, _layout.NEIGHBOUR_FN(visit), None),
-                   "the neighbours could not be listed")
-    return found
+    found = _library.listed("vmm_neighbours_walk", _layout.NEIGHBOUR_FN, "the neighbours could not be listed",
+                            _control.opened(_device.index(device)))
+    return [{**one, "is_self": bool(one["is_self"])} for one in found]
 
 
 def available(device=None) -> int:

@@ -33,14 +33,13 @@ def parse(limit) -> tuple:
     return _bytes(float(match.group(1)) * _UNITS[match.group(2).upper()], limit), None
 
 
-def count(name: str, value) -> int:
-    """A whole number, of Python or NumPy, that the interface can express: ctypes would cut it to 64 bits."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
-    if not 0 <= number <= _MOST:
-        raise ValueError(f"{name}={number} is outside 0 to 2^64 - 1")
+def count(name: str, value, most: int = _MOST) -> int:
+    """A whole number, of Python or NumPy, that the interface can express: ctypes would cut it."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    number = operator.index(value)
+    if not 0 <= number <= most:
+        raise ValueError(f"{name}={number} is outside 0 to {'2^64 - 1' if most == _MOST else most}")
     return number
 
 

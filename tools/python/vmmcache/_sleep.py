@@ -177,7 +177,7 @@ class _Pool:
         return _PHASES[phase.value] if status == _layout.STATUS_OK else _AWAKE
 
     def stats(self):
-        stats = _layout.Stats(struct_size=ctypes.sizeof(_layout.Stats))
+        stats = _layout.Stats()
         _library.load().vmm_pool_stats_get(self.handle, ctypes.byref(stats))
         return stats
 
@@ -238,19 +238,14 @@ def _groups(pools, keep) -> list:
 
 def _move(function: str, pools: list, what: str, discards: bool = False, on_claim: bool = False) -> None:
     library = _library.load()
-    options = _layout.SleepOptions(struct_size=ctypes.sizeof(_layout.SleepOptions),
-                                   on_sleep=_layout.ON_SLEEP_DISCARD if discards else _layout.ON_SLEEP_KEEP,
-                                   unmapping=_address(library.vmm_torch_unmapping),
-                                   mapped=_address(library.vmm_torch_mapped), on_claim=int(on_claim))
+    options = _layout.SleepOptions(on_sleep=_layout.ON_SLEEP_DISCARD if discards else _layout.ON_SLEEP_KEEP,
+                                   unmapping=_library.address(library.vmm_torch_unmapping),
+                                   mapped=_library.address(library.vmm_torch_mapped), on_claim=int(on_claim))
     handles = (ctypes.c_void_p * len(pools))(*[pool.handle for pool in pools])
     status = getattr(library, function)(handles, len(pools), ctypes.byref(options), None)
     if status == _layout.STATUS_DEVICE_OOM:
         raise _out_of_memory()(f"vmmcache: {what}: {_library.last_error()}")
     _library.check(status, what)
-
-
-def _address(function):
-    return ctypes.cast(function, ctypes.c_void_p).value
 
 
 def _out_of_memory():

@@ -20,10 +20,10 @@ def trace(path, stacks: bool = False, device=None):
     if the recording has no allocation.
     """
     cache = _control.opened(_device.index(device))
-    before = _requested(cache)
+    before = _library.stats(cache).requested_bytes
     with record(cache, path, stacks):
         yield
-    if not before.current and _requested(cache).allocated == before.allocated:
+    if not before.current and _library.stats(cache).requested_bytes.allocated == before.allocated:
         warnings.warn(f"the recording to {os.fspath(path)} has no allocation: nothing was allocated by PyTorch after "
                       "install(), or by CuPy or Numba on its cache. Cache.trace() records a vmmcache.Cache",
                       VmmWarning, stacklevel=3)
@@ -33,7 +33,7 @@ def trace(path, stacks: bool = False, device=None):
 def record(cache, path, stacks: bool):
     """trace(), of any cache."""
     library = _library.load()
-    options = _layout.TraceOptions(ctypes.sizeof(_layout.TraceOptions), int(stacks))
+    options = _layout.TraceOptions(stacks=int(stacks))
     status = library.vmm_trace_start(cache, _library.c_string("the path", os.fsencode(path)), ctypes.byref(options))
     _library.check(status, f"the recording to {os.fspath(path)} was not started")
     try:
@@ -41,13 +41,6 @@ def record(cache, path, stacks: bool):
     finally:
         status = library.vmm_trace_stop(cache)
     _library.check(status, f"the recording to {os.fspath(path)} failed")
-
-
-def _requested(cache) -> _layout.Figure:
-    """Bytes that were asked of a cache."""
-    found = _layout.Stats(struct_size=ctypes.sizeof(_layout.Stats))
-    _library.check(_library.load().vmm_stats_get(cache, ctypes.byref(found)), "there are no statistics")
-    return found.requested_bytes
 
 
 def trace_note(text: str, device=None) -> None:
