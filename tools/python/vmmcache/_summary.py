@@ -1,7 +1,7 @@
 """memory_summary(): the table that people know from PyTorch, and what there is to tell beyond it."""
 from __future__ import annotations
 
-from . import _device, _sizes
+from . import _device, _layout, _sizes
 from ._figures import Figures
 from ._stats import memory_stats
 
@@ -20,23 +20,12 @@ _ROWS = (
     ("segment", "Chunks", False, True),
 )
 
-# number of vmm_stats, its name, how it is written
-_NUMBERS = (
-    ("idle_bytes", "Idle", _sizes.text),
-    ("limbo_bytes", "In limbo", _sizes.text),
-    ("largest_free_bytes", "Largest hole", _sizes.text),
-    ("unmovable_bytes", "Must not move", _sizes.text),
-    ("retained_bytes", "Kept for graphs", _sizes.text),
-    ("clock_ticks", "Clock ticks", str),
-    ("limit_bytes", "Limit", lambda value: _sizes.text(value) if value else "none"),
-    ("compactions", "Compactions", str),
-    ("pressure_calls", "Pressure calls", str),
-    ("stream_waits", "Stream waits", str),
-    ("stalls", "Waits for the device", str),
-    ("driver_ns", "Driver time", lambda value: f"{value / 1e6:.1f} ms"),
-    ("places", "Places in views", str),
-    ("occupied_bytes", "Used in views", _sizes.text),
-)
+# numbers of vmm_stats
+_NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "unmovable_bytes", "retained_bytes", "clock_ticks",
+            "limit_bytes", "compactions", "pressure_calls", "stream_waits", "stalls", "driver_ns", "places",
+            "occupied_bytes")
+_WRITERS = {_layout.UNIT_BYTES: _sizes.text, _layout.UNIT_COUNT: str,
+            _layout.UNIT_NANOSECONDS: lambda value: f"{value / 1e6:.1f} ms"}
 
 
 def memory_summary(device=None, abbreviated: bool = False) -> str:
@@ -51,11 +40,16 @@ def memory_summary(device=None, abbreviated: bool = False) -> str:
         lines.append("-" * _WIDTH)
         lines += _metric(stats, key, name, is_bytes, by_pool and not abbreviated)
     lines.append("=" * _WIDTH)
-    numbers = [(label, write(figures.number(name))) for name, label, write in _NUMBERS]
-    lines += [_split(*(f"{label}: {value}" for label, value in numbers[at:at + 2]))
-              for at in range(0, len(numbers), 2)]
+    numbers = [_number(name, figures.number(name)) for name in _NUMBERS]
+    lines += [_split(*numbers[at:at + 2]) for at in range(0, len(numbers), 2)]
     lines.append("=" * _WIDTH)
     return "".join(f"|{line}|\n" for line in lines)
+
+
+def _number(name: str, value: int) -> str:
+    """With the label that the library has for it."""
+    label, unit = _layout.Stats.labels[name]
+    return f"{label}: {_WRITERS[unit](value)}"
 
 
 def _row(name: str, *values: str) -> str:
