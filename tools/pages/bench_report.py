@@ -12,7 +12,7 @@ from bench_bars import bars
 from bench_data import Data, OURS_LOOSE
 from bench_svg import BarsPicture, ThreadsPicture
 from footprint_svg import pictures_write
-from markdown import table
+from markdown import code, document, section, table
 
 PERCENTILES = (("p50_ns", "p50"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("max_ns", "max"))
 
@@ -61,38 +61,27 @@ def figures_of(data, bench, figures):
     lines = []
     for argument in data.arguments(bench):
         for allocator in data.allocators:
-            values = [data.figure(bench, allocator, argument, name) for name, _, _ in figures]
+            values = [data.figure(bench, allocator, argument, name) for name, _ in figures]
             if any(value is not None for value in values):
-                lines.append([argument, allocator] +
-                             [format_digits(value, scale) for value, (_, _, scale) in zip(values, figures)])
-    return table(["", "allocator"] + [label for _, label, _ in figures], lines, texts=2)
+                lines.append([argument, allocator, *map(format_digits, values)])
+    return table(["", "allocator"] + [label for _, label in figures], lines, texts=2)
 
 
 def machine_part(data):
-    yield "# Benches"
-    yield ""
-    yield "Written by `tools/pages/bench_report.py` from one run of `tools/measure/bench.sh`:"
-    yield ""
-    yield "```"
-    for line in data.machine:
-        yield ": ".join(line)
-    for name, text in data.versions.items():
-        yield "%s: %s" % (name, text)
-    yield "```"
-    yield ""
-    yield ("Figures are medians of repetitions of at least 50 ms. Every bench checks its blocks: no two overlap, all "
-           "are aligned and keep their contents (checked by kernels on a GPU), and no live block is left. "
-           "`vmmcache-sim` is vmmcache on a simulated driver whose calls only keep books: the cost of the library "
-           "itself. `glibc` is malloc and free of host memory, as a reference.")
+    return section(
+        "# Benches",
+        "Written by `tools/pages/bench_report.py` from one run of `tools/measure/bench.sh`:",
+        code(": ".join(line) for line in [*data.machine, *data.versions.items()]),
+        "Figures are medians of repetitions of at least 50 ms. Every bench checks its blocks: no two overlap, all "
+        "are aligned and keep their contents (checked by kernels on a GPU), and no live block is left. "
+        "`vmmcache-sim` is vmmcache on a simulated driver whose calls only keep books: the cost of the library "
+        "itself. `glibc` is malloc and free of host memory, as a reference.")
 
 
 def bars_part(data):
-    yield "## Bars"
-    yield ""
-    yield from table(["figure", "bar", "measured", "met"], [bar.cells() for bar in bars(data)], texts=4)
-    if not data.has_gpu:
-        yield ""
-        yield "The other bars need a GPU, and this machine has none."
+    return section(
+        "## Bars", table(["figure", "bar", "measured", "met"], [bar.cells() for bar in bars(data)], texts=4),
+        *(() if data.has_gpu else ("The other bars need a GPU, and this machine has none.",)))
 
 
 def picture(name, title):
@@ -100,94 +89,70 @@ def picture(name, title):
 
 
 def pairs_part(data):
-    yield "## A pair: an allocation and its free, in ns"
-    yield ""
-    yield picture("pair", "ns a pair, by size")
-    yield ""
-    yield from comparison(data, "size", rows_of(data, "pair") +
-                        [("2000 live, 512 B to 8 MiB", "mixed", "")])
+    rows = rows_of(data, "pair") + [("2000 live, 512 B to 8 MiB", "mixed", "")]
+    return section("## A pair: an allocation and its free, in ns", picture("pair", "ns a pair, by size"),
+                   comparison(data, "size", rows))
 
 
 def threads_part(data):
-    yield "## Threads, in million pairs a second"
+    parts = ["## Threads, in million pairs a second"]
     for bench, title in (("threads", "Each thread with a stream of its own"),
                          ("shared", "All threads with one stream"),
                          ("handoff", "Half of the threads allocate and hand the blocks to the others, which free them"),
                          ("handoff_shared", "The same, all with one stream")):
-        yield ""
-        yield "### " + title
-        yield ""
-        if not bench.startswith("handoff"):
-            yield picture(bench, title)
-            yield ""
-        yield from comparison(data, "size, threads", rows_of(data, bench), "items_per_second", 1e-6,
-                            highest=True)
+        parts += ["### " + title] + ([] if bench.startswith("handoff") else [picture(bench, title)])
+        parts.append(comparison(data, "size, threads", rows_of(data, bench), "items_per_second", 1e-6, highest=True))
+    return section(*parts)
 
 
 def trace_part(data):
-    yield "## Traces, in ns an operation"
+    parts = ["## Traces, in ns an operation"]
     if OURS_LOOSE in data.allocators:
-        yield ""
-        yield ("*%s* may reserve 5 %% more than is active (`footprint_permille = 50`); the default is 1 %%."
-               % OURS_LOOSE)
+        parts.append("*%s* may reserve 5 %% more than is active (`footprint_permille = 50`); the default is 1 %%."
+                     % OURS_LOOSE)
     for name, title in (("first_ns", "First pass, including driver calls"),
                         ("later_ns", "A later pass, after five warm-up passes")):
-        yield ""
-        yield "### " + title
-        yield ""
-        yield from comparison(data, "trace", rows_of(data, "trace"), name)
-    yield ""
-    yield "### Driver calls, and the footprint: peak reserved over peak live memory"
-    yield ""
-    yield from figures_of(data, "trace", (
-        ("first_calls", "calls, first pass", 1), ("first_driver_ms", "driver ms", 1),
-        ("later_calls", "calls, later pass", 1), ("later_driver_ms", "driver ms", 1),
-        ("footprint", "footprint", 1)))
+        parts += ["### " + title, comparison(data, "trace", rows_of(data, "trace"), name)]
+    return section(
+        *parts, "### Driver calls, and the footprint: peak reserved over peak live memory",
+        figures_of(data, "trace", (
+            ("first_calls", "calls, first pass"), ("first_driver_ms", "driver ms"),
+            ("later_calls", "calls, later pass"), ("later_driver_ms", "driver ms"), ("footprint", "footprint"))))
 
 
 def growth_part(data):
-    yield "## Growing by 32 GiB, and releasing it"
+    parts = ["## Growing by 32 GiB, and releasing it"]
     for bench, name, title, highest in (
             ("growth", "growth_gib_s", "Growth, in GiB/s", True),
             ("growth", "trim_gib_s", "Trim, in GiB/s", True),
             ("trim_busy", "trim_ms", "Trim while a kernel of 200 ms runs on another stream, in ms", False)):
-        yield ""
-        yield "### " + title
-        yield ""
-        yield from comparison(data, "blocks of", rows_of(data, bench), name, highest=highest)
-    yield ""
-    yield "### Driver calls, own time, and memory left by a trim"
-    yield ""
-    yield from figures_of(data, "growth", (
-        ("driver_calls", "driver calls of the growth", 1), ("driver_ms", "driver ms", 1),
-        ("own_percent", "own time, % of that", 1), ("trim_ms", "trim ms", 1),
-        ("kept_gib", "GiB kept", 1)))
+        parts += ["### " + title, comparison(data, "blocks of", rows_of(data, bench), name, highest=highest)]
+    return section(
+        *parts, "### Driver calls, own time, and memory left by a trim",
+        figures_of(data, "growth", (
+            ("driver_calls", "driver calls of the growth"), ("driver_ms", "driver ms"),
+            ("own_percent", "own time, % of that"), ("trim_ms", "trim ms"), ("kept_gib", "GiB kept"))))
 
 
 def latency_part(data):
-    yield "## Latency of an allocation while another thread grows and trims, in ns"
-    yield ""
-    yield picture("latency", "microseconds of an allocation, by percentile")
-    yield ""
-    yield "The other thread repeats: allocate 1 GiB in pieces of 64 MiB on its own stream, free it and trim."
+    parts = ["## Latency of an allocation while another thread grows and trims, in ns",
+             picture("latency", "microseconds of an allocation, by percentile"),
+             "The other thread repeats: allocate 1 GiB in pieces of 64 MiB on its own stream, free it and trim."]
     for argument in data.arguments("latency"):
-        yield ""
-        yield "### " + argument
-        yield ""
-        yield from table(["", *(label for _, label in PERCENTILES)],
-                         [[name] + [format_digits(data.figure("latency", name, argument, figure))
-                                    for figure, _ in PERCENTILES]
-                          for name in data.allocators
-                          if data.figure("latency", name, argument) is not None])
+        rows = [[name] + [format_digits(data.figure("latency", name, argument, figure)) for figure, _ in PERCENTILES]
+                for name in data.allocators if data.figure("latency", name, argument) is not None]
+        parts += ["### " + argument, table(["", *(label for _, label in PERCENTILES)], rows)]
+    return section(*parts)
 
 
 def heap_part(data):
-    yield "## Cost by heap size: 2-MiB blocks, replaced one by one, in ns"
-    yield ""
-    for order, bench in (("Oldest first", "heap"), ("At random", "heap_random")):
-        yield "### " + order
-        yield ""
-        yield from comparison(data, "live", rows_of(data, bench), "pair_ns")
+    return section("## Cost by heap size: 2-MiB blocks, replaced one by one, in ns",
+                   "### Oldest first", comparison(data, "live", rows_of(data, "heap"), "pair_ns"),
+                   "### At random", comparison(data, "live", rows_of(data, "heap_random"), "pair_ns"))
+
+
+def errors_part(data):
+    return section("## Errors", ["* " + error for error in data.errors]) if data.errors else ()
 
 
 def threads_lines(data, bench, size):
@@ -226,17 +191,14 @@ def pictures(data):
     yield "latency", bars_picture(data, "latency of an allocation", rows, "microseconds", 1e-3)
 
 
-def main(folder, document):
+def main(folder, path):
     data = Data(folder)
-    pictures_write(os.path.splitext(document)[0],
+    pictures_write(os.path.splitext(path)[0],
                    [(name, svg) for name, svg in pictures(data) if svg is not None])
-    lines = list(machine_part(data))
-    for part in (bars_part, pairs_part, threads_part, trace_part, growth_part, latency_part, heap_part):
-        lines += ["", *part(data)]
-    if data.errors:
-        lines += ["", "## Errors", "", *("* " + error for error in data.errors)]
-    with open(document, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+    parts = (machine_part, bars_part, pairs_part, threads_part, trace_part, growth_part, latency_part, heap_part,
+             errors_part)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(document(part(data) for part in parts))
 
 
 if len(sys.argv) != 3:

@@ -14,7 +14,7 @@ import statistics
 import sys
 import textwrap
 
-from markdown import table
+from markdown import code, document, section, table
 
 HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 POLICIES = ("block-splitting", "expandable", "vmmcache")
@@ -67,8 +67,7 @@ def range_text(values, form="%.0f"):
 
 def paragraph(text, indent=""):
     """Wraps a text to lines of at most 104 characters."""
-    yield from textwrap.wrap(text, 104, subsequent_indent=indent, break_on_hyphens=False,
-                             break_long_words=False)
+    return textwrap.wrap(text, 104, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def is_good(run):
@@ -78,34 +77,20 @@ def is_good(run):
 def machine_part(data):
     every = " ".join("--trace " + trace for trace in sorted(data.traces))
     memory = data.log_values("gpu")[0].split(", ")[-1]
-    yield "# Measured on an %s" % data.card
-    yield ""
-    yield "Machine: %s; %s of GPU memory. Commit %s." % (data.machine, memory, data.log_values("commit")[0])
-    yield ""
-    yield ("Written by `tools/pages/h200_report.py` from measurements of `tools/measure/h200.sh` (stored in "
-           "`docs/results/%s/`) with:" % data.card.lower())
-    yield ""
-    yield "```sh"
-    yield "TRACES=\"%s\"" % every
-    for line in data.log_values("run"):
-        yield line.split(": ", 1)[1].replace(every, "$TRACES")
-    yield "```"
-    yield ""
-    yield from paragraph(
-        "The traces are requests of real programs, recorded under PyTorch 2.11 on an H200. Driver ms is "
-        "the host's time in calls of the CUDA driver; ns per operation is a policy's whole time, including "
-        "those calls, divided by the allocations and frees of the trace.")
+    commands = [line.split(": ", 1)[1].replace(every, "$TRACES") for line in data.log_values("run")]
+    return section(
+        "# Measured on an %s" % data.card,
+        "Machine: %s; %s of GPU memory. Commit %s." % (data.machine, memory, data.log_values("commit")[0]),
+        "Written by `tools/pages/h200_report.py` from measurements of `tools/measure/h200.sh` (stored in "
+        "`docs/results/%s/`) with:" % data.card.lower(),
+        code(["TRACES=\"%s\"" % every, *commands], "sh"),
+        paragraph(
+            "The traces are requests of real programs, recorded under PyTorch 2.11 on an H200. Driver ms is "
+            "the host's time in calls of the CUDA driver; ns per operation is a policy's whole time, including "
+            "those calls, divided by the allocations and frees of the trace."))
 
 
 def footprint_part(data):
-    yield ""
-    yield "## Footprint"
-    yield from paragraph(
-        "Peak reserved over peak live memory, no limit. The columns in italics are the real allocators, measured "
-        "on an H200 (`tests/data/peers.csv`); the others are fragtest's policies. *Busy*: kernels fill and check "
-        "every block, two passes, so that work on freed memory often still runs when another stream makes a "
-        "request. *Quiet*: no work on the GPU, one pass.")
-    yield ""
     rows = []
     for trace in data.traces:
         peer = data.peers[trace]
@@ -117,9 +102,15 @@ def footprint_part(data):
         rows.append([trace, "%.2f" % (data.all[trace, "vmmcache"]["peak_live_mib"] / 1024)] +
                     ["%.3f" % value for value in
                      (ours[0], real[0], ours[1], real[1], real[2], ours[2], quiet)])
-    yield from table(["trace", "peak live GiB", "block-splitting", "*PyTorch native*", "expandable",
-                      "*PyTorch expandable*", "*cudaMallocAsync*", "vmmcache, busy",
-                      "vmmcache, quiet"], rows)
+    return section(
+        "## Footprint",
+        paragraph(
+            "Peak reserved over peak live memory, no limit. The columns in italics are the real allocators, measured "
+            "on an H200 (`tests/data/peers.csv`); the others are fragtest's policies. *Busy*: kernels fill and check "
+            "every block, two passes, so that work on freed memory often still runs when another stream makes a "
+            "request. *Quiet*: no work on the GPU, one pass."),
+        table(["trace", "peak live GiB", "block-splitting", "*PyTorch native*", "expandable", "*PyTorch expandable*",
+               "*cudaMallocAsync*", "vmmcache, busy", "vmmcache, quiet"], rows))
 
 
 def differences(data):
@@ -129,17 +120,12 @@ def differences(data):
 
 def sim_part(data):
     worst = max(differences(data).values(), key=abs)
-    yield ""
-    yield "## The sim driver's clock"
-    yield from paragraph(
-        "vmmcache's driver ms in one pass, no work on the GPU: the median of three runs on the %s against "
-        "the sim driver's modelled time. The bar is a difference of %.0f %%; the largest is %.0f %%." %
-        (data.card, MOST_DIFFERENCE, abs(worst)))
+    about = ("vmmcache's driver ms in one pass, no work on the GPU: the median of three runs on the %s against "
+             "the sim driver's modelled time. The bar is a difference of %.0f %%; the largest is %.0f %%." %
+             (data.card, MOST_DIFFERENCE, abs(worst)))
     if abs(worst) > MOST_DIFFERENCE:
-        yield from paragraph(
-            "The bar is not met on this machine: the time of driver calls differs from one machine to the next. "
-            "On the H200s that the clock was fitted to, the difference was 7 %.")
-    yield ""
+        about += (" The bar is not met on this machine: the time of driver calls differs from one machine to the next. "
+                  "On the H200s that the clock was fitted to, the difference was 7 %.")
     rows = []
     for trace in data.traces:
         runs = sorted(runs[trace, "vmmcache"]["driver_ms"] for runs in data.device)
@@ -148,17 +134,11 @@ def sim_part(data):
                      "%.1f to %.1f" % (runs[0], runs[-1]),
                      "%.1f" % data.sim[trace, "vmmcache"]["driver_ms"],
                      "%+.0f %%" % differences(data)[trace]])
-    yield from table(["trace", "driver calls", data.card + " ms", "the three runs", "sim ms", "difference"],
-                     rows)
+    return section("## The sim driver's clock", paragraph(about), table(
+        ["trace", "driver calls", data.card + " ms", "the three runs", "sim ms", "difference"], rows))
 
 
 def passes_part(data):
-    yield ""
-    yield "## Time"
-    yield from paragraph(
-        "The same trace twice in a row, no limit. Kernels fill every block after its allocation and check it before "
-        "its free. Stalls are waits of the host for the GPU.")
-    yield ""
     rows = []
     for trace in data.traces:
         for policy in POLICIES:
@@ -167,8 +147,12 @@ def passes_part(data):
             rows.append([trace, policy, "%.0f" % ns[0], "%.0f" % ns[1], "%.1f" % ms[0],
                          "%.1f" % ms[1], "%d" % run["stalls"],
                          VERIFIED[run["verified"]]])
-    yield from table(["trace", "policy", "ns/op, first pass", "second", "driver ms, first pass",
-                      "second", "stalls", "verified"], rows, texts=2)
+    return section(
+        "## Time",
+        paragraph("The same trace twice in a row, no limit. Kernels fill every block after its allocation and check it "
+                  "before its free. Stalls are waits of the host for the GPU."),
+        table(["trace", "policy", "ns/op, first pass", "second", "driver ms, first pass", "second", "stalls",
+               "verified"], rows, texts=2))
 
 
 def outcome_text(run):
@@ -184,114 +168,80 @@ def limit_percent(data):
 
 
 def limit_part(data):
-    yield ""
-    yield "## In %.0f %% of peak live memory" % limit_percent(data)
-    yield from paragraph(
-        "One pass, verified, with driver ms. *Least* is the smallest limit in which PyTorch itself replays "
-        "the trace, in % of peak live memory (`tests/data/peers.csv`).")
-    yield ""
     rows = []
     for trace in data.traces:
         peer = data.peers[trace]
         rows.append([trace] + [outcome_text(data.limit[trace, policy]) for policy in POLICIES] +
                     ["%.1f %%" % (100 * float(peer[kind + "_least_mib"]) /
                                   float(peer["peak_live_mib"])) for kind in ("native", "expandable")])
-    yield from table(["trace", *POLICIES, "*least: native*", "*least: expandable*"], rows)
-    for trace in data.traces:
-        run = data.limit[trace, "vmmcache"]
-        if run["reason"]:
-            yield ""
-            yield from paragraph("vmmcache on %s: %s." % (trace, run["reason"]))
+    failed = [(trace, data.limit[trace, "vmmcache"]["reason"]) for trace in data.traces]
+    return section(
+        "## In %.0f %% of peak live memory" % limit_percent(data),
+        paragraph("One pass, verified, with driver ms. *Least* is the smallest limit in which PyTorch itself replays "
+                  "the trace, in % of peak live memory (`tests/data/peers.csv`)."),
+        table(["trace", *POLICIES, "*least: native*", "*least: expandable*"], rows),
+        *(paragraph("vmmcache on %s: %s." % (trace, reason)) for trace, reason in failed if reason))
 
 
 def tight_part(data):
-    run = data.tight[data.traces[0], "vmmcache"]
-    yield ""
-    yield "## In %.1f %% of peak live memory" % (100 * run["limit_mib"] / run["peak_live_mib"])
-    yield from paragraph(
-        "vmmcache alone, one pass, verified: compaction moves live bytes if nothing else frees enough. Stalls "
-        "are waits of the host, for the device and for its copies.")
-    yield ""
-    rows = []
-    for trace in data.traces:
-        run = data.tight[trace, "vmmcache"]
-        rows.append([trace, "%.1f" % run["limit_mib"], outcome_text(run), "%d" % run["stalls"]])
-    yield from table(["trace", "limit MiB", "vmmcache", "stalls"], rows)
+    runs = [data.tight[trace, "vmmcache"] for trace in data.traces]
+    return section(
+        "## In %.1f %% of peak live memory" % (100 * runs[0]["limit_mib"] / runs[0]["peak_live_mib"]),
+        paragraph("vmmcache alone, one pass, verified: compaction moves live bytes if nothing else frees enough. "
+                  "Stalls are waits of the host, for the device and for its copies."),
+        table(["trace", "limit MiB", "vmmcache", "stalls"],
+              [[run["trace"], "%.1f" % run["limit_mib"], outcome_text(run), "%d" % run["stalls"]] for run in runs]))
 
 
 def wait_part(data):
-    yield ""
-    yield "## Streams that wait for each other"
-    yield from paragraph(
-        "Two passes, verified, no limit: a stream that reuses memory of another stream's unfinished work waits "
-        "for that work on the device (`--reuse stream_wait`).")
-    yield ""
     rows = []
     for trace, policy in data.wait:
         run, apart = data.wait[trace, policy], data.all[trace, policy]
         ms = run["driver_ms_per_pass"]
         rows.append([trace, "%.3f" % run["footprint"], "%.3f" % apart["footprint"], "%.1f" % ms[0],
                      "%.1f" % ms[1], "%d" % run["stalls"]])
-    yield from table(["trace", "footprint", "without waiting", "driver ms, first pass", "second",
-                      "stalls of the host"], rows)
+    return section(
+        "## Streams that wait for each other",
+        paragraph("Two passes, verified, no limit: a stream that reuses memory of another stream's unfinished work "
+                  "waits for that work on the device (`--reuse stream_wait`)."),
+        table(["trace", "footprint", "without waiting", "driver ms, first pass", "second", "stalls of the host"], rows))
 
 
 def trims_part(data):
-    run = data.trims[data.traces[0], "vmmcache"]
-    yield ""
-    yield "## Trimming"
-    yield from paragraph(
-        "Trims completely at %d random moments of each trace, after the device has finished; verified. *Most "
-        "beyond live* is the largest amount that stayed reserved above live memory. The bar is live bytes plus "
-        "2 %% and 16 MiB." % run["trims"])
-    yield ""
-    rows = []
-    for trace in data.traces:
-        run = data.trims[trace, "vmmcache"]
-        rows.append([trace, "%.1f MiB" % run["trim_worst_excess_mib"],
-                     "%.1f MiB" % run["trim_worst_live_mib"], "%d" % run["trims_over_bar"],
-                     VERIFIED[run["verified"]]])
-    yield from table(["trace", "most beyond live", "live at that moment", "over the bar", "verified"], rows)
+    runs = [data.trims[trace, "vmmcache"] for trace in data.traces]
+    return section(
+        "## Trimming",
+        paragraph("Trims completely at %d random moments of each trace, after the device has finished; verified. *Most "
+                  "beyond live* is the largest amount that stayed reserved above live memory. The bar is live bytes "
+                  "plus 2 %% and 16 MiB." % runs[0]["trims"]),
+        table(["trace", "most beyond live", "live at that moment", "over the bar", "verified"],
+              [[run["trace"], "%.1f MiB" % run["trim_worst_excess_mib"], "%.1f MiB" % run["trim_worst_live_mib"],
+                "%d" % run["trims_over_bar"], VERIFIED[run["verified"]]] for run in runs]))
 
 
 def moved_part(data):
-    yield ""
-    yield "## Growth while work runs"
-    yield from paragraph(
-        "A kernel of 50 ms uses a block of 64 MiB, which is freed; a larger block is requested while the kernel "
-        "runs. The cache maps the chunks at new addresses; the host never waits. 20 rounds each "
-        "(`tests/api/test_cache_handover.c`).")
-    yield ""
-    yield "```"
-    yield from data.log_values("moved")
-    yield "```"
+    return section(
+        "## Growth while work runs",
+        paragraph("A kernel of 50 ms uses a block of 64 MiB, which is freed; a larger block is requested while the "
+                  "kernel runs. The cache maps the chunks at new addresses; the host never waits. 20 rounds each "
+                  "(`tests/api/test_cache_handover.c`)."),
+        code(data.log_values("moved")))
 
 
 def default_part(data):
     """The closing table of the run without arguments; its charts are in README.md."""
     start = next(number for number, line in enumerate(data.default) if " operations, limit " in line)
-    yield ""
-    yield "## fragtest without arguments"
-    yield "```"
-    yield from data.default[start:]
-    yield "```"
+    return section("## fragtest without arguments", code(data.default[start:]))
 
 
 def tests_part(data):
     before, after = data.log_values("memory before")[0], data.log_values("memory after")[0]
-    yield ""
-    yield "## API tests on the GPU"
-    yield "GPU memory in use before all of these measurements: %s; after them and the tests: %s." % (before, after)
-    yield ""
-    yield "```"
-    for line in data.log_values("test"):
-        status, name, output = line.split(": ", 2)
-        yield "%-24s %s  %s" % (name, "ok    " if status == "0" else "FAILED", output)
-    yield "```"
-
-
-def first_ms(data, policy):
-    return [data.all[trace, policy]["driver_ms_per_pass"][0] for trace in data.traces]
+    tests = [line.split(": ", 2) for line in data.log_values("test")]
+    return section(
+        "## API tests on the GPU",
+        "GPU memory in use before all of these measurements: %s; after them and the tests: %s." % (before, after),
+        code("%-24s %s  %s" % (name, "ok    " if status == "0" else "FAILED", output)
+             for status, name, output in tests))
 
 
 def memory_text(data):
@@ -342,10 +292,8 @@ def waits_text(data):
 
 def results_part(data):
     """The results in words, with figures from the data."""
-    yield ""
-    yield "## Results"
-    for text in (memory_text(data), driver_time_text(data), waits_text(data)):
-        yield from paragraph(text, "  ")
+    texts = memory_text(data), driver_time_text(data), waits_text(data)
+    return section("## Results", [line for text in texts for line in paragraph(text, "  ")])
 
 
 PARTS = (machine_part, results_part, footprint_part, sim_part, passes_part, limit_part, tight_part,
@@ -354,7 +302,7 @@ PARTS = (machine_part, results_part, footprint_part, sim_part, passes_part, limi
 
 def main(folder):
     data = Data(folder)
-    print("\n".join(line for part in PARTS for line in part(data)))
+    print(document(part(data) for part in PARTS), end="")
     off = {trace: value for trace, value in differences(data).items()
            if abs(value) > MOST_DIFFERENCE}
     for trace, value in off.items():

@@ -1,4 +1,4 @@
-"""Shared by the tools that write documents: tables, the generated regions of a document, what was measured.
+"""Shared by the tools that write documents: sections, tables, the generated regions of a document, what was measured.
 
 Imported by: scripts in tools/.
 """
@@ -25,6 +25,22 @@ def table(head, rows, texts=1):
     yield "|" + "---|" * texts + "--:|" * (len(head) - texts)
     for row in rows:
         yield "| " + " | ".join(row) + " |"
+
+
+def code(lines, language=""):
+    return ["```" + language, *lines, "```"]
+
+
+def section(*parts):
+    """A heading and what follows: texts, and lines such as those of a table, with an empty line before each."""
+    for part in parts:
+        yield ""
+        yield from [part] if isinstance(part, str) else part
+
+
+def document(sections):
+    """The text of a whole document."""
+    return "\n".join(line for lines in sections for line in lines).lstrip("\n") + "\n"
 
 
 def replace_region(text, name, writer, lines):

@@ -15,7 +15,7 @@ sys.path.insert(1, os.path.join(HERE, "..", "pages"))
 import results
 from allocators import EXPANDABLE, NATIVE, OURS, WAITING
 from footprint_svg import pictures_write
-from markdown import table
+from markdown import code, document, section, table
 from pictures import pictures
 from results import shown
 from workloads import PLACES
@@ -36,21 +36,14 @@ def texts(folders, name):
 
 def machine_part(folders):
     lines = list(dict.fromkeys(texts(folders, "log.txt")))
-    yield "# PyTorch on libvmmcache, measured"
-    yield ""
-    yield ("Written by `tools/torchbench/report.py` from measurements of `tools/measure/torchbench.sh`. *native* is "
-           "PyTorch's default allocator, *expandable* the same with `expandable_segments:True`, *vmmcache* is "
-           "`vmmcache.install(native=True)`, *vmmcache-wait* the same with `reuse='stream_wait'`.")
-    yield ""
-    yield "```"
-    yield from (line for line in lines if not line.startswith(("run: ", "note: ")))
-    yield "```"
-    yield ""
-    yield "Commands, with their exit status:"
-    yield ""
-    yield "```"
-    yield from (line[len("run: "):] for line in lines if line.startswith("run: "))
-    yield "```"
+    return section(
+        "# PyTorch on libvmmcache, measured",
+        "Written by `tools/torchbench/report.py` from measurements of `tools/measure/torchbench.sh`. *native* is "
+        "PyTorch's default allocator, *expandable* the same with `expandable_segments:True`, *vmmcache* is "
+        "`vmmcache.install(native=True)`, *vmmcache-wait* the same with `reuse='stream_wait'`.",
+        code(line for line in lines if not line.startswith(("run: ", "note: "))),
+        "Commands, with their exit status:",
+        code(line[len("run: "):] for line in lines if line.startswith("run: ")))
 
 
 def bar_row(data, workload):
@@ -68,35 +61,27 @@ def bar_row(data, workload):
 
 
 def bars_table(data):
-    yield from table(["workload", "results", "inside the allocator, first ten steps", "later", "reserved / live",
-                      "reserved / needed", "streams wait: reserved / needed", "met"],
-                     [bar_row(data, workload) for workload in data.workloads("steps")], texts=2)
+    return table(["workload", "results", "inside the allocator, first ten steps", "later", "reserved / live",
+                  "reserved / needed", "streams wait: reserved / needed", "met"],
+                 [bar_row(data, workload) for workload in data.workloads("steps")], texts=2)
 
 
 def also_part(folder):
     """The table of another run. Machines are shared, and differ by more than the allocators do."""
-    yield ""
-    yield "## The same in another run"
-    yield ""
-    yield "```"
-    yield from texts([folder], "log.txt")
-    yield "```"
-    yield ""
-    yield from bars_table(results.Data([folder]))
+    return section("## The same in another run", code(texts([folder], "log.txt")), bars_table(results.Data([folder])))
 
 
 def bars_part(data):
-    yield "## Bars and measurements"
-    yield ""
-    yield ("Bars: results bit-equal to native's, or no further from it than runs with one allocator are apart; time "
-           "inside the allocator at most %d %% of native's step above native's in the first ten steps, and at most "
-           "%d %% later; peak reserved memory at most %.2f of what is needed: memory that is live, or freed and "
-           "still used by another stream, what captured graphs keep, and what unfinished work of other streams uses."
-           " The last one is the difference to *vmmcache-wait*, where streams wait for each other; where that was "
-           "measured, its figure counts. Whole steps have no bar, because the machine is shared."
-           % (*(100 * share for share in MOST_INSIDE), MOST_FOOTPRINT))
-    yield ""
-    yield from bars_table(data)
+    return section(
+        "## Bars and measurements",
+        "Bars: results bit-equal to native's, or no further from it than runs with one allocator are apart; time "
+        "inside the allocator at most %d %% of native's step above native's in the first ten steps, and at most "
+        "%d %% later; peak reserved memory at most %.2f of what is needed: memory that is live, or freed and "
+        "still used by another stream, what captured graphs keep, and what unfinished work of other streams uses."
+        " The last one is the difference to *vmmcache-wait*, where streams wait for each other; where that was "
+        "measured, its figure counts. Whole steps have no bar, because the machine is shared."
+        % (*(100 * share for share in MOST_INSIDE), MOST_FOOTPRINT),
+        bars_table(data))
 
 
 def cap_row(data, workload):
@@ -111,58 +96,47 @@ def cap_row(data, workload):
 
 def cap_part(data):
     if not data.capped():
-        return
-    yield ""
-    yield "## The largest size that trains under a limit"
-    yield ""
-    yield ("Each allocator has the same limit in bytes. A size counts if six steps of sizes up to it finish, starting "
-           "with an empty cache. The search uses coarse increments, then fine ones.")
-    yield ""
-    yield from table(["workload", "unit", "limit", *data.capped(), "vmmcache against expandable"],
-                     [cap_row(data, workload) for workload in data.workloads("cap")], texts=2)
+        return ()
+    return section(
+        "## The largest size that trains under a limit",
+        "Each allocator has the same limit in bytes. A size counts if six steps of sizes up to it finish, starting "
+        "with an empty cache. The search uses coarse increments, then fine ones.",
+        table(["workload", "unit", "limit", *data.capped(), "vmmcache against expandable"],
+              [cap_row(data, workload) for workload in data.workloads("cap")], texts=2))
 
 
 def workload_part(data, workload):
-    yield "### %s: %s" % (workload, PLACES[workload].title)
-    yield ""
-    yield from table(results.STEP_HEAD, list(results.step_rows(data, workload)), texts=1)
+    return section("### %s: %s" % (workload, PLACES[workload].title),
+                   table(results.STEP_HEAD, results.step_rows(data, workload), texts=1))
 
 
 def steps_part(data):
-    yield "## Workloads"
-    yield ""
-    yield ("The measurement waits for each step. Figures are medians over processes: of the median and 95th percentile "
-           "of a process's steps, and of peaks. *sum* is the time of all steps after the first few. *live* is the peak "
-           "of allocated blocks, *reserved* that of the allocator's memory, *driver* the growth of the GPU memory in "
-           "use during the workload, read after each step. *graphs* is what captured graphs keep at the end beside "
-           "live blocks. *needed* is the peak of memory that is live, or freed and still used by another stream "
-           "(`record_stream`), after the first few steps together with *graphs*. *first steps* is the time of the "
-           "first ten (or fewer) steps together, in which the allocator adapts to a program. *quiet* is the median of "
-           "steps, each as in the fastest repetition, over native's.")
-    yield ""
-    yield "![median time of a step](%s/steps.svg)" % data.name
-    yield ""
-    yield "![reserved above live memory](%s/footprint.svg)" % data.name
-    for workload in data.workloads("steps"):
-        yield ""
-        yield from workload_part(data, workload)
+    return section(
+        "## Workloads",
+        "The measurement waits for each step. Figures are medians over processes: of the median and 95th percentile "
+        "of a process's steps, and of peaks. *sum* is the time of all steps after the first few. *live* is the peak "
+        "of allocated blocks, *reserved* that of the allocator's memory, *driver* the growth of the GPU memory in "
+        "use during the workload, read after each step. *graphs* is what captured graphs keep at the end beside "
+        "live blocks. *needed* is the peak of memory that is live, or freed and still used by another stream "
+        "(`record_stream`), after the first few steps together with *graphs*. *first steps* is the time of the "
+        "first ten (or fewer) steps together, in which the allocator adapts to a program. *quiet* is the median of "
+        "steps, each as in the fastest repetition, over native's.",
+        "![median time of a step](%s/steps.svg)" % data.name,
+        "![reserved above live memory](%s/footprint.svg)" % data.name)
+
+
+def failure_part(record, count):
+    error = record["error"]
+    return section(
+        "* %s, %s, %s, in %s: %s: %s" % (
+            record["kind"], record["workload"], record["allocator"],
+            "one process" if count == 1 else "%d processes" % count, error["type"],
+            " ".join(error["message"].split())[:400]),
+        ["  " + line for line in code(error["traceback"][-LAST_LINES:])])
 
 
 def errors_part(data):
-    yield "## Failures"
-    yield ""
-    if not data.errors:
-        yield "Nothing failed."
-    for record, count in data.failures():
-        error = record["error"]
-        yield "* %s, %s, %s, in %s: %s: %s" % (
-            record["kind"], record["workload"], record["allocator"],
-            "one process" if count == 1 else "%d processes" % count, error["type"],
-            " ".join(error["message"].split())[:400])
-        yield ""
-        yield "  ```"
-        yield from ("  " + line for line in error["traceback"][-LAST_LINES:])
-        yield "  ```"
+    return section("## Failures", *(() if data.errors else ("Nothing failed.",)))
 
 
 def inside_row(data, workload, name):
@@ -180,51 +154,39 @@ def inside_part(data):
     found = [inside_row(data, workload, name) for workload in data.workloads("steps") for name in data.allocators
              if len(data.inside(workload, name)) > results.FIRST and any(data.inside(workload, name))]
     if not found:
-        return
-    yield ""
-    yield "## Time inside the allocator"
-    yield ""
-    yield ("Taken in place while the workload runs (`inside.cpp`): allocations and frees of all threads, with their "
-           "driver calls. Each step counts as in the repetition in which it spends the least there; *above* is the "
-           "difference to native, over native's whole steps. The last column shows whole steps, as a range: the "
-           "median step of each repetition over the median of native's repetitions.")
-    yield ""
-    yield from table(["workload", "allocator", "requests a step", "ticks a step", "ms a step, first ten",
-                      "ms a step, later", "above native's, first ten", "above native's, later", "whole step, x native"],
-                     found, texts=2)
+        return ()
+    return section(
+        "## Time inside the allocator",
+        "Taken in place while the workload runs (`inside.cpp`): allocations and frees of all threads, with their "
+        "driver calls. Each step counts as in the repetition in which it spends the least there; *above* is the "
+        "difference to native, over native's whole steps. The last column shows whole steps, as a range: the "
+        "median step of each repetition over the median of native's repetitions.",
+        table(["workload", "allocator", "requests a step", "ticks a step", "ms a step, first ten",
+               "ms a step, later", "above native's, first ten", "above native's, later", "whole step, x native"],
+              found, texts=2))
 
 
-def said_part(folders, name, title, text=None):
+def said_part(folders, name, title):
     lines = list(texts(folders, name))
-    if lines:
-        yield ""
-        yield "## " + title
-        yield ""
-        if text:
-            yield text
-            yield ""
-        yield "```"
-        yield from lines
-        yield "```"
+    return section("## " + title, code(lines)) if lines else ()
 
 
 def main(*arguments):
-    folders, document = list(arguments[:-1]), arguments[-1]
+    folders, path = list(arguments[:-1]), arguments[-1]
     also = folders.pop(folders.index("--also") + 1) if "--also" in folders else None
     folders = [folder for folder in folders if folder != "--also"]
     data = results.Data(folders)
-    folder = os.path.splitext(document)[0]
+    folder = os.path.splitext(path)[0]
     data.name = os.path.basename(folder)
-    data.folders = folders
     pictures_write(folder, pictures(data))
-    lines = list(machine_part(folders))
-    lines += ["", *bars_part(data), *cap_part(data), "", *steps_part(data), "", *errors_part(data)]
-    lines += also_part(also) if also else []
-    lines += inside_part(data)
-    lines += said_part(folders, "equality.txt", "The same training, compared")
-    lines += said_part(folders, "checks.txt", "The allocator class, checked")
-    with open(document, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+    text = document([
+        machine_part(folders), bars_part(data), cap_part(data), steps_part(data),
+        *(workload_part(data, workload) for workload in data.workloads("steps")),
+        errors_part(data), *(failure_part(*each) for each in data.failures()), also_part(also) if also else (),
+        inside_part(data), said_part(folders, "equality.txt", "The same training, compared"),
+        said_part(folders, "checks.txt", "The allocator class, checked")])
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 if len(sys.argv) < 3:
