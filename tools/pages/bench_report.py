@@ -80,7 +80,7 @@ def machine_part(data):
 
 def bars_part(data):
     return section(
-        "## Bars", table(["figure", "bar", "measured", "met"], [bar.cells() for bar in bars(data)], texts=4),
+        "## Bars", table(["figure", "bar", "measured", "met"], bars(data), texts=4),
         *(() if data.has_gpu else ("The other bars need a GPU, and this machine has none.",)))
 
 
