@@ -284,7 +284,7 @@ vmmcache.sleep()
         self.assertEqual(build, said.strip())
         package = os.path.join(self.packages, "vmmcache")
         shutil.copytree(os.path.dirname(vmmcache.__file__), package, ignore=shutil.ignore_patterns("__pycache__"))
-        for folder in ("src", "include"):  # as tools/python/wheel.py packs the sources
+        for folder in ("src", "include"):  # as a wheel has the sources
             shutil.copytree(os.path.join(_build._CHECKOUT, folder), os.path.join(package, "shim"), dirs_exist_ok=True)
         os.mkdir(os.path.join(package, "prebuilt"))
         prebuilt = shutil.move(build, os.path.join(package, "prebuilt"))

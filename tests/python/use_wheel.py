@@ -1,6 +1,6 @@
 """Makes the wheel, checks its RECORD, installs it offline into an environment of its own and uses it there.
 
-usage: use_wheel.py WHEEL_PY LIBRARY VERSION FOLDER
+usage: use_wheel.py CMAKE BUILD CONFIG WHEEL_PY VERSION FOLDER
 """
 import base64
 import csv
@@ -69,9 +69,11 @@ def use_report(command):
         assert '"operations":2' in page.read()
 
 
-def main(wheel_py, library, version, folder):
+def main(cmake, build, config, wheel_py, version, folder):
     shutil.rmtree(folder, ignore_errors=True)
-    path = output(sys.executable, "-B", wheel_py, library, version, folder)
+    contents = os.path.join(folder, "contents")
+    output(cmake, "--install", build, "--config", config, "--prefix", contents, "--component", "python")
+    path = output(sys.executable, "-B", wheel_py, contents, version, folder)
     check_record(path)
     try:
         import ensurepip  # noqa: F401

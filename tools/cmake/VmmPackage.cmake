@@ -55,7 +55,7 @@ if(TARGET vmmcache_preload)
           COMPONENT tools)
 endif()
 
-# What tools/python/wheel.py puts into a wheel.
+# The contents of a wheel: see tools/python/CMakeLists.txt.
 if(TARGET vmmcache_torch)
   set(wheel COMPONENT python EXCLUDE_FROM_ALL)
   vmm_install_python(. ${wheel})

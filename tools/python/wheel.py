@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """Makes a wheel of the package vmmcache and its shared library: no compiler is needed to install it.
 
-usage: wheel.py LIBRARY VERSION FOLDER [BUILDS]
+usage: wheel.py CONTENTS VERSION FOLDER
 
-Writes FOLDER/vmmcache-VERSION-py3-none-linux_MACHINE.whl and prints its path. The same contents give the
-same bytes. BUILDS: a folder with builds of the allocator class, of `python -m vmmcache build`; a process for which one
-of them was made need not compile.
+CONTENTS has what `cmake --install BUILD --component python` installs. Writes
+FOLDER/vmmcache-VERSION-py3-none-linux_MACHINE.whl and prints its path. The same contents give the same bytes.
 """
 import base64
-import glob
 import hashlib
 import os
 import sys
@@ -16,8 +14,7 @@ import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LICENSE = os.path.join(HERE, "..", "..", "LICENSE")
-LIBRARY_NAME = "libvmmcache_torch.so"
-AT_START = ("vmmcache.pth", "vmmcache_auto.py", "vmmcache/startup/sitecustomize.py")  # what Python reads when it starts
+LIBRARY = os.path.join("vmmcache", "libvmmcache_torch.so")
 MACHINES = {62: "x86_64", 183: "aarch64"}  # of ELF: EM_X86_64, EM_AARCH64
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip can tell
 
@@ -54,9 +51,9 @@ def metadata(version):
         ""))
 
 
-def wheel_file(library):
+def wheel_file(name_of_tag):
     return "\n".join(("Wheel-Version: 1.0", "Generator: libvmmcache", "Root-Is-Purelib: false",
-                      "Tag: " + tag(library), ""))
+                      "Tag: " + name_of_tag, ""))
 
 
 def entry_points():
@@ -64,42 +61,17 @@ def entry_points():
             "[vllm.general_plugins]\nvmmcache = vmmcache.vllm:register\n")
 
 
-def shim_sources():
-    """{name in the wheel: path} of what install() compiles against the user's PyTorch."""
-    found = {}
-    for folder, below, endings in (("src", "torch/shim", (".cpp", ".h")), ("include", "vmmcache", (".h",))):
-        path = os.path.join(HERE, "..", "..", folder, below)
-        found.update({"vmmcache/shim/%s/%s" % (below, name): os.path.join(path, name)
-                      for name in os.listdir(path) if name.endswith(endings)})
-    return found
-
-
-def prebuilt(builds):
-    """{name in the wheel: path} of builds of the allocator class."""
-    if builds is None:
-        return {}
-    return {"vmmcache/prebuilt/" + os.path.basename(path): path
-            for path in glob.glob(os.path.join(builds, "shim-*.so"))}
-
-
-def contents(library, version, builds):
+def contents(folder, version, name_of_tag):
     """{name in the wheel: bytes}, without RECORD."""
-    package = os.path.join(HERE, "vmmcache")
-    paths = {"vmmcache/" + name: os.path.join(package, name)
-             for name in os.listdir(package) if name.endswith((".py", ".html"))}
-    paths["vmmcache/" + LIBRARY_NAME] = library
-    paths.update({name: os.path.join(HERE, name) for name in AT_START})
-    paths.update(shim_sources())
-    paths.update(prebuilt(builds))
+    paths = [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names]
     info = "vmmcache-%s.dist-info/" % version
-    paths[info + "LICENSE"] = LICENSE
     found = {}
-    for name, path in paths.items():
+    for name, path in [(os.path.relpath(path, folder), path) for path in paths] + [(info + "LICENSE", LICENSE)]:
         with open(path, "rb") as file:
             found[name] = file.read()
     found[info + "METADATA"] = metadata(version).encode()
     found[info + "entry_points.txt"] = entry_points().encode()
-    found[info + "WHEEL"] = wheel_file(library).encode()
+    found[info + "WHEEL"] = wheel_file(name_of_tag).encode()
     return found
 
 
@@ -122,15 +94,16 @@ def write(path, found, record_name, record_text):
             archive.writestr(entry, data)
 
 
-def main(library, version, folder, builds=None):
-    found = contents(library, version, builds)
+def main(installed, version, folder):
+    name_of_tag = tag(os.path.join(installed, LIBRARY))
+    found = contents(installed, version, name_of_tag)
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "vmmcache-%s-%s.whl" % (version, tag(library)))
+    path = os.path.join(folder, "vmmcache-%s-%s.whl" % (version, name_of_tag))
     write(path, found, *record(found, version))
     print(path)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (4, 5):
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
     main(*sys.argv[1:])
