@@ -37,7 +37,7 @@ class AutoTest(ProgramTest):
         self.assertEqual(self.told(TELL).splitlines(), ["early []", "installed True"])
 
     def test_unset_it_does_nothing(self):
-        for value in ("", "0"):
+        for value in ("", "0", "off"):
             self.assertEqual(self.told(TELL, VMMCACHE_AUTOINSTALL=value).splitlines(), ["early []", "installed False"])
 
     def test_the_loader_of_torch_is_its_own_again(self):
@@ -294,7 +294,7 @@ class CostTest(unittest.TestCase):
         with open(PTH, encoding="ascii") as file:
             line, = file.read().splitlines()
         code = f"import sys\nbefore = set(sys.modules)\n{line}\nprint(set(sys.modules) - before)"
-        for value, imported in (("0", "set()"), ("", "set()"), ("1", "{'vmmcache_auto'}")):
+        for value, imported in (("0", "set()"), ("", "set()"), ("off", "set()"), ("1", "{'vmmcache_auto'}")):
             done = subprocess.run([sys.executable, "-B", "-c", code], env={**os.environ, "VMMCACHE_AUTOINSTALL": value},
                                   text=True, check=True, stdout=subprocess.PIPE)
             self.assertEqual(done.stdout.strip(), imported)

@@ -5,7 +5,7 @@ Python imports one module of this name at its start. Another one that this modul
 import os
 import sys
 
-if os.environ.get("VMMCACHE_AUTOINSTALL", "0") not in ("", "0"):
+if os.environ.get("VMMCACHE_AUTOINSTALL", "0") not in ("", "0", "off"):
     import vmmcache_auto  # noqa: F401
 
 _ours = sys.modules.pop(__name__)
