@@ -27,12 +27,12 @@ def parse_names(names):
     return found
 
 
-def environment(name, **more):
-    """The environment of a process that uses an allocator."""
+def environment(name, has_package=False, **more):
+    """The environment of a process that uses an allocator; has_package: it can import vmmcache in any case."""
     env = {key: value for key, value in os.environ.items() if key not in CHOOSING}
     if name == EXPANDABLE:
         env["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-    if name in SETTINGS:
+    if has_package or name in SETTINGS:
         env["PYTHONPATH"] = os.pathsep.join(
             [os.path.join(HOME, "tools", "python")] + [env[key] for key in ("PYTHONPATH",) if key in env])
     env["PYTHONUNBUFFERED"] = "1"

@@ -11,7 +11,6 @@ time that both processes spend in the driver for it. Needs VMMCACHE_LIBRARY, the
 """
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import threading
 import time
 
 import allocators
-from places import HOME
+from markdown import table
 
 MORE_MS = 5  # than the driver's own time
 BLOCK = 64 << 20
@@ -142,9 +141,7 @@ def claimant(size):
 
 class Process:
     def __init__(self, role, size):
-        env = allocators.environment("native")
-        env["PYTHONPATH"] = os.pathsep.join([os.path.join(HOME, "tools", "python"), env.get("PYTHONPATH", "")])
-        env["VMM_NEIGHBOURS_WAIT_MS"] = "2000"
+        env = allocators.environment("native", has_package=True, VMM_NEIGHBOURS_WAIT_MS="2000")
         self.process = subprocess.Popen([sys.executable, __file__, "--role", role, "--gib", str(size >> 30)], env=env,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -194,7 +191,6 @@ def report(size, released_ms, created_ms, claims, steps):
         is_during = any(began < claim["ended"] and began + seconds > claim["began"] for claim in claims)
         (during if is_during else other).append(seconds * 1e3)
     took = statistics.median(claim["ms"] for claim in claims)
-    print("| figure | ms |\n|---|--:|")
     rows = [("the driver releases %d GiB" % (size >> 30), released_ms), ("the driver creates them", created_ms),
             ("a claim, until the first byte is written, median of %d" % len(claims), took),
             ("the longest", max(claim["ms"] for claim in claims)),
@@ -205,8 +201,7 @@ def report(size, released_ms, created_ms, claims, steps):
             ("a step of the holder, median of %d" % len(other), statistics.median(other)),
             ("a step during a claim, median of %d" % len(during), statistics.median(during)),
             ("the longest of these", max(during))]
-    for name, ms in rows:
-        print("| %s | %.2f |" % (name, ms))
+    print("\n".join(table(["figure", "ms"], [[name, "%.2f" % ms] for name, ms in rows])))
     return statistics.median(own_ms(claim) for claim in claims) <= MORE_MS
 
 

@@ -1,4 +1,5 @@
-"""The root of this source tree, and texts without paths of this machine. Makes tools/torch/processes.py importable.
+"""The root of this source tree, and texts without paths of this machine. Puts tools/torch and tools/pages in the path
+of modules.
 
 Imported by: scripts in tools/torchbench.
 """
@@ -7,7 +8,7 @@ import re
 import sys
 
 HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.append(os.path.join(HOME, "tools", "torch"))
+sys.path += [os.path.join(HOME, "tools", name) for name in ("torch", "pages")]
 
 
 def placeless(text):

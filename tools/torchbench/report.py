@@ -9,9 +9,6 @@ another measurement; the document shows only its first table.
 import os
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(1, os.path.join(HERE, "..", "pages"))
-
 import results
 from allocators import EXPANDABLE, NATIVE, OURS, WAITING
 from footprint_svg import pictures_write

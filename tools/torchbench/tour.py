@@ -16,12 +16,11 @@ import re
 import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(1, os.path.join(HERE, "..", "pages"))
-
 import allocators
-from markdown import replace_region
 from places import placeless
+from markdown import code, replace_region
+
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 # In the order of the document.
 PROGRAMS = ("tour/allocated", "tour/summary", "tour/no_caching", "tour/leak",
@@ -32,15 +31,15 @@ MOST_SECONDS = 120
 
 def program_read(name):
     with open(os.path.join(HERE, name + ".py"), encoding="utf-8") as file:
-        code = file.read()
-    docstring = ast.get_docstring(ast.parse(code))
+        program = file.read()
+    docstring = ast.get_docstring(ast.parse(program))
     variables = dict(re.findall(r"^environment: (\w+)=(\S+)$", docstring, re.MULTILINE))
-    return code, docstring.splitlines()[0], variables
+    return program, docstring.splitlines()[0], variables
 
 
 def run_program(name, folder):
     """Runs a program: its code, output and exit status."""
-    code, title, variables = program_read(name)
+    program, title, variables = program_read(name)
     env = allocators.environment(allocators.OURS, TOUR_OUT=folder, **variables)
     try:
         done = subprocess.run([sys.executable, os.path.join(HERE, name + ".py")], env=env, text=True,
@@ -48,7 +47,7 @@ def run_program(name, folder):
         status, output, errors = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired as error:
         status, output, errors = "no end", str(error.stdout or ""), str(error.stderr or "")
-    return {"title": title, "code": code, "environment": variables, "status": status, "output": placeless(output),
+    return {"title": title, "code": program, "environment": variables, "status": status, "output": placeless(output),
             "errors": errors[-3000:]}
 
 
@@ -70,17 +69,11 @@ def run(path):
 
 def lines_of(name, part):
     """A program without its docstring, unless it is only linked to, and its output."""
-    code = part["code"].split('"""', 2)[2].strip("\n")
     variables = "".join("%s=%s " % pair for pair in part["environment"].items())
     if name not in LINKED:
-        yield "```python"
-        yield from code.splitlines()
-        yield "```"
+        yield from code(part["code"].split('"""', 2)[2].strip("\n").splitlines(), "python")
         yield ""
-    yield "```"
-    yield "$ %spython %s.py" % (variables, name)
-    yield from part["output"].rstrip("\n").splitlines()
-    yield "```"
+    yield from code(["$ %spython %s.py" % (variables, name), *part["output"].rstrip("\n").splitlines()])
 
 
 def splice(path, document):

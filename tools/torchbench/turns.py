@@ -25,7 +25,7 @@ import tempfile
 import time
 
 import allocators
-from places import HOME
+from markdown import table
 
 NAMES = ("native", "expandable", "emptied", "vmmcache", "neighbours")
 OUT_OF_MEMORY = 3
@@ -98,8 +98,7 @@ def worker(settings):
 
 
 def start(settings, name, seed, turn):
-    env = allocators.environment("expandable" if name == "expandable" else "native")
-    env["PYTHONPATH"] = os.pathsep.join([os.path.join(HOME, "tools", "python"), env.get("PYTHONPATH", "")])
+    env = allocators.environment("expandable" if name == "expandable" else "native", has_package=True)
     return subprocess.Popen(
         [sys.executable, __file__, "--worker", name, "--seed", str(seed), "--turn", turn,
          "--share", str(settings.share), "--rounds", str(settings.rounds), "--steps", str(settings.steps)],
@@ -160,16 +159,16 @@ def measure(settings, name, runs, alone, rows):
         say("%-12s run %2d: %s, %.2f s" % (name, number + 1, row["verdict"], row["seconds"]))
 
 
-def table(rows, alone):
-    seconds = {}
-    say("\n| allocator | runs | right | out of memory | other | s, median |\n|---|--:|--:|--:|--:|--:|")
+def report(rows, alone):
+    seconds, lines = {}, []
     for name in dict.fromkeys(row["allocator"] for row in rows):
         own = [row for row in rows if row["allocator"] == name]
         right = [row["seconds"] for row in own if row["verdict"] == "right"]
         oom = sum(row["verdict"] == "out of memory" for row in own)
         seconds[name] = statistics.median(right) if right else 0
-        say("| %s | %d | %d | %d | %d | %s |" % (name, len(own), len(right), oom, len(own) - len(right) - oom,
-                                                "%.2f" % seconds[name] if right else "-"))
+        lines.append([name, *map(str, (len(own), len(right), oom, len(own) - len(right) - oom)),
+                      "%.2f" % seconds[name] if right else "-"])
+    say("\n" + "\n".join(table(["allocator", "runs", "right", "out of memory", "other", "s, median"], lines)))
     say("\nalone: %s" % ", ".join("%.2f s, peak %.1f GiB" % (one["seconds"], one["peak"] / 2**30) for one in alone))
     if seconds.get("emptied") and seconds.get("neighbours"):
         say("neighbours / emptied: %.3f" % (seconds["neighbours"] / seconds["emptied"]))
@@ -205,7 +204,7 @@ def main():
     rows = []
     for name, runs in plan:
         measure(settings, name, runs, alone, rows)
-    table(rows, alone)
+    report(rows, alone)
     if settings.out:
         with open(settings.out, "w", encoding="utf-8") as file:
             json.dump({"alone": alone, "rows": rows}, file)
