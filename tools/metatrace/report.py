@@ -10,38 +10,15 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
-from markdown import measured  # noqa: E402
+from markdown import document, measured, section, table  # noqa: E402
 
-HEAD = """# Other programs than the five traces
-
-Written by `tools/metatrace/report.py`. Do not edit the tables by hand. Measured: MEASURED.
-
+ABOUT = """\
 The settings of the library were chosen with [five traces](bars.md) of programs that ran on a GPU. The programs here
 were recorded on PyTorch's meta device, whose tensors have sizes and lifetimes but no memory; each draws its sizes anew
 in each step. The sim driver replays them with the times of an H200. One constant was chosen with them: without the
-steps of 16 KiB in the sizes of blocks, `sessions` would need 1.156 times its live memory.
-
-| program | what it does |
-|---|---|
-"""
-
-CLOSENESS = """
-Peak reserved over peak live memory, three passes:
-
-| program | peak live | PyTorch native | expandable segments | libvmmcache | least limit |
-|---|--:|--:|--:|--:|--:|
-"""
-
-DRIVER = """
-*Least limit*: the smallest that a pass survives without moving a block, over peak live memory.
-
-Driver time in milliseconds:
-
-| program | native, first pass | expandable, first | first | second | third | sizes within 10 %, mean of 20 passes |
-|---|--:|--:|--:|--:|--:|--:|
-"""
-
-END = """
+steps of 16 KiB in the sizes of blocks, `sessions` would need 1.156 times its live memory."""
+LEAST = "*Least limit*: the smallest that a pass survives without moving a block, over peak live memory."
+END = """\
 Where libvmmcache needs more than 1.03 times the live memory, free bytes lie beside live blocks in one chunk: a view
 joins the free end of one chunk with the free start of another, and takes only idle chunks between them. In `sessions`
 they also lie in chunks of other streams.
@@ -51,8 +28,7 @@ they also lie in chunks of other streams.
 apt-get install g++ python3-torch libtorch-dev        # Debian 12
 /usr/bin/python3 tools/metatrace/trace.py TRACES
 python3 tools/metatrace/report.py build/release/bin/fragtest TRACES/*.trace.gz > docs/results/metatrace.md
-```
-"""
+```"""
 
 
 def about(name):
@@ -84,13 +60,20 @@ def rows(fragtest, trace):
     times = (ours["trace"], *("%.0f" % run["driver_ms_per_pass"][0] for run in (native, expandable)),
              *("%.1f" % each for each in ours["driver_ms_per_pass"]), "%.1f" % (sum(later) / len(later)))
     what = ours["trace"], about(ours["trace"].rstrip("_0123456789"))
-    return ["| %s |\n" % " | ".join(row) for row in (what, closeness, times)]
+    return what, closeness, times
 
 
 def main(fragtest, *traces):
-    tables = zip(*(rows(fragtest, trace) for trace in traces))
-    what, closeness, times = ("".join(table) for table in tables)
-    sys.stdout.write(HEAD.replace("MEASURED", measured()) + what + CLOSENESS + closeness + DRIVER + times + END)
+    what, closeness, times = zip(*(rows(fragtest, trace) for trace in traces))
+    written = "Written by `tools/metatrace/report.py`. Do not edit the tables by hand. Measured: %s." % measured()
+    sys.stdout.write(document([section(
+        "# Other programs than the five traces", written, ABOUT, table(["program", "what it does"], what, 2),
+        "Peak reserved over peak live memory, three passes:",
+        table(["program", "peak live", "PyTorch native", "expandable segments", "libvmmcache", "least limit"],
+              closeness),
+        LEAST, "Driver time in milliseconds:",
+        table(["program", "native, first pass", "expandable, first", "first", "second", "third",
+               "sizes within 10 %, mean of 20 passes"], times), END)]))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ import sys
 import time
 from importlib import metadata
 
-from processes import FAIL, PASS, SKIP
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
+from markdown import document, section, table  # noqa: E402
+from processes import FAIL, PASS, SKIP  # noqa: E402
 
 KINDS = NATIVE, OURS = ("native", "vmmcache")
 COLUMNS = (("passed with both", (PASS, PASS)), ("failed with both", (FAIL, FAIL)), ("skipped with both", (SKIP, SKIP)),
@@ -81,22 +83,21 @@ def machine():
 def head(run, groups):
     ours = "the plug-in" if run.options.plugin else "the allocator class"
     both = sum(len(names) for column, names in groups.items() if column != NOT_RUN)
-    yield from ["# PyTorch's own tests", "",
-                "Written by `tools/torch/own_tests.py`: tests of %s, each with PyTorch's allocator (*native*) and with "
-                "%s of libvmmcache (*vmmcache*), %.0f s." % (
-                    " and ".join(sorted({each.version for each in run.sources})), ours, time.monotonic() - run.begun),
-                "", *run.machine, "", "**Failed only with vmmcache: %d** of %d." % (
-                    len(groups.get("failed only with vmmcache", [])), both), ""]
+    return section(
+        "# PyTorch's own tests",
+        "Written by `tools/torch/own_tests.py`: tests of %s, each with PyTorch's allocator (*native*) and with "
+        "%s of libvmmcache (*vmmcache*), %.0f s." % (
+            " and ".join(sorted({each.version for each in run.sources})), ours, time.monotonic() - run.begun),
+        run.machine,
+        "**Failed only with vmmcache: %d** of %d." % (len(groups.get("failed only with vmmcache", [])), both),
+        counts(run, groups))
 
 
-def table(run, groups):
+def counts(run, groups):
     columns = [name for name, _ in COLUMNS] + [SKIPPED_WITH_ONE, NOT_RUN]
-    yield "| file | %s |" % " | ".join(columns)
-    yield "|---|%s" % ("--:|" * len(columns))
-    for file in [source.name for source in run.sources] + [None]:
-        counts = [sum(file in (None, each) for each, _ in groups.get(column, ())) for column in columns]
-        yield "| %s | %s |" % (file or "all", " | ".join(map(str, counts)))
-    yield ""
+    return table(["file", *columns], [
+        [file or "all", *(str(sum(file in (None, each) for each, _ in groups.get(column, ()))) for column in columns)]
+        for file in [source.name for source in run.sources] + [None]])
 
 
 def entry(run, key):
@@ -114,18 +115,16 @@ def entry(run, key):
 def page(run):
     """Its text."""
     groups = grouped(run)
-    lines = [*head(run, groups), *table(run, groups)]
+    parts = [head(run, groups)]
     for column in ("failed only with vmmcache", "failed only with native", SKIPPED_WITH_ONE, "failed with both"):
         names = groups.get(column, [])
         if names:
-            lines += ["## %s (%d)" % (column.capitalize(), len(names)), ""]
-            lines += [line for key in sorted(names) for line in entry(run, key)] + [""]
+            parts.append(section("## %s (%d)" % (column.capitalize(), len(names)),
+                                 [line for key in sorted(names) for line in entry(run, key)]))
     notes = ["* there is no %s" % name for name in run.missing]
     for source in run.sources:
         notes += ["* %s: %s" % (source.name, text) for text in source.broken]
         if source.replaced:
             notes.append("* %s imports names that this PyTorch does not have: %s" % (
                 source.name, ", ".join(sorted(set(source.replaced)))))
-    if notes:
-        lines += ["## Files", "", *notes, ""]
-    return "\n".join(lines)
+    return document(parts + ([section("## Files", notes)] if notes else []))
