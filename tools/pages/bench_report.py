@@ -167,14 +167,11 @@ def threads_lines(data, bench, size):
     return lines
 
 
-def bars_picture(data, title, rows, upright, scale):
-    """rows: (label, bench, argument, figure). Returns None if no allocator has a figure."""
-    groups = []
-    for label, bench, argument, figure in rows:
-        found = {name: data.figure(bench, name, argument, figure) for name in data.allocators}
-        groups.append((label, {name: value * scale for name, value in found.items() if value}))
-    allocators = [name for name in data.allocators if any(name in values for _, values in groups)]
-    return BarsPicture(title, allocators, groups, upright).draw() if allocators else None
+def bars_picture(data, title, rows, upright, scale=1):
+    """rows: (label, bench, argument, figure)"""
+    return BarsPicture.drawn(title, data.allocators, [
+        (label, {name: (data.figure(bench, name, argument, figure) or 0) * scale for name in data.allocators})
+        for label, bench, argument, figure in rows], upright)
 
 
 def pictures(data):
@@ -185,7 +182,7 @@ def pictures(data):
             yield bench, ThreadsPicture("pairs of 512 B over threads, " + title, lines).draw()
     rows = [(argument, "pair", argument, "real_time") for argument in data.arguments("pair")]
     rows.append(("mixed", "mixed", "", "real_time"))
-    yield "pair", bars_picture(data, "a pair, by size", rows, "ns", 1)
+    yield "pair", bars_picture(data, "a pair, by size", rows, "ns")
     rows = [("%s %s" % (argument, label), "latency", argument, figure)
             for argument in data.arguments("latency") for figure, label in PERCENTILES]
     yield "latency", bars_picture(data, "latency of an allocation", rows, "microseconds", 1e-3)

@@ -65,9 +65,15 @@ class BarsPicture(LogPicture):
     """Groups of bars, one bar for each allocator."""
 
     def __init__(self, title, allocators, groups, upright):
-        """groups: [(name, {allocator: value})]"""
         super().__init__(title, allocators, [value for _, bars in groups for value in bars.values()])
         self.allocators, self.groups, self.upright = allocators, groups, upright
+
+    @classmethod
+    def drawn(cls, title, allocators, groups, upright):
+        """groups: [(name, {allocator: value})], where a value may be missing. None: all are."""
+        groups = [(name, {allocator: value for allocator, value in bars.items() if value}) for name, bars in groups]
+        allocators = [name for name in allocators if any(name in bars for _, bars in groups)]
+        return cls(title, allocators, groups, upright).draw() if allocators else None
 
     def bars_draw(self, left, width, bars):
         step = width / len(self.allocators)

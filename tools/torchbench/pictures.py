@@ -17,26 +17,20 @@ def excess(record):
     return max(100 * (results.footprint(record) - 1), LEAST_EXCESS)
 
 
-def groups(data, figure_of):
-    """Yields (workload, {allocator: value}) for workloads with any value."""
-    for workload in data.workloads("steps"):
-        found = {NAMES[name]: figure_of(workload, name) for name in data.allocators if name in NAMES}
-        found = {name: value for name, value in found.items() if value}
-        if found:
-            yield workload, found
+def step_ms(record):
+    return 1e3 * results.step_median(record)
 
 
-def picture(title, found, upright):
-    found = list(found)
-    allocators = [name for name in NAMES.values() if any(name in bars for _, bars in found)]
-    return BarsPicture(title, allocators, found, upright).draw() if allocators else None
+def picture(data, title, figure, upright):
+    """Of the workloads that any allocator completed."""
+    shown = [name for name in data.allocators if name in NAMES]
+    groups = [(workload, {NAMES[name]: data.median(workload, name, figure) for name in shown})
+              for workload in data.workloads("steps")]
+    return BarsPicture.drawn(title, NAMES.values(), [group for group in groups if any(group[1].values())], upright)
 
 
 def pictures(data):
     """[(name, SVG)]"""
-    drawn = (("steps", picture("median time of a step", groups(
-        data, lambda workload, name: data.median(workload, name, lambda record:
-                                                 1e3 * results.step_median(record))), "ms")),
-             ("footprint", picture("reserved above live memory", groups(
-                 data, lambda workload, name: data.median(workload, name, excess)), "%")))
+    drawn = (("steps", picture(data, "median time of a step", step_ms, "ms")),
+             ("footprint", picture(data, "reserved above live memory", excess, "%")))
     return [(name, svg) for name, svg in drawn if svg]
