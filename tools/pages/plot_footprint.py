@@ -12,7 +12,7 @@ import json
 import os
 import sys
 
-from footprint_svg import GIB, KnobPicture, TimePicture, pictures_write
+from footprint_svg import KnobPicture, TimePicture, pictures_write
 from markdown import measured, replace_region, table
 
 BASELINES = ("block-splitting", "expandable")
