@@ -15,12 +15,10 @@ import sys
 import zlib
 from array import array
 
-from .report_recording import COLUMNS, Recording, is_failure
+from .report_recording import Recording, is_failure
 
 FORMAT = 1
 TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "report_page.html")
-SPAN_COLUMNS = ("start", "life", "address", "bytes", "stream", "pool")
-MAPPING_COLUMNS = ("start", "life", "chunk", "address", "bytes")
 _TITLE, _HEAD, _DATA = "@@TITLE@@", "@@HEAD@@", "@@DATA@@"
 
 
@@ -60,12 +58,9 @@ def _columns(recording: Recording) -> tuple:
 
 def _all(recording: Recording):
     """(name, column, whether differences are written) of each."""
-    for name in COLUMNS:
-        yield name, getattr(recording, name), name == "start"
-    for name in SPAN_COLUMNS:
-        yield "span_" + name, getattr(recording.spans, name), False
-    for name in MAPPING_COLUMNS:
-        yield "mapping_" + name, getattr(recording.mappings, name), False
+    for kind, columns in (("", recording), ("span_", recording.spans), ("mapping_", recording.mappings)):
+        for name in columns.TYPES:
+            yield kind + name, getattr(columns, name), kind + name == "start"
     yield "times", recording.times, True
 
 

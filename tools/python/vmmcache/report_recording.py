@@ -12,8 +12,6 @@ import re
 from array import array
 from bisect import bisect_left, insort
 
-RARE_COLUMNS = ("held", "address", "pool", "frame", "label")
-COLUMNS = ("start", "life", "bytes", "stream") + RARE_COLUMNS
 MOST_STREAM = 1023  # of a trace
 TICK_US = 10000  # the longest tick of the clock that recordings use, CLOCK_MONOTONIC_COARSE
 _FAILURE = re.compile(r"^alloc: |^out of memory: |^the recording ends here: |: VMM_ERR_\w+$|"
@@ -29,19 +27,39 @@ class ReportError(Exception):
     """Input that cannot be shown: one line that says what is wrong and where."""
 
 
-class Recording:
-    """Columns of equal length describe blocks (COLUMNS); `spans` has reserved memory."""
+class Columns:
+    """Arrays of equal length, one for each of TYPES: the type of its items by its name."""
+
+    TYPES: dict = {}
+
+    def __init__(self):
+        for name, code in self.TYPES.items():
+            setattr(self, name, array(code))
+
+    def add(self, *row: int) -> None:
+        for name, value in zip(self.TYPES, row):
+            getattr(self, name).append(value)
+
+    def choose(self, rows: list) -> None:
+        """Keeps these rows, in this order."""
+        for name, code in self.TYPES.items():
+            setattr(self, name, array(code, map(getattr(self, name).__getitem__, rows)))
+
+
+class Recording(Columns):
+    """Each row is a block; `spans` has reserved memory. held: life until its free is requested."""
+
+    TYPES = {"start": "I", "life": "I", "bytes": "Q", "stream": "I",
+             "held": "I", "address": "Q", "pool": "I", "frame": "I", "label": "I"}
+    RARE = ("held", "address", "pool", "frame", "label")
 
     def __init__(self, name: str, kind: str):
+        super().__init__()
         self.name, self.kind = name, kind
         self.device, self.devices = 0, 1
         self.operations = 0
         self.is_cut = False  # the end of its file is missing
         self.times = array("Q")  # microseconds, one for each state; empty: unknown
-        self.start, self.life, self.held = array("I"), array("I"), array("I")  # held: life until its free is requested
-        self.bytes, self.address = array("Q"), array("Q")
-        self.stream, self.pool = array("I"), array("I")
-        self.frame, self.label = array("I"), array("I")
         self.spans, self.mappings = Spans(), Mappings()
         self.frames = Frames()
         self.streams, self.pools = Names(), Names()
@@ -86,7 +104,7 @@ class Recording:
     def _pad(self, count: int) -> None:
         """Makes the columns that are 0 for most blocks so long."""
         missing = count - len(self.label)
-        for name in RARE_COLUMNS if missing > 0 else ():
+        for name in self.RARE if missing > 0 else ():
             column = getattr(self, name)
             column.frombytes(bytes(missing * column.itemsize))
 
@@ -104,10 +122,7 @@ class Recording:
         self.spans.finish()
         self._pad(len(self.start))
         if not self._is_sorted:
-            order = sorted(range(len(self.start)), key=self.start.__getitem__)
-            for name in COLUMNS:
-                column = getattr(self, name)
-                setattr(self, name, array(column.typecode, map(column.__getitem__, order)))
+            self.choose(sorted(range(len(self.start)), key=self.start.__getitem__))
         if self.times:
             self.times = array("Q", itertools.accumulate(self.times, max))
 
@@ -176,22 +191,20 @@ class Frames:
         return known
 
 
-class Spans:
+class Spans(Columns):
     """Reserved memory: each span is a range of addresses from the state that mapped it to the one that unmapped it."""
 
+    TYPES = {"start": "I", "life": "I", "address": "Q", "bytes": "Q", "stream": "I", "pool": "I"}
+
     def __init__(self):
-        self.start, self.life = array("I"), array("I")
-        self.address, self.bytes = array("Q"), array("Q")
-        self.stream, self.pool = array("I"), array("I")
+        super().__init__()
         self._mapped = []  # (address, number) of the spans that are mapped now, sorted
         self._unseen = set()  # numbers of the spans that one operation began and ended
 
     def finish(self) -> None:
         """Drops the spans that are in no state."""
-        for name in ("start", "life", "address", "bytes", "stream", "pool") if self._unseen else ():
-            column = getattr(self, name)
-            kept = (value for number, value in enumerate(column) if number not in self._unseen)
-            setattr(self, name, array(column.typecode, kept))
+        if self._unseen:
+            self.choose([number for number in range(len(self.start)) if number not in self._unseen])
         self._unseen.clear()
 
     def is_mapped(self, address: int, size: int) -> bool:
@@ -199,14 +212,8 @@ class Spans:
         return bool(self._overlapping(address, address + size))
 
     def map(self, state: int, address: int, size: int, stream: int, pool: int) -> None:
-        number = len(self.start)
-        self.start.append(state)
-        self.life.append(0)
-        self.address.append(address)
-        self.bytes.append(size)
-        self.stream.append(stream)
-        self.pool.append(pool)
-        insort(self._mapped, (address, number))
+        insort(self._mapped, (address, len(self.start)))
+        self.add(state, 0, address, size, stream, pool)
 
     def unmap(self, state: int, address: int, size: int, stream: int, pool: int) -> None:
         """Ends what is mapped of the range. What is not known of it was mapped before the first state."""
@@ -268,12 +275,13 @@ class Spans:
             self.map(start, high, end - high, stream, pool)
 
 
-class Mappings:
+class Mappings(Columns):
     """Where chunks are mapped: at their home, and at further places in views, which have 0 bytes here."""
 
+    TYPES = {"start": "I", "life": "I", "chunk": "Q", "address": "Q", "bytes": "Q"}
+
     def __init__(self):
-        self.start, self.life = array("I"), array("I")
-        self.chunk, self.address, self.bytes = array("Q"), array("Q"), array("Q")
+        super().__init__()
         self._now = {}  # address: (start, chunk, bytes) of what is mapped
         self._addresses = []  # of what is mapped, sorted
         self._chunks = {}  # of what is mapped: [bytes, number of its mappings]
@@ -305,20 +313,13 @@ class Mappings:
             return
         start, chunk, size = self._now.pop(address)
         if start < state:
-            self._add(address, start, chunk, size, state - start)
+            self.add(start, state - start, chunk, address, size)
         del self._addresses[bisect_left(self._addresses, address)]
         self._chunks[chunk][1] -= 1
         if not self._chunks[chunk][1]:
             del self._chunks[chunk]
 
     def finish(self) -> None:
-        for address, mapping in self._now.items():
-            self._add(address, *mapping, 0)
+        for address, (start, chunk, size) in self._now.items():
+            self.add(start, 0, chunk, address, size)
         self._now.clear()
-
-    def _add(self, address: int, start: int, chunk: int, size: int, life: int) -> None:
-        self.start.append(start)
-        self.life.append(life)
-        self.chunk.append(chunk)
-        self.address.append(address)
-        self.bytes.append(size)
