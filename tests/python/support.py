@@ -1,7 +1,9 @@
 """What the tests of the Python package share."""
 import os
+import pickle
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from vmmcache import _library, record_history
@@ -29,21 +31,49 @@ def has_cuda():
     return bool(_library.load().vmm_has_driver(1))
 
 
-def run_python(code, fake=False, **environment):
-    """Runs a program in a process of its own and returns (exit status, all of its output). fake: with tests' own
-    modules torch and cupy, which have only the interface. Warnings are silent unless PYTHONWARNINGS is given."""
+def start_python(*arguments, fake=False, cwd=None, **environment):
+    """Starts Python with arguments and returns (exit status, all of its output). fake: with tests' own modules torch
+    and cupy, which have only the interface. Warnings are silent unless PYTHONWARNINGS is given."""
     ours = {**os.environ, "PYTHONWARNINGS": "ignore", **environment}
     if fake:
         ours["PYTHONPATH"] = os.pathsep.join([FAKE, os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run([sys.executable, "-B", "-c", code], env=ours, text=True, check=False,
+    done = subprocess.run([sys.executable, "-B", *arguments], env=ours, cwd=cwd, text=True, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
     return done.returncode, done.stdout
+
+
+def run_python(code, **more):
+    """Runs a program in a process of its own: see start_python()."""
+    return start_python("-c", code, **more)
+
+
+class FolderTest(unittest.TestCase):
+    """Has a folder for the files of each test."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, *name.split("/"))
+
+    def write(self, name, content):
+        """Writes a file: bytes, a text, or anything else as a pickle; returns its path."""
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode() if isinstance(content, str)
+                       else pickle.dumps(content, protocol=4))
+        return path
 
 
 class LibraryTest(unittest.TestCase):
     """Frees what a test allocated, and ends what it recorded."""
 
     def setUp(self):
+        super().setUp()
         self._blocks = []
         self.addCleanup(record_history, None)
         self.addCleanup(self._free_all)

@@ -1,13 +1,11 @@
 """Programs that do not call install(): VMMCACHE_AUTOINSTALL and `python -m vmmcache run`, with a fake PyTorch."""
 import os
-import subprocess
 import sys
-import tempfile
 import textwrap
 import unittest
 
 import vmmcache
-from support import FAKE, ProgramTest, run_python
+from support import FAKE, FolderTest, ProgramTest, run_python, start_python
 
 PACKAGE = os.path.dirname(os.path.abspath(vmmcache.__file__))
 STARTUP = os.path.join(PACKAGE, "startup")
@@ -23,7 +21,7 @@ print('installed', vmmcache is not None and vmmcache.is_installed())
 """
 
 
-class AutoTest(ProgramTest):
+class AutoTest(ProgramTest, FolderTest):
     """Each program finds startup/sitecustomize.py on its path, which does what vmmcache.pth does."""
 
     def paths(self, *more):
@@ -63,21 +61,18 @@ print(vmmcache.is_installed())
 """, VMMCACHE_AUTOINSTALL="strict"), "True\n")
 
     def test_a_failed_import_of_torch_can_be_tried_again(self):
-        with tempfile.TemporaryDirectory() as folder:
-            os.mkdir(os.path.join(folder, "torch"))
-            with open(os.path.join(folder, "torch", "__init__.py"), "w", encoding="ascii") as file:
-                file.write("raise ImportError('not yet')\n")
-            self.told(f"""
+        self.write("torch/__init__.py", "raise ImportError('not yet')\n")
+        self.told(f"""
 import importlib, sys
 try:
     import torch
 except ImportError as error:
     assert 'not yet' in str(error), error
-sys.path.remove({folder!r})
+sys.path.remove({self.folder!r})
 importlib.invalidate_caches()
 import torch, vmmcache
 assert vmmcache.is_installed()
-""", folder)
+""", self.folder)
 
     def test_what_fails_is_told_in_one_line(self):
         said = self.told(TELL, VMMCACHE_LIBRARY="/nowhere/none.so").splitlines()
@@ -157,10 +152,9 @@ for _ in range(2):
                                          "print(config.triton.cudagraph_trees)", VMMCACHE_PLAIN_GRAPHS="1"))
 
     def test_another_sitecustomize_runs_too(self):
-        with tempfile.TemporaryDirectory() as folder:
-            with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="ascii") as file:
-                file.write("print('the other one')\n")
-            said = self.told(TELL + "print(sys.modules['sitecustomize'].__file__.startswith(%r))" % folder, folder)
+        self.write("sitecustomize.py", "print('the other one')\n")
+        told = f"print(sys.modules['sitecustomize'].__file__.startswith({self.folder!r}))"
+        said = self.told(TELL + told, self.folder)
         self.assertEqual(said.splitlines(), ["the other one", "early []", "installed True", "True"])
 
     def test_a_program_may_call_install_itself(self):
@@ -214,26 +208,15 @@ if __name__ == '__main__':
 """
 
 
-class RunTest(ProgramTest):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
+class RunTest(FolderTest):
     def run_command(self, *arguments, status=0, flags=(), **environment):
-        path = os.pathsep.join([FAKE, os.environ.get("PYTHONPATH", "")])
-        done = subprocess.run([sys.executable, "-B", *flags, "-m", "vmmcache", "run", *arguments], text=True,
-                              check=False,
-                              env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore", **environment},
-                              cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
-        self.assertEqual(done.returncode, status, done.stdout)
-        return done.stdout
+        ended, said = start_python(*flags, "-m", "vmmcache", "run", *arguments, fake=True, cwd=self.folder,
+                                   **environment)
+        self.assertEqual(ended, status, said)
+        return said
 
     def program(self, code, name="program.py"):
-        path = os.path.join(self.folder, name)
-        with open(path, "w", encoding="ascii") as file:
-            file.write(textwrap.dedent(code))
-        return path
+        return self.write(name, textwrap.dedent(code))
 
     def test_a_program_runs_as_without(self):
         path = self.program(TELL + "print(__name__, sys.argv[1:], sys.flags.dev_mode)\nsys.exit(3)")
@@ -283,10 +266,9 @@ class RunTest(ProgramTest):
         path = self.program("print('ran')")
         code = f"import sys; sys.path[:0] = {sys.path!r}; from vmmcache._run import main; sys.exit(main([{path!r}]))"
         for flag, why in (("-S", "with -S, Python does not load it"), ("-E", "only if its wheel is installed")):
-            done = subprocess.run([sys.executable, "-B", flag, "-c", code], text=True, check=False,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
-            self.assertEqual((done.returncode, done.stdout.count("\n")), (2, 1), done.stdout)
-            self.assertIn(why, done.stdout)
+            status, said = start_python(flag, "-c", code)
+            self.assertEqual((status, said.count("\n")), (2, 1), said)
+            self.assertIn(why, said)
 
 
 class CostTest(unittest.TestCase):
@@ -295,9 +277,7 @@ class CostTest(unittest.TestCase):
             line, = file.read().splitlines()
         code = f"import sys\nbefore = set(sys.modules)\n{line}\nprint(set(sys.modules) - before)"
         for value, imported in (("0", "set()"), ("", "set()"), ("off", "set()"), ("1", "{'vmmcache_auto'}")):
-            done = subprocess.run([sys.executable, "-B", "-c", code], env={**os.environ, "VMMCACHE_AUTOINSTALL": value},
-                                  text=True, check=True, stdout=subprocess.PIPE)
-            self.assertEqual(done.stdout.strip(), imported)
+            self.assertEqual(run_python(code, VMMCACHE_AUTOINSTALL=value), (0, imported + "\n"))
 
 
 if __name__ == "__main__":

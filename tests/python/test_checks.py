@@ -1,11 +1,8 @@
 """The runner of the checks for a GPU, with a fake PyTorch that has one."""
 import os
-import subprocess
-import sys
-import tempfile
 import unittest
 
-from support import FAKE, HERE
+from support import HERE, FolderTest, start_python
 
 TOOLS = os.path.join(HERE, "..", "..", "tools", "torch")
 PROGRAM = """'Checks for a test.'
@@ -39,30 +36,25 @@ checks.main(__file__, checks.find(dict(globals())), ['old', 'new'], sys.argv[1:]
 """ % TOOLS
 
 
-class ChecksTest(unittest.TestCase):
+class ChecksTest(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(folder.name, "program.py")
-        with open(self.path, "w", encoding="utf-8") as file:
-            file.write(PROGRAM)
+        super().setUp()
+        self.program = self.write("program.py", PROGRAM)
 
-    def run_checks(self, *arguments, program=None, **environment):
-        done = subprocess.run([sys.executable, "-B", program or self.path, *arguments], text=True, check=False,
-                              timeout=60,
-                              env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        return done.returncode, done.stdout.splitlines()
+    def run_checks(self, *arguments, fake=True):
+        status, said = start_python(self.program, *arguments, fake=fake)
+        return status, said.splitlines()
 
     def test_each_check_has_a_line_for_each_kind(self):
-        status, said = self.run_checks("works", "skips", PYTHONPATH=FAKE)
+        status, said = self.run_checks("works", "skips")
         self.assertEqual(status, 0, said)
         self.assertEqual([" ".join(line.split()) for line in said], [
             "PASS old works works: with old", "SKIP old skips skips: no reason",
             "PASS new works works: with new", "SKIP new skips skips: no reason", "4 checks, 0 failed"])
-        self.assertEqual(self.run_checks("--help")[1], ["Checks for a test."])
+        self.assertEqual(self.run_checks("--help", fake=False)[1], ["Checks for a test."])
 
     def test_a_failure_is_told_with_the_end_of_its_output(self):
-        status, said = self.run_checks("--new", "fails", "ends", "ends_later", PYTHONPATH=FAKE)
+        status, said = self.run_checks("--new", "fails", "ends", "ends_later")
         self.assertEqual(status, 1)
         failed = {" ".join(line.split()) for line in said if line.startswith("FAIL")}
         self.assertEqual(failed, {"FAIL new fails fails: status 1: AssertionError: it is new",
@@ -72,19 +64,17 @@ class ChecksTest(unittest.TestCase):
 
     def test_unknown_names_are_told(self):
         for argument in ("nothing", "--nothing"):
-            status, said = self.run_checks(argument, PYTHONPATH=FAKE)
+            status, said = self.run_checks(argument)
             self.assertEqual((status, said), (
                 1, ["unknown: nothing; there are --old, --new and works, fails, ends, skips, ends_later"]))
 
     def test_without_pytorch_it_is_skipped_unless_it_must_not(self):
-        folder = os.path.dirname(self.path)
-        with open(os.path.join(folder, "torch.py"), "w", encoding="ascii") as file:
-            file.write("raise ImportError\n")
-        tools = [os.path.join(TOOLS, name)
-                 for name in ("sleep_check.py", "native_check.py")]
-        for program in (self.path, *tools):
-            self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="0")[0], 77)
-            self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="1")[0], 1)
+        self.write("torch.py", "raise ImportError\n")
+        tools = [os.path.join(TOOLS, name) for name in ("sleep_check.py", "native_check.py")]
+        for program in (self.program, *tools):
+            for required, status in (("0", 77), ("1", 1)):
+                found = start_python(program, PYTHONPATH=self.folder, VMM_REQUIRE_GPU=required)
+                self.assertEqual(found[0], status, found[1])
 
 
 if __name__ == "__main__":

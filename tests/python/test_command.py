@@ -5,11 +5,10 @@ import os
 import pickle
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import vmmcache
-from support import MIB, LibraryTest, has_cuda, run_python
+from support import MIB, FolderTest, LibraryTest, has_cuda, run_python
 from test_check import sound
 from vmmcache.__main__ import main
 
@@ -55,27 +54,21 @@ class ReportTest(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (1, "python -m vmmcache: the output could not be written\n"))
 
 
-class SnapshotFileTest(LibraryTest):
+class SnapshotFileTest(LibraryTest, FolderTest):
     def setUp(self):
         super().setUp()
-        self._folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self._folder.cleanup)
-        self.path = os.path.join(self._folder.name, "snapshot.pickle")
+        self.file = self.path("snapshot.pickle")
 
     def examined(self):
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            status = main([self.path])
+            status = main([self.file])
         return status, said.getvalue()
-
-    def write(self, thing):
-        with open(self.path, "wb") as file:
-            pickle.dump(thing, file, protocol=4)
 
     def test_a_sound_snapshot_is_described(self):
         vmmcache.record_history(max_entries=100)
         self.alloc(48 * MIB)
-        vmmcache.dump_snapshot(self.path)
+        vmmcache.dump_snapshot(self.file)
         status, said = self.examined()
         self.assertEqual(status, 0, said)
         self.assertIn("device 0: 48.00 MiB live in 1 blocks", said)
@@ -84,7 +77,7 @@ class SnapshotFileTest(LibraryTest):
     def test_faults_are_listed(self):
         picture = sound()
         picture["segments"][0]["total_size"] += 512
-        self.write(picture)
+        self.write("snapshot.pickle", picture)
         status, said = self.examined()
         self.assertEqual(status, 1)
         self.assertIn("segment 0", said)
@@ -93,10 +86,9 @@ class SnapshotFileTest(LibraryTest):
         for junk in (b"hello", b"", b"\0" * 99, b"\x80\x04", b"}.}", b"VMMCACHE\n" * 9, b"]a.", b"h\xff.",
                      b"X\4\0\0\0\xff\xff\xff\xff.", b"I1x\n.", pickle.dumps({1, 2, 3}, 4),
                      pickle.dumps({"a": 1}, 4), pickle.dumps(7, 4), pickle.dumps(os.getcwd, 4)):
-            with open(self.path, "wb") as file:
-                file.write(junk)
+            self.write("snapshot.pickle", junk)
             self._is_none()
-        os.remove(self.path)
+        os.remove(self.file)
         self._is_none()
 
     def _is_none(self):
@@ -108,8 +100,7 @@ class SnapshotFileTest(LibraryTest):
     def test_garbage_is_told_whatever_it_makes_of_the_reader(self):
         for garbage in (b"\x80\x04K\x01K\x02a.", b"\x80\x04K\x01)R.", b"\x80\x04}](K\x01u.",
                         b"\x80\x04\x95" + 8 * b"\xff" + b"."):
-            with open(self.path, "wb") as file:
-                file.write(garbage)
+            self.write("snapshot.pickle", garbage)
             self.assertIn("is not a snapshot", self.examined()[1], garbage)
 
 

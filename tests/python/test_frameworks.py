@@ -1,10 +1,9 @@
 """The interfaces of torch_memory_saver and of vLLM's sleep mode, as the frameworks call them: each test replays the
 calls of a source that it names."""
 import os
-import tempfile
 import unittest
 
-from support import ProgramTest
+from support import FolderTest, ProgramTest
 from test_sleep import BEGIN
 
 SAVER = BEGIN + """
@@ -178,17 +177,12 @@ allocator = CuMemAllocator.get_instance()
 """
 
 
-class VllmTest(ProgramTest):
+class VllmTest(ProgramTest, FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        super().setUp()
         for name, text in (("__init__", ""), ("device_allocator/__init__", ""), ("device_allocator/cumem", CUMEM),
                            ("device_allocator/sleep_mode_backend", BACKENDS)):
-            path = os.path.join(self.folder, "vllm", name + ".py")
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="ascii") as file:
-                file.write(text)
+            self.write(f"vllm/{name}.py", text)
 
     def does(self, code, **environment):
         path = f"import sys\nsys.path.insert(0, {self.folder!r})\n"
@@ -309,7 +303,7 @@ print(holds(weights, 1), saved > 0, vmmcache.sleep_state()['weights']['backup_by
             self.assertEqual(self.does(code, **environment).strip(), told)
 
     def test_an_older_vllm_has_no_backends(self):
-        os.remove(os.path.join(self.folder, "vllm", "device_allocator", "sleep_mode_backend.py"))
+        os.remove(self.path("vllm/device_allocator/sleep_mode_backend.py"))
         self.does(WORKER + "assert CuMemAllocator.__module__ == 'vmmcache.vllm'")
 
     def test_what_fails_is_told_in_one_line(self):

@@ -15,7 +15,7 @@ from unittest import mock
 
 import native_tree
 import vmmcache
-from support import ProgramTest, run_python
+from support import FolderTest, ProgramTest, run_python
 from vmmcache import _build
 
 STARTUP = os.path.join(os.path.dirname(os.path.abspath(vmmcache.__file__)), "startup")
@@ -57,12 +57,10 @@ def tearDownModule():
     made.cleanup()
 
 
-class NativeTest(ProgramTest):
+class NativeTest(ProgramTest, FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.cache = os.path.join(self.folder, "cache")
+        super().setUp()
+        self.cache = self.path("cache")
         self.packages = native_tree.make(self.folder)
 
     def environment(self, **more):
@@ -87,9 +85,7 @@ class NativeTest(ProgramTest):
 
     def compiler(self, lines):
         """A program that takes the place of the compiler."""
-        path = os.path.join(self.folder, "compiler")
-        with open(path, "w", encoding="ascii") as file:
-            file.write("#!/bin/sh\n" + lines)
+        path = self.write("compiler", "#!/bin/sh\n" + lines)
         os.chmod(path, 0o755)
         return path
 
@@ -97,7 +93,7 @@ class NativeTest(ProgramTest):
         """A compiler that takes its time and gives what was compiled before; and the file that has a line for each of
         its calls."""
         self.prepare()
-        whole, calls = (os.path.join(self.folder, name) for name in ("whole", "calls"))
+        whole, calls = self.path("whole"), self.path("calls")
         shutil.move(self.builds()[0], whole)
         shutil.rmtree(self.cache)
         return self.compiler(f'echo called >>{calls}; sleep {seconds}\n'
@@ -159,11 +155,10 @@ class InstallTest(NativeTest):
                    "installed already, with native=True", fake=False, **self.automatic())
 
     def test_the_class_uses_the_standard_library_of_the_process(self):
-        with open(os.path.join(self.folder, "other.cpp"), "w", encoding="ascii") as file:
-            # The class in its place takes longer and adds nothing.
-            file.write("#include <iostream>\nvoid tell() { std::cout << 1; }\n")
+        # The class in its place takes longer and adds nothing.
+        other = self.write("other.cpp", "#include <iostream>\nvoid tell() { std::cout << 1; }\n")
         self.program(INSTALL, CXX=self.compiler(f"""for word; do
-    case $word in */shim.cpp) word={file.name} ;; esac
+    case $word in */shim.cpp) word={other} ;; esac
     set -- "$@" "$word"
     shift
 done
@@ -295,7 +290,7 @@ vmmcache.sleep()
         self.assertIn("there is no C++ compiler", self.refusal(CXX="/nowhere/c++"))
 
     def test_names_with_brackets_are_no_patterns(self):
-        folder = os.path.join(self.folder, "a[1]")
+        folder = self.path("a[1]")
         shutil.copytree(os.path.join(_build._CHECKOUT, "src", "torch", "shim"), os.path.join(folder, "torch", "shim"))
         names = [os.path.basename(path) for path in _build.source_files([folder])]
         self.assertEqual(names, sorted(os.listdir(os.path.join(folder, "torch", "shim"))))
@@ -384,7 +379,7 @@ def refuse(shim):
     raise _native.NativeError('PyTorch cannot use it')
 _native.install = refuse
 """
-        without = {"CXX": "/nowhere/c++", "VMMCACHE_CACHE": os.path.join(self.folder, "none")}
+        without = {"CXX": "/nowhere/c++", "VMMCACHE_CACHE": self.path("none")}
         for before, why, more in (("", "there is no C++ compiler", without),
                                   (refuse, "PyTorch cannot use it", {})):
             said = self.program(tell.replace("BEFORE", before), VMM_LIMIT="4GiB", VMM_FOOTPRINT="20", **more)
@@ -394,7 +389,7 @@ _native.install = refuse
             self.assertEqual(rest, ["['VMM_FOOTPRINT', 'VMM_LIMIT']", "4"])
 
     def test_no_headers(self):
-        os.rename(os.path.join(self.packages, "torch", "include"), os.path.join(self.folder, "gone"))
+        os.rename(os.path.join(self.packages, "torch", "include"), self.path("gone"))
         self.assertIn("PyTorch's headers are missing", self.refusal())
 
     def test_no_cuda_headers(self):
@@ -497,7 +492,7 @@ _native.install = refuse
         self.assertIn(": ld: cannot find -lc10_cuda: No such file;", self.refusal(CXX=compiler))
 
     def test_a_child_that_forked_does_not_keep_the_lock(self):
-        path = os.path.join(self.folder, "lock")
+        path = self.path("lock")
         with _build._locked(path):
             child = os.fork()
             if child == 0:

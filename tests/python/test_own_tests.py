@@ -6,11 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-from support import FAKE, HERE
+from support import FAKE, HERE, FolderTest
 
 PROGRAM = os.path.join(HERE, "..", "..", "tools", "torch", "own_tests.py")
 TESTS = """
@@ -101,20 +100,13 @@ class TestArrays:
 """
 
 
-class OwnTestsTest(unittest.TestCase):
+class OwnTestsTest(FolderTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.out = os.path.join(self.folder, "out")
-        os.makedirs(os.path.join(self.folder, "test"))
+        super().setUp()
+        self.out = self.path("out")
         self.write("expecttest.py", "")
         self.write("version.txt", "2.99.0\n")
-        self.write("test/test_cuda.py", TESTS % ((os.path.join(self.folder, "mark"),) * 2))
-
-    def write(self, name, text):
-        with open(os.path.join(self.folder, *name.split("/")), "w", encoding="utf-8") as file:
-            file.write(text)
+        self.write("test/test_cuda.py", TESTS % ((self.path("mark"),) * 2))
 
     def start(self, *arguments, tests=None):
         paths = [os.path.relpath(each) for each in (FAKE, self.folder, *os.environ["PYTHONPATH"].split(os.pathsep))]
@@ -180,7 +172,7 @@ class OwnTestsTest(unittest.TestCase):
             self.assertEqual(len(said.splitlines()), 1, said)
             self.assertIn("error: ", said)
             self.assertIn(words, said)
-        os.remove(os.path.join(self.folder, "expecttest.py"))
+        os.remove(self.path("expecttest.py"))
         self.assertIn("pip install expecttest", self.run_it()[1])
 
     def test_a_file_that_cannot_be_read_is_listed(self):
@@ -213,7 +205,6 @@ class OwnTestsTest(unittest.TestCase):
 
     @unittest.skipUnless(importlib.util.find_spec("pytest"), "pytest is missing")
     def test_a_folder_of_cupy(self):
-        os.makedirs(os.path.join(self.folder, "tests", "cupy_tests", "core_tests"))
         self.write("tests/cupy_tests/core_tests/test_core.py", CUPY_TESTS)
         self.write("tests/cupy_tests/core_tests/test_broken.py", "import no_such_module\n")
         status, said = self.run_it("cupy_tests/core_tests/")

@@ -5,13 +5,12 @@ import pickle
 import random
 import resource
 import signal
-import tempfile
 import threading
 import unittest
 import unittest.mock
 
 import vmmcache
-from support import MIB, LibraryTest
+from support import MIB, FolderTest, LibraryTest
 from vmmcache import _library, _pickle_file
 
 ROOM = 1000
@@ -248,47 +247,43 @@ class PrivatePoolTest(LibraryTest):
             self.assertEqual(vmmcache.check_snapshot(vmmcache.snapshot(0)), [])
 
 
-class FileTest(LibraryTest):
+class FileTest(LibraryTest, FolderTest):
     def test_a_file_has_opcodes_that_viewers_know_and_is_read_back(self):
         vmmcache.record_history(max_entries=ROOM)
         for size in (300, 40_000, 3 * MIB, 70 * MIB):
             self.alloc(size, stream=0x7F0012345678)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "snapshot.pickle")
-            vmmcache.dump_snapshot(path)
-            with open(path, "rb") as file:
-                data = file.read()
-            self.assertEqual(_pickle_file.opcode_faults(data), [])
-            picture = pickle.loads(data)
-            self.assertEqual(picture, _pickle_file.read(path)[0])
+        path = self.path("snapshot.pickle")
+        vmmcache.dump_snapshot(path)
+        with open(path, "rb") as file:
+            data = file.read()
+        self.assertEqual(_pickle_file.opcode_faults(data), [])
+        picture = pickle.loads(data)
+        self.assertEqual(picture, _pickle_file.read(path)[0])
         self.assertEqual(vmmcache.check_snapshot(picture), [])
         self.assertIn(0x7F0012345678, {event["stream"] for event in picture["device_traces"][0]})
 
     def test_a_file_is_whole_or_as_it_was(self):
         """With a bound on the size of files, which fails in the middle of writing, as a full disk does."""
         self.alloc(3 * MIB)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "snapshot.pickle")
-            with open(path, "wb") as file:
-                file.write(b"before")
-            bounds = resource.getrlimit(resource.RLIMIT_FSIZE)
-            handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, bounds[1]))
-            try:
-                with self.assertRaises(OSError):
-                    vmmcache.dump_snapshot(path)
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, bounds)
-                signal.signal(signal.SIGXFSZ, handler)
-            with open(path, "rb") as file:
-                self.assertEqual(file.read(), b"before")
-            self.assertEqual(os.listdir(folder), ["snapshot.pickle"])
-            link = os.path.join(folder, "link")
-            os.symlink(path, link)
-            vmmcache.dump_snapshot(link)
-            self.assertTrue(os.path.islink(link))
-            self.assertEqual(vmmcache.check_snapshot(_pickle_file.read(path)[0]), [])
-            self.assertEqual(sorted(os.listdir(folder)), ["link", "snapshot.pickle"])
+        path = self.write("snapshot.pickle", "before")
+        bounds = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, bounds[1]))
+        try:
+            with self.assertRaises(OSError):
+                vmmcache.dump_snapshot(path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, bounds)
+            signal.signal(signal.SIGXFSZ, handler)
+        with open(path, "rb") as file:
+            self.assertEqual(file.read(), b"before")
+        self.assertEqual(os.listdir(self.folder), ["snapshot.pickle"])
+        link = self.path("link")
+        os.symlink(path, link)
+        vmmcache.dump_snapshot(link)
+        self.assertTrue(os.path.islink(link))
+        self.assertEqual(vmmcache.check_snapshot(_pickle_file.read(path)[0]), [])
+        self.assertEqual(sorted(os.listdir(self.folder)), ["link", "snapshot.pickle"])
 
     def test_where_nothing_can_be_written_it_raises(self):
         for path in ("/dev/full", "/nowhere/snapshot.pickle", os.path.dirname(__file__)):
@@ -297,12 +292,8 @@ class FileTest(LibraryTest):
         self.assertFalse(os.path.isfile("/dev/full"))
 
     def test_files_that_ask_for_more_are_refused(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "evil.pickle")
-            with open(path, "wb") as file:
-                pickle.dump(os.system, file)
-            with self.assertRaises(pickle.UnpicklingError):
-                _pickle_file.read(path)
+        with self.assertRaises(pickle.UnpicklingError):
+            _pickle_file.read(self.write("evil.pickle", os.system))
 
 
 if __name__ == "__main__":
