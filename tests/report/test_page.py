@@ -112,7 +112,7 @@ class DrawTest(PageTest):
 
     def test_a_trace_without_stacks_and_addresses_is_drawn(self):
         self.open(self.gnn)
-        self.assertIn("no addresses", self.text(".map .hint"))
+        self.assertIn("no addresses", self.text(".map p"))
         self.assertIn("stream", self.text(".flame .frame:nth-child(2)"))
         self.assertIn("9.42 GiB", self.text(".figures"))
 
@@ -396,7 +396,7 @@ class ChunksTest(PageTest):
         self.assertRegex(at_home, "^12 MiBNameactivations.*Address0x7f2040a00000View6 MiB at home at 0x7f2000a00000, "
                                   "6 MiB at home at 0x7f2001000000Chunks2, of 24 MiB, 22 MiB in blocks, "
                                   "mapped at 2 places in viewsforward")
-        self.assertIn("Blocks in views are underlined", self.text(".map .hint"))
+        self.assertIn("Blocks in views are underlined", self.text(".map p"))
 
     def test_the_selected_block_is_marked_where_its_memory_is(self):
         self.tip(3, 0.5)
@@ -408,8 +408,8 @@ class ChunksTest(PageTest):
 
     def test_before_the_view_there_is_none(self):
         self.go(3)
-        self.assertIn("Ticks mark where chunks begin and end.", self.text(".map .hint"))
-        self.assertNotIn("views", self.text(".map .hint"))
+        self.assertIn("Ticks mark where chunks begin and end.", self.text(".map p"))
+        self.assertNotIn("views", self.text(".map p"))
         self.assertIn("8 MiB lie in 1 chunk without a block: a trim returns them.", self.text(".words"))
 
     def test_what_is_pinned_is_counted_in_chunks(self):

@@ -30,7 +30,7 @@ export class Bar {
             oninput: () => this.number.value && go(Number(this.number.value)),
         });
         this.root = element(
-            "div.bar-box",
+            "div.bar-box.card",
             { role: "region", "aria-label": "Moment and filter" },
             element(
                 "div.controls",

@@ -39,7 +39,7 @@ export class Chart {
     private readonly axis: Axis;
     private readonly plotBox = element("div.plot");
     private readonly stripBox = element("div.strip");
-    private readonly legend = element("div.legend");
+    private readonly legend = element("div.legend.row");
     private readonly marker = element("div.marker");
     private readonly window = element("div.window");
     private readonly notes = element("div.notes");
@@ -323,7 +323,7 @@ export class Chart {
 
     private drawLegend(): void {
         this.legend.replaceChildren(
-            element("span.where"),
+            element("span.where.muted"),
             ...this.curves.map((curve, i) =>
                 element(
                     "button.key",

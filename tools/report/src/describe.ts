@@ -61,7 +61,7 @@ export function freeTip(
 function tip(title: string, lines: [string, string][], below: HTMLElement | null = null): HTMLElement {
     const rows = lines
         .filter(([, text]) => text)
-        .flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)]);
+        .flatMap(([name, text]) => [element("dt.muted", {}, name), element("dd", {}, text)]);
     return element("div", {}, element("strong", {}, title), element("dl", {}, ...rows), below);
 }
 

@@ -17,7 +17,7 @@ export class Flame {
         "aria-label": "Live bytes by stack",
         onkeydown: (event: KeyboardEvent) => this.press(event),
     });
-    private readonly path = element("div.path");
+    private readonly path = element("div.path.small.muted");
     private readonly shown = new Map<HTMLElement, StackNode>();
     private readonly made = new Map<StackNode, HTMLElement>();
     private top!: StackNode;
@@ -110,7 +110,7 @@ export class Flame {
                 onpointermove: ({ clientX, clientY }: PointerEvent) => this.tell(node, clientX, clientY),
             },
             element("span", {}, node.text),
-            width > 0.12 && element("small", {}, bytesText(node.bytes)),
+            width > 0.12 && element("small.muted", {}, bytesText(node.bytes)),
         );
         this.shown.set(made, node);
         this.made.set(node, made);

@@ -23,8 +23,8 @@ export function header(recording: Recording, live: DenseCurve, reserved: DenseCu
         "header",
         {},
         element("div.title", {}, ...title),
-        element("nav", { "aria-label": "Parts of the page" }, ...links, themeButton()),
-        element("dl.figures", {}, ...figures(recording, live, reserved).map(figureBox)),
+        element("nav.row", { "aria-label": "Parts of the page" }, ...links, themeButton()),
+        element("dl.figures.card", {}, ...figures(recording, live, reserved).map(figureBox)),
     );
 }
 
@@ -60,5 +60,11 @@ function figures(recording: Recording, live: DenseCurve, reserved: DenseCurve | 
 }
 
 function figureBox([name, value, more]: Figure): HTMLElement {
-    return element("div", {}, element("dt", {}, name), element("dd", {}, value), element("dd.muted", {}, more));
+    return element(
+        "div",
+        {},
+        element("dt.small.muted", {}, name),
+        element("dd.value", {}, value),
+        element("dd.small.muted", {}, more),
+    );
 }

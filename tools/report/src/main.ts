@@ -81,7 +81,7 @@ class Page {
                 ),
                 this.whatIf(),
             ),
-            element("footer.hint", {}, `Written by vmmcache-report ${recording.head.version}`),
+            element("footer.small.muted", {}, `Written by vmmcache-report ${recording.head.version}`),
         );
         keepBelowBar(bar.root);
         this.store.listen(["moment", "stream", "least", "text"], () => this.update());
@@ -166,12 +166,12 @@ function filled(name: string, curve: DenseCurve | null): ChartCurve[] {
 
 /** A part of the page; beside: what stands beside its heading. */
 function section(id: string, title: string, contents: (Node | string)[], beside?: HTMLElement): HTMLElement {
-    const heading = element("div.heading", {}, element("h2", { id: `${id}-title` }, title), beside);
-    return element("section", { id, "aria-labelledby": `${id}-title` }, heading, ...contents);
+    const heading = element("div.heading.row", {}, element("h2", { id: `${id}-title` }, title), beside);
+    return element("section.card", { id, "aria-labelledby": `${id}-title` }, heading, ...contents);
 }
 
 function hint(text: string): HTMLElement {
-    return element("p.hint", {}, text);
+    return element("p.small.muted", {}, text);
 }
 
 async function main(): Promise<void> {

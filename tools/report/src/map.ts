@@ -27,9 +27,9 @@ export class MemoryMap {
     private readonly canvas = element<HTMLCanvasElement>("canvas");
     private readonly spacer = element("div.spacer");
     private readonly scroller: HTMLElement;
-    private readonly keys = element("div.keys");
-    private readonly scale = element("output");
-    private readonly intro = element("p.hint");
+    private readonly keys = element("div.keys.row.small");
+    private readonly scale = element("output.muted");
+    private readonly intro = element("p.small.muted");
     private moment!: Moment;
     private tape!: Tape;
     private shades!: Shades;

@@ -14,7 +14,7 @@ export class BlockTable {
     readonly root: HTMLElement;
     private readonly head = element("thead");
     private readonly body = element("tbody");
-    private readonly caption = element("p.hint");
+    private readonly caption = element("p.small.muted");
     private readonly buttons: Record<Sort, HTMLElement>;
     private moment!: Moment;
     private sort: Sort = "largest";
@@ -49,7 +49,9 @@ export class BlockTable {
         const shown = this.first();
         const { hasAddresses } = moment.recording;
         const names = ["Size", "Age", "Allocated", ...(hasAddresses ? ["Address"] : []), "From"];
-        this.head.replaceChildren(element("tr", {}, ...names.map(name => element("th", { scope: "col" }, name))));
+        this.head.replaceChildren(
+            element("tr", {}, ...names.map(name => element("th.small.muted", { scope: "col" }, name))),
+        );
         this.body.replaceChildren(...shown.map(block => this.row(block)));
         this.caption.textContent =
             moment.matching.length > shown.length

@@ -3,7 +3,7 @@
 import { element } from "./dom";
 
 const DISTANCE = 14;
-const box = element("div.tip", { role: "status", hidden: true });
+const box = element("div.tip.small", { role: "status", hidden: true });
 
 document.addEventListener("keydown", event => event.key === "Escape" && hideTip());
 

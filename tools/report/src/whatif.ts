@@ -30,12 +30,12 @@ export class WhatIf {
             "div.whatif",
             {},
             element(
-                "p.hint",
+                "p.small.muted",
                 {},
                 "The requests of this recording, replayed by fragtest on a simulated GPU without work in flight. " +
                     `Their live bytes alone need ${bytesText(plans[0].lower_bound)}.`,
             ),
-            element("label.limit", {}, "With a limit of ", this.limit, this.slider),
+            element("label.limit.row", {}, "With a limit of ", this.limit, this.slider),
             element(
                 "div.scroller",
                 { tabIndex: 0, role: "region", "aria-label": "Policies" },
@@ -49,7 +49,7 @@ export class WhatIf {
                             "tr",
                             {},
                             ...["Policy", "Reserves at most", "", "Survives from", "With this limit"].map(name =>
-                                element("th", { scope: "col" }, name),
+                                element("th.small.muted", { scope: "col" }, name),
                             ),
                         ),
                     ),
@@ -75,7 +75,7 @@ export class WhatIf {
                     {},
                     element("i", { style: `width:${(100 * plan.lower_bound) / this.most}%` }),
                     element("i.more", { style: `width:${(100 * excess) / this.most}%` }),
-                    element("span", {}, `+${percentText(excess, plan.lower_bound)}`),
+                    element("span.small.muted", {}, `+${percentText(excess, plan.lower_bound)}`),
                 ),
             ),
             element("td.number", {}, plan.least ? bytesText(plan.least) : "no limit found"),

@@ -131,7 +131,7 @@ function bar({
             ),
         ),
         element(
-            "div.keys",
+            "div.keys.row.small",
             {},
             ...shown.map(([name, bytes, colour]) =>
                 element(
