@@ -1,6 +1,6 @@
 """How long a command runs, and how much GPU memory is in use while it does.
 
-The memory is that of all GPUs together, as NVML or nvidia-smi says, above the least of the same time: the command and
+The memory is that of all GPUs together, as NVML says, above the least of the same time: the command and
 what CUDA itself needs for it. Other processes on these GPUs would be counted, too. It is read every few milliseconds,
 so a peak that is shorter may be missed. Neither root nor a CUDA context is needed.
 
@@ -8,14 +8,11 @@ Imported by: tools/preload/check.py.
 """
 import ctypes
 import os
-import subprocess
 import sys
 import threading
 import time
 
 MIB = 1 << 20
-NVML_SECONDS, SMI_SECONDS = 0.002, 0.02  # between two readings
-SMI = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
 UNKNOWN = "-"
 
 
@@ -27,7 +24,7 @@ class _Memory(ctypes.Structure):
 class Nvml:
     """Reads the memory in use by NVML. Raises OSError where that is not possible."""
 
-    seconds = NVML_SECONDS
+    seconds = 0.002  # between two readings
 
     def __init__(self, library=None):
         self.library = library or ctypes.CDLL("libnvidia-ml.so.1")
@@ -58,40 +55,12 @@ class Nvml:
         return total
 
 
-class Smi:
-    """The same by nvidia-smi, which takes far longer."""
-
-    seconds = SMI_SECONDS
-
-    def __init__(self, command=SMI):
-        self.command = command
-        self.read()
-
-    def read(self):
-        done = subprocess.run(self.command, text=True, check=False, timeout=30, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL)
-        if done.returncode != 0:
-            raise OSError("nvidia-smi ended with status %d" % done.returncode)
-        return smi_bytes(done.stdout)
-
-
-def smi_bytes(text):
-    """The sum of the lines, each the MiB of a GPU. Raises OSError if one is no number, such as [N/A]."""
-    lines = text.split("\n")
-    numbers = [line.strip() for line in lines if line.strip()]
-    if not numbers or not all(number.isdigit() for number in numbers):
-        raise OSError("nvidia-smi said %r" % text[:80])
-    return sum(map(int, numbers)) * MIB
-
-
-def open_meter(kinds=(Nvml, Smi)):
-    """The first that works; None: none does."""
-    for kind in kinds:
-        try:
-            return kind()
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-    return None
+def open_meter(library=None):
+    """None: NVML does not work here."""
+    try:
+        return Nvml(library)
+    except OSError:
+        return None
 
 
 class Measured:
@@ -125,7 +94,7 @@ class Measured:
         try:
             if self.meter is not None:
                 self._readings.append(self.meter.read())
-        except (OSError, subprocess.TimeoutExpired):
+        except OSError:
             pass
 
 
