@@ -1,7 +1,6 @@
 """Translates the keyword arguments of install() into a vmm_config."""
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 
@@ -47,7 +46,7 @@ def configure(**given):
 
     _kept.append(config)
     if config.pressure:
-        atexit.register(library.vmm_torch_pressure_end)  # it must not call Python once that has ended
+        _library.end_with_python("vmm_torch_pressure_end")
     _variables_set({name: found[name] for name in found.keys() - names})
     try:
         _library.check(library.vmm_torch_configure(ctypes.byref(config)), "the settings were refused")

@@ -1,7 +1,6 @@
 """record_history(): what the library records of allocations and frees, and with which stacks."""
 from __future__ import annotations
 
-import atexit
 import sys
 
 from . import _interrupts, _library, _stacks
@@ -15,7 +14,6 @@ _ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segme
 
 _guard = Guard()
 _recorded = None  # settings of what is recorded now
-_ends = False  # recording, with the program
 
 
 def record_history(enabled="all", context="all", stacks="python", max_entries=UNBOUNDED,
@@ -59,13 +57,10 @@ def _checked(enabled, context, stacks, max_entries, skip_actions) -> dict:
 
 
 def _start(settings: dict) -> None:
-    global _ends
     _interrupts.watch(_stacks.number, BaseException)
     callback = _stacks.NO_CALLBACK if settings["context"] is None else _stacks.CALLBACK
     library = _library.load()
-    if not _ends:
-        atexit.register(_end)  # the library must not call Python once that has ended
-        _ends = True
+    _library.end_with_python("vmm_torch_history_stop")  # refused in a child that forked: its parent's goes on
     status = library.vmm_torch_history_start(settings["entries"], callback,
                                              int(settings["context"] == "all"))
     _library.check(status, "history cannot be recorded")
@@ -77,10 +72,6 @@ def _stop() -> None:
         _library.check(_library.load().vmm_torch_history_stop(), "history did not end")
     _recorded = None
     _stacks.forget()
-
-
-def _end() -> None:
-    _library.load().vmm_torch_history_stop()  # refused in a child that forked: its parent's goes on
 
 
 def is_enabled() -> bool:

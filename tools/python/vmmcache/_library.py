@@ -5,6 +5,7 @@ that waits in the library for another never keeps that other from Python.
 """
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 
@@ -79,6 +80,7 @@ _FUNCTIONS = {
 
 _guard = Guard()
 _loaded = None
+_last_calls: set = set()  # names of functions that end_with_python() has registered
 
 
 def path() -> str:
@@ -133,6 +135,13 @@ def driver_of(config) -> int:
     """The number of the driver that a cache of this configuration has."""
     names = {"host": _layout.DRIVER_HOST, "sim": _layout.DRIVER_SIM}
     return config.driver or names.get(os.environ.get("VMM_DRIVER", ""), _layout.DRIVER_CUDA)
+
+
+def end_with_python(name: str, *arguments) -> None:
+    """Has a function of the library called when Python ends, once: the library must not call Python after that."""
+    if name not in _last_calls:
+        _last_calls.add(name)
+        atexit.register(getattr(load(), name), *arguments)
 
 
 def is_loaded() -> bool:

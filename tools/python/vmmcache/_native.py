@@ -1,7 +1,6 @@
 """The allocator class of PyTorch that uses the library: loaded and installed."""
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 
@@ -36,7 +35,7 @@ def install(shim: ctypes.CDLL) -> None:
     problem = shim.vmm_shim_install(library.vmm_torch_provider())
     if problem is not None:
         raise NativeError(f"PyTorch cannot use it: {problem.decode(errors='replace')}")
-    atexit.register(library.vmm_torch_history_stop)  # its recorder calls Python, which ends first
+    _library.end_with_python("vmm_torch_history_stop")  # its recorder calls Python
     _shim = shim
 
 

@@ -1,7 +1,6 @@
 """on_out_of_memory(): functions that are called when a request has failed."""
 from __future__ import annotations
 
-import atexit
 import sys
 
 from . import _interrupts, _layout, _library
@@ -25,7 +24,7 @@ def on_out_of_memory(observer) -> None:
         if not _observers:
             _interrupts.watch(_tell)
             _library.load().vmm_torch_oom_listen(_CALLBACK)
-            atexit.register(_end)  # the library must not call Python once that has ended
+            _library.end_with_python("vmm_torch_oom_listen", _layout.OOM_FN())
         _observers += (observer,)
 
 
@@ -35,10 +34,6 @@ def _tell(*what) -> None:
             observer(*what)
         except Exception:
             sys.excepthook(*sys.exc_info())
-
-
-def _end() -> None:
-    _library.load().vmm_torch_oom_listen(_layout.OOM_FN())
 
 
 _CALLBACK = _layout.OOM_FN(_tell)
