@@ -56,24 +56,21 @@ TRAINER = SCENE + """
 
 
 class NeighboursTest(ProgramTest):
-    def test_idle_memory_of_another_process_serves(self):
+    def share(self, code, **more):
+        """Runs a program and those that it starts on one device of 64 MiB; nothing else is left of them."""
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
             device = os.path.join(folder, "device")
             with open(device, "wb") as file:
                 file.truncate(64 << 20)
-            said = self.succeeds(CLAIMANT, fake=False, VMM_DRIVER="host", VMM_HOST_DEVICE=device,
-                                 VMM_NEIGHBOURS_DIR=folder)
-            self.assertIn("shared", said)
+            said = self.succeeds(code, VMM_DRIVER="host", VMM_HOST_DEVICE=device, VMM_NEIGHBOURS_DIR=folder, **more)
             self.assertEqual(os.listdir(folder), ["device"])
+        return said
+
+    def test_idle_memory_of_another_process_serves(self):
+        self.assertIn("shared", self.share(CLAIMANT, fake=False))
 
     def test_offered_memory_of_another_process_sleeps(self):
-        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            device = os.path.join(folder, "device")
-            with open(device, "wb") as file:
-                file.truncate(64 << 20)
-            said = self.succeeds(TRAINER, VMM_DRIVER="host", VMM_HOST_DEVICE=device, VMM_NEIGHBOURS_DIR=folder,
-                                 VMM_NEIGHBOURS_WAIT_MS="4000")
-            self.assertIn("took turns", said)
+        self.assertIn("took turns", self.share(TRAINER, VMM_NEIGHBOURS_WAIT_MS="4000"))
 
     def test_alone_there_is_none(self):
         code = """if True:
