@@ -17,7 +17,7 @@ import sys
 import textwrap
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
-from markdown import measured, table  # noqa: E402
+from documents import measured, table  # noqa: E402
 
 TRACES = ("detection", "encoder_streams", "gnn", "llm_generate", "llm_train_varlen")
 STREAMS = "encoder_streams"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
-from markdown import document, measured, section, table  # noqa: E402
+from documents import document, measured, section, table  # noqa: E402
 
 ABOUT = """\
 The settings of the library were chosen with [five traces](bars.md) of programs that ran on a GPU. The programs here

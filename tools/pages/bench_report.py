@@ -12,7 +12,7 @@ from bench_bars import bars
 from bench_data import Data, OURS_LOOSE
 from bench_svg import BarsPicture, ThreadsPicture
 from footprint_svg import pictures_write
-from markdown import code, document, section, table
+from documents import code, document, section, table
 
 PERCENTILES = (("p50_ns", "p50"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("max_ns", "max"))
 

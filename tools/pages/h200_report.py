@@ -14,7 +14,7 @@ import statistics
 import sys
 import textwrap
 
-from markdown import code, document, section, table
+from documents import code, document, section, table
 
 HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 POLICIES = ("block-splitting", "expandable", "vmmcache")

@@ -13,7 +13,7 @@ import os
 import sys
 
 from footprint_svg import KnobPicture, TimePicture, pictures_write
-from markdown import measured, replace_region, table
+from documents import measured, replace_region, table
 
 BASELINES = ("block-splitting", "expandable")
 LAGS = ("0", "100", "1000", "10000")

@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
 import measure  # noqa: E402
-from markdown import table  # noqa: E402
+from documents import table  # noqa: E402
 
 LENGTHS = (96, 160, 224, 320, 448, 640, 896, 1280)
 BATCH, WIDTH, LAYERS = 16, 1024, 8

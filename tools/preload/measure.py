@@ -116,7 +116,7 @@ class Results:
     def lines(self):
         """As a table of Markdown."""
         sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
-        from markdown import table
+        from documents import table
         rows = list(self.rows())
         head = ("program", "s, plain", "s, preloaded", "MiB, plain", "MiB, preloaded")
         return list(table(head, rows)) if rows else []

@@ -10,7 +10,7 @@ import time
 from importlib import metadata
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
-from markdown import document, section, table  # noqa: E402
+from documents import document, section, table  # noqa: E402
 from processes import FAIL, PASS, SKIP  # noqa: E402
 
 KINDS = NATIVE, OURS = ("native", "vmmcache")

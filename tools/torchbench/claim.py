@@ -18,7 +18,7 @@ import threading
 import time
 
 import allocators
-from markdown import table
+from documents import table
 
 MORE_MS = 5  # than the driver's own time
 BLOCK = 64 << 20

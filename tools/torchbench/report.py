@@ -12,7 +12,7 @@ import sys
 import results
 from allocators import EXPANDABLE, NATIVE, OURS, WAITING
 from footprint_svg import pictures_write
-from markdown import code, document, section, table
+from documents import code, document, section, table
 from pictures import pictures
 from results import shown
 from workloads import PLACES

@@ -18,7 +18,7 @@ import sys
 
 import allocators
 from places import placeless
-from markdown import code, replace_region
+from documents import code, replace_region
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 

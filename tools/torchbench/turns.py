@@ -25,7 +25,7 @@ import tempfile
 import time
 
 import allocators
-from markdown import table
+from documents import table
 
 NAMES = ("native", "expandable", "emptied", "vmmcache", "neighbours")
 OUT_OF_MEMORY = 3
