@@ -310,6 +310,6 @@ def main(folder):
     sys.exit(1 if off else 0)
 
 
-if len(sys.argv) != 2:
+if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
     sys.exit("usage: tools/pages/h200_report.py FOLDER >docs/results/h200.md")
 main(sys.argv[1])
