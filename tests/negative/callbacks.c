@@ -1,6 +1,7 @@
 /* Functions of the program that call the cache which is calling them, and visitors that stop early. */
 #define _GNU_SOURCE
 #include "cache/cache.h"
+#include "calls.h"
 #include "negative.h"
 #include "support/pool_calls.h"
 #include "support/visit_support.h"
@@ -29,11 +30,13 @@ static struct {
         must(stage_error_says(LOCKS));                                                             \
     } while (0)
 
-static void memory_calls_try(vmm_cache *cache, const struct stage *stage)
+/* Calls that the table of calls makes in one way only. */
+static void other_arguments_try(vmm_cache *cache, const struct stage *stage)
 {
     void *out = &out;
-    void *block = stage->blocks[6].address;
-    size_t released = 77;
+    vmm_pool *pool = cache->pool.handle;
+    vmm_sleep_options offer = VMM_SLEEP_OPTIONS_INIT;
+    offer.on_claim = 1;
     for (unsigned stream = 0; stream < STAGE_STREAMS; stream++) {
         must_refuse(vmm_alloc(cache, 512, stage->streams[stream], &out));
         must_refuse(vmm_alloc(cache, 9 * MIB, stage->streams[stream], &out));
@@ -42,98 +45,22 @@ static void memory_calls_try(vmm_cache *cache, const struct stage *stage)
     for (unsigned i = 0; i < STAGE_BLOCKS; i++)
         must_refuse(vmm_free(cache, stage->blocks[i].address));
     must_refuse(vmm_free(cache, &out));
-    must_refuse(vmm_record_stream(cache, block, stage->streams[1]));
-    must_refuse(vmm_pin(cache, block));
     must_refuse(vmm_unpin(cache, stage->blocks[2].address));
-    must_refuse(vmm_trim(cache, 0, &released));
-    must(released == 77);
-    must_refuse(vmm_wait(cache));
-    must_refuse(vmm_wait_stream(cache, stage->streams[1]));
-    must_refuse(vmm_poll(cache));
-    must_refuse(vmm_compact(cache, 0, NULL, NULL));
-    must_refuse(vmm_stream_end(cache, stage->streams[1]));
-    must_refuse(vmm_limit_set(cache, 1));
-    must_refuse(vmm_peers_add(cache, 2));
-}
-
-/* Calls that grow, share, or put to sleep. */
-static void pool_calls_try(vmm_cache *cache, const struct stage *stage)
-{
-    vmm_pool *pool = cache->pool.handle;
-    void *block = stage->blocks[6].address;
-    void *out = &out;
-    vmm_ticket *ticket = (vmm_ticket *)(void *)&ticket;
-    vmm_share *share = (vmm_share *)(void *)&share;
-    vmm_pool_phase phase = VMM_POOL_WAKING;
-    vmm_sleep_options offer = VMM_SLEEP_OPTIONS_INIT;
-    offer.on_claim = 1;
     must_refuse(vmm_pool_sleep(&pool, 1, NULL, NULL));
     must_refuse(vmm_pool_sleep(&pool, 1, &offer, NULL));
-    must_refuse(vmm_pool_sleep(&pool, 1, NULL, &ticket));
-    must_refuse(vmm_pool_wake(&pool, 1, NULL, &ticket));
-    must(ticket == (vmm_ticket *)(void *)&ticket);
-    must_refuse(vmm_pool_state(pool, &phase));
-    must(phase == VMM_POOL_WAKING);
-    must_refuse(vmm_backup_find(pool, block, &out));
-    must_refuse(vmm_backup_drop(pool));
-    must_refuse(vmm_alloc_aligned(pool, 1, 4096, NULL, &out));
-    must_refuse(vmm_pool_place(pool, block, 1, NULL));
-    must_refuse(vmm_reserve(pool, 1, 0, NULL, &out));
-    must_refuse(vmm_commit(cache, block, 0, 2 * MIB));
-    must_refuse(vmm_decommit(cache, block, 0, 2 * MIB));
-    must_refuse(vmm_resize(cache, block, 9 * MIB, &out));
-    must_refuse(vmm_name(cache, block, "nested"));
-    int fd = -7;
-    must_refuse(vmm_parts_walk(cache, block, part_continue, NULL));
-    must_refuse(vmm_dmabuf_export(cache, block, 0, 4096, &fd));
-    must(fd == -7);
-    must_refuse(vmm_share_export(cache, block, &share));
-    must_refuse(vmm_share_import(cache, share, NULL, &out));
-    must(share == (vmm_share *)(void *)&share);
-    must(out == &out);
-    must_refuse(vmm_trace_stop(cache));
-    must_refuse(vmm_trace_note(cache, "nested"));
-}
-
-static void report_calls_try(vmm_cache *cache, const struct stage *stage)
-{
-    vmm_stats stats = VMM_STATS_INIT;
-    vmm_item item = VMM_ITEM_INIT;
-    uint64_t bytes = 77;
-    must_refuse(vmm_stats_get(cache, &stats));
-    must_refuse(vmm_stats_reset_peak(cache));
-    must_refuse(vmm_device_memory(cache, &bytes, &bytes));
-    must_refuse(vmm_peers_get(cache, &bytes));
-    must_refuse(vmm_neighbours_walk(cache, neighbour_continue, NULL));
-    must_refuse(vmm_available_get(cache, &bytes));
-    must(bytes == 77);
-    must_refuse(vmm_summary_write(cache, stderr));
-    must_refuse(vmm_log_write(cache, "again"));
-    must_refuse(vmm_walk(cache, visit_continue, NULL));
-    must_refuse(vmm_find(cache, stage->blocks[6].address, &item));
-    must_refuse(vmm_listen(cache, NULL, NULL));
-    must_refuse(vmm_debug_check(cache));
-    must_refuse(vmm_debug_report(cache, stderr));
-    vmm_pool *pool = cache->pool.handle;
-    must_refuse(vmm_pool_create(cache, NULL, &pool));
-    void *taken = NULL;
-    must_refuse(vmm_alloc_from(pool, 1, NULL, &taken));
-    must_refuse(vmm_pool_push(pool));
-    must_refuse(vmm_pool_pop(pool));
-    must_refuse(vmm_pool_route(pool, NULL, NULL));
-    must_refuse(vmm_pool_unroute(pool));
-    must_refuse(vmm_pool_retain(pool));
-    must_refuse(vmm_pool_drop(pool));
-    must_refuse(vmm_pool_limit_set(pool, 1));
-    must_refuse(vmm_pool_trim(pool, 0, NULL));
-    must_refuse(vmm_pool_free_all(pool));
-    must_refuse(vmm_pool_stats_get(pool, &stats));
-    must_refuse(vmm_pool_walk(pool, visit_continue, NULL));
-    must_refuse(vmm_pool_destroy(pool, 1));
     must(vmm_cache_pool(cache) == NULL);
     must_be(VMM_ERR_INVALID_ARGUMENT, vmm_destroy(cache));
     must(stage_error_says(DESTROY));
     must(vmm_block_bytes(cache, 1) == 512);
+}
+
+static void all_calls_try(vmm_cache *cache, const struct stage *stage)
+{
+    struct call_target target = { cache, cache->pool.handle, stage->blocks[6].address,
+                                  stage->streams[1] };
+    for (enum call call = 0; call < CALLS; call++)
+        must_refuse(call_make(call, &target));
+    other_arguments_try(cache, stage);
 }
 
 /* Calls of another cache work as usual. */
@@ -156,9 +83,7 @@ static void nest_call(void)
     if (nest.other != NULL) {
         other_cache_use(nest.other);
     } else if (nest.calls < NEST_CALLS) {
-        memory_calls_try(stage->cache, stage);
-        pool_calls_try(stage->cache, stage);
-        report_calls_try(stage->cache, stage);
+        all_calls_try(stage->cache, stage);
     }
     nest.calls++;
 }

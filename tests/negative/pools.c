@@ -1,100 +1,18 @@
 /* Handles that are no pool, for every call that names one; wrong options. */
+#include "calls.h"
 #include "negative.h"
-#include "support/visit_support.h"
 
 #include "base/error.h"
 #include "base/handle.h"
 
-#define NO_POOL "is not a pool, or was destroyed"
+#define NO_POOL    "is not a pool, or was destroyed"
+#define NOT_PUSHED "is not the pool that this thread pushed last"
 
-/* ---- Calls --------------------------------------------------------------------------------- */
-
-static vmm_status call_alloc(vmm_pool *pool)
-{
-    void *out = &out;
-    vmm_status status = vmm_alloc_from(pool, 1, NULL, &out);
-    must(out == &out);
-    return status;
-}
-
-static vmm_status call_place(vmm_pool *pool)
-{
-    return vmm_pool_place(pool, &pool, 1, NULL);
-}
-
-static vmm_status call_destroy(vmm_pool *pool)
-{
-    return vmm_pool_destroy(pool, 1);
-}
-
-static vmm_status call_route(vmm_pool *pool)
-{
-    return vmm_pool_route(pool, NULL, NULL);
-}
-
-static vmm_status call_limit(vmm_pool *pool)
-{
-    return vmm_pool_limit_set(pool, 1);
-}
-
-static vmm_status call_trim(vmm_pool *pool)
-{
-    size_t released = 7;
-    vmm_status status = vmm_pool_trim(pool, 0, &released);
-    must(released == 7);
-    return status;
-}
-
-static vmm_status call_free_all(vmm_pool *pool)
-{
-    return vmm_pool_free_all(pool);
-}
-
-static vmm_status call_stats(vmm_pool *pool)
-{
-    vmm_stats stats = VMM_STATS_INIT;
-    return vmm_pool_stats_get(pool, &stats);
-}
-
-static vmm_status call_walk(vmm_pool *pool)
-{
-    return vmm_pool_walk(pool, visit_continue, NULL);
-}
-
-static vmm_status call_aligned(vmm_pool *pool)
-{
-    void *out = &out;
-    vmm_status status = vmm_alloc_aligned(pool, 1, 4096, NULL, &out);
-    must(out == &out);
-    return status;
-}
-
-static vmm_status call_reserve(vmm_pool *pool)
-{
-    void *out = &out;
-    vmm_status status = vmm_reserve(pool, 1, 0, NULL, &out);
-    must(out == &out);
-    return status;
-}
-
-static vmm_status call_sleep(vmm_pool *pool)
-{
-    vmm_ticket *ticket = (vmm_ticket *)(void *)&ticket;
-    vmm_status status = vmm_pool_sleep(&pool, 1, NULL, &ticket);
-    must(ticket == (vmm_ticket *)(void *)&ticket);
-    return status;
-}
-
-static vmm_status call_offer(vmm_pool *pool)
+static vmm_status pool_offer(vmm_pool *pool)
 {
     vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
     options.on_claim = 1;
     return vmm_pool_sleep(&pool, 1, &options, NULL);
-}
-
-static vmm_status call_wake(vmm_pool *pool)
-{
-    return vmm_pool_wake(&pool, 1, NULL, NULL);
 }
 
 static bool phase_is(vmm_pool *pool, vmm_pool_phase wanted)
@@ -104,44 +22,20 @@ static bool phase_is(vmm_pool *pool, vmm_pool_phase wanted)
     return phase == wanted;
 }
 
-static vmm_status call_state(vmm_pool *pool)
-{
-    vmm_pool_phase phase = VMM_POOL_WAKING;
-    vmm_status status = vmm_pool_state(pool, &phase);
-    must(phase == VMM_POOL_WAKING);
-    return status;
-}
-
-static vmm_status call_backup_find(vmm_pool *pool)
-{
-    void *host = &host;
-    vmm_status status = vmm_backup_find(pool, &pool, &host);
-    must(host == &host);
-    return status;
-}
-
-static vmm_status (*const calls[])(vmm_pool *pool) = {
-    call_alloc,   call_place,      call_destroy,  call_route,       call_limit,
-    call_trim,    call_free_all,   call_stats,    call_walk,        call_aligned,
-    call_reserve, call_sleep,      call_wake,     call_state,       call_backup_find,
-    call_offer,   vmm_backup_drop, vmm_pool_push, vmm_pool_unroute, vmm_pool_retain,
-    vmm_pool_drop
-};
-
-enum { CALLS = sizeof calls / sizeof calls[0] };
-enum { CALL_ALLOC = 0, CALL_BACKUP_FIND = 14, CALL_BACKUP_DROP = 16 }; /* of them */
-
 /* Every call refuses the handle. */
 static vmm_status all_refuse(vmm_pool *pool)
 {
-    for (unsigned i = 0; i < CALLS; i++) {
-        must_be(VMM_ERR_INVALID_ARGUMENT, calls[i](pool));
-        must(stage_error_says(NO_POOL));
+    struct call_target target = { .pool = pool, .block = &target };
+    for (enum call call = 0; call < CALLS; call++) {
+        if (!call_abouts[call].takes_pool)
+            continue;
+        must_be(VMM_ERR_INVALID_ARGUMENT, call_make(call, &target));
+        must(stage_error_says(call == CALL_vmm_pool_pop ? NOT_PUSHED : NO_POOL));
     }
     must(vmm_pool_uses(pool) == 0);
-    must_be(VMM_ERR_INVALID_ARGUMENT, vmm_pool_pop(pool));
-    must(stage_error_says("is not the pool that this thread pushed last"));
-    return calls[0](pool);
+    must_be(VMM_ERR_INVALID_ARGUMENT, pool_offer(pool));
+    must(stage_error_says(NO_POOL));
+    return call_make(CALL_vmm_alloc_from, &target);
 }
 
 /* ---- Handles ------------------------------------------------------------------------------- */
@@ -242,10 +136,11 @@ static vmm_status of_an_offered_pool(struct stage *stage, uint64_t number)
 {
     vmm_pool *pool = vmm_cache_pool(stage->cache);
     struct error_line line;
-    must_ok(call_offer(pool));
-    vmm_status status = calls[number](pool);
+    struct call_target target = { .pool = pool, .block = &target };
+    must_ok(pool_offer(pool));
+    vmm_status status = call_make((enum call)number, &target);
     vmm__error_save(&line);
-    must_ok(call_wake(pool));
+    must_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
     vmm__error_restore(&line);
     return status;
 }
@@ -355,11 +250,11 @@ static const struct negative_case cases[] = {
     WRONG("destroying the default pool", destroy_default, 1, "lives as long as its cache"),
     WRONG("a pop without a push", pop_unpushed, 0, "pushed last"),
     WRONG("a drop without a retain", drop_unretained, 0, "pool default is not retained"),
-    { "a request from an offered pool", NULL, of_an_offered_pool, CALL_ALLOC, VMM_ERR_ASLEEP,
-      "pool default sleeps: wake it first", true },
-    { "dropping the backup of an offered pool", NULL, of_an_offered_pool, CALL_BACKUP_DROP,
+    { "a request from an offered pool", NULL, of_an_offered_pool, CALL_vmm_alloc_from,
+      VMM_ERR_ASLEEP, "pool default sleeps: wake it first", true },
+    { "dropping the backup of an offered pool", NULL, of_an_offered_pool, CALL_vmm_backup_drop,
       VMM_ERR_ASLEEP, "pool default needs its backup to wake", true },
-    { "looking for the backup of an offered pool", NULL, of_an_offered_pool, CALL_BACKUP_FIND,
+    { "looking for the backup of an offered pool", NULL, of_an_offered_pool, CALL_vmm_backup_find,
       VMM_ERR_INVALID_ARGUMENT, "pool default is not asleep", true },
     WRONG("an offer with an unknown sleep", wrong_offer, 3,
           "on_sleep is 3, which is no value of it"),
