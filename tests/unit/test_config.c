@@ -44,37 +44,6 @@ CONFIG_TEST(callers_of_newer_versions_are_accepted_if_new_fields_are_zero)
     assert_status(vmm__config_read(&in.config, &out), VMM_ERR_UNSUPPORTED);
 }
 
-CONFIG_TEST(impossible_struct_sizes_are_refused)
-{
-    static const size_t sizes[] = { 0, 1, 8, 11, 100000, SIZE_MAX / 2, SIZE_MAX };
-    vmm_config out;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        vmm_config in = { .struct_size = sizes[i] };
-        assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-        assert_names("struct_size");
-    }
-}
-
-CONFIG_TEST(errors_name_the_field)
-{
-    const struct {
-        vmm_config config;
-        const char *words;
-    } wrong[] = {
-        { CONFIG(.device = -7), "device is -7" },
-        { CONFIG(.driver = (vmm_driver_kind)4), "driver is 4" },
-        { CONFIG(.driver = (vmm_driver_kind)-1), "driver is -1" },
-        { CONFIG(.no_caching = (vmm_switch)-1), "no_caching is -1, not a value of vmm_switch" },
-        { CONFIG(.zero = (vmm_switch)3), "zero is 3" },
-        { CONFIG(.debug = (vmm_debug_mode)5), "debug is 5" },
-    };
-    vmm_config out;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_status(vmm__config_read(&wrong[i].config, &out), VMM_ERR_INVALID_ARGUMENT);
-        assert_names(wrong[i].words);
-    }
-}
-
 /* ---- Environment ------------------------------------------------------------------------------ */
 
 static vmm_status environment_read(vmm_config *config)
