@@ -154,3 +154,15 @@ struct trace_sum trace_sum_of(const char *name)
     free(sizes);
     return sum;
 }
+
+unsigned trace_count(const char *name, const char *text)
+{
+    char line[512];
+    unsigned count = 0;
+    FILE *file = trace_open(name);
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL)
+        count += strstr(line, text) != NULL ? 1 : 0;
+    (void)fclose(file);
+    return count;
+}

@@ -40,5 +40,7 @@ FILE *trace_open(const char *path);
 
 /* Reads a file. */
 struct trace_sum trace_sum_of(const char *path);
+/* How many of its lines have a text. */
+unsigned trace_count(const char *path, const char *text);
 
 #endif
