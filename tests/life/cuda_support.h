@@ -8,6 +8,7 @@
 #define VMM_LIFE_CUDA_SUPPORT_H
 
 #include "base/hostmem.h"
+#include "driver/driver.h"
 #include "life/child.h"
 #include "life/fake/fake_cuda.h"
 
@@ -17,6 +18,18 @@
 #include <string.h>
 
 enum { BLOCKS = 12 };
+
+/* What calls return that fail. */
+enum {
+    CUDA_INVALID_VALUE = 1,
+    CUDA_OOM = 2,
+    CUDA_INVALID_DEVICE = 101, /* also if it cannot access the memory */
+    CUDA_ILLEGAL_ADDRESS = 700,
+    CUDA_DESTROYED = 709,
+    CUDA_NOT_PERMITTED = 800,
+    CUDA_NOT_SUPPORTED = 801,
+    CUDA_UNKNOWN = 999
+};
 
 /* ---- The fake ----------------------------------------------------------------------------------- */
 
@@ -77,6 +90,50 @@ static inline void fake_check_misuses(void)
     if (fake->misuses != 0)
         (void)fprintf(stderr, "misuse: %s\n", fake->misuse);
     CHILD_REQUIRES(fake->misuses == 0);
+}
+
+/* After the end of all drivers, caches and tests of a device. */
+static inline void nothing_is_left(uint64_t host_bytes)
+{
+    CHILD_REQUIRES(fake->taken(0) == 0 && fake->holds[0] == 0);
+    CHILD_REQUIRES(vmm__host_outstanding() == host_bytes);
+}
+
+/* ---- Calls of a self-test that fail -------------------------------------------------------------- */
+
+struct test_call {
+    const char *call;
+    uint64_t number;  /* of the calls of that name */
+    const char *step; /* that the line names */
+};
+
+static inline struct driver *driver_open(void)
+{
+    struct driver_options options = { .device = 0 };
+    struct driver *driver = NULL;
+    CHILD_REQUIRES(vmm__driver_cuda_open(&options, &driver) == VMM_OK);
+    return driver;
+}
+
+static inline void call_fail(const struct test_call *call, int result)
+{
+    fault_set(call->call, result, call->number, true);
+}
+
+static inline void calls_succeed(void)
+{
+    fault_set("", 0, 1, false);
+}
+
+/* Requires that a line names the step, after these words. */
+static inline void step_is_told(const struct test_call *call, const char *words, const char *line)
+{
+    char told[64];
+    (void)snprintf(told, sizeof told, "%s'%s': ", words, call->step);
+    if (strstr(line, told) == NULL)
+        (void)fprintf(stderr, "%s %llu: '%s' is not told in: %s\n", call->call,
+                      (unsigned long long)call->number, call->step, line);
+    CHILD_REQUIRES(strstr(line, told) != NULL);
 }
 
 /* ---- Caches ------------------------------------------------------------------------------------- */

@@ -6,9 +6,6 @@
 #include "life/cuda_support.h"
 
 #include "cache/cache.h"
-#include "driver/driver.h"
-
-enum { CUDA_OOM = 2, CUDA_ILLEGAL_ADDRESS = 700, CUDA_NOT_SUPPORTED = 801, CUDA_UNKNOWN = 999 };
 
 /* ---- Caches and their log ----------------------------------------------------------------------- */
 
@@ -40,10 +37,9 @@ static void block_round_trip(vmm_cache *cache)
 }
 
 /* Makes a cache and ends it; nothing of either, nor of the self-test, is left. */
-static void alias_is_missing(const char *step)
+static void alias_is_missing(const struct test_call *call)
 {
     char line[512];
-    char told[64];
     vmm_cache *cache = NULL;
     vmm_config config = VMM_CONFIG_INIT;
     uint64_t host_bytes = vmm__host_outstanding();
@@ -53,17 +49,13 @@ static void alias_is_missing(const char *step)
     CHILD_REQUIRES(before[0] != '\0');
     CHILD_REQUIRES(logged_cache_create(line, &config, &cache) == VMM_OK);
     CHILD_REQUIRES(strcmp(vmm_last_error(), before) == 0);
-    fault_set("", 0, 1, false);
-    (void)snprintf(told, sizeof told, "failed at '%s': ", step);
-    if (strstr(line, told) == NULL)
-        (void)fprintf(stderr, "'%s' is not told in: %s\n", step, line);
+    calls_succeed();
+    step_is_told(call, "failed at ", line);
     CHILD_REQUIRES(strstr(line, "fake device 0 cannot map memory at two addresses") != NULL);
-    CHILD_REQUIRES(strstr(line, told) != NULL);
     CHILD_REQUIRES(!cache->driver->has_aliases);
     block_round_trip(cache);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
-    CHILD_REQUIRES(fake->taken(0) == 0 && fake->holds[0] == 0);
-    CHILD_REQUIRES(vmm__host_outstanding() == host_bytes);
+    nothing_is_left(host_bytes);
 }
 
 /* ---- Devices that can, and devices that lie ------------------------------------------------------ */
@@ -90,7 +82,7 @@ static void lying_device(void *context)
     const struct lie *lie = context;
     fake_open();
     fake->alias = lie->alias;
-    alias_is_missing(lie->step);
+    alias_is_missing(&(struct test_call){ .call = "a lie", .step = lie->step });
     fake_check_misuses();
 }
 
@@ -109,14 +101,8 @@ TEST(a_device_that_lies_about_aliases_is_found_out)
 
 /* ---- Every call of that part fails in turn -------------------------------------------------------- */
 
-struct alias_call {
-    const char *call;
-    uint64_t number; /* of the calls of that name in vmm_create() */
-    const char *step;
-};
-
 /* The first calls of these names are those of the first mapping. */
-static const struct alias_call alias_calls[] = {
+static const struct test_call alias_calls[] = {
     { "cuMemAddressReserve", 2, "reserve" },
     { "cuMemMap", 2, "map" },
     { "cuMemSetAccess", 2, "set access" },
@@ -138,8 +124,8 @@ FAKE_TEST(a_refused_call_only_costs_the_aliases)
     static const int results[] = { CUDA_OOM, CUDA_NOT_SUPPORTED, CUDA_UNKNOWN };
     for (unsigned i = 0; i < ALIAS_CALLS; i++) {
         for (unsigned j = 0; j < sizeof results / sizeof *results; j++) {
-            fault_set(alias_calls[i].call, results[j], alias_calls[i].number, true);
-            alias_is_missing(alias_calls[i].step);
+            call_fail(&alias_calls[i], results[j]);
+            alias_is_missing(&alias_calls[i]);
         }
     }
     fake_check_misuses();
@@ -152,12 +138,11 @@ FAKE_TEST(a_device_that_is_lost_meanwhile_is_told)
         char line[512];
         vmm_cache *cache = NULL;
         vmm_config config = VMM_CONFIG_INIT;
-        fault_set(alias_calls[i].call, CUDA_ILLEGAL_ADDRESS, alias_calls[i].number, true);
+        call_fail(&alias_calls[i], CUDA_ILLEGAL_ADDRESS);
         CHILD_REQUIRES(logged_cache_create(line, &config, &cache) == VMM_ERR_LOST && cache == NULL);
         CHILD_REQUIRES(strstr(vmm_last_error(), alias_calls[i].step) != NULL);
-        fault_set("", 0, 1, false);
-        CHILD_REQUIRES(fake->taken(0) == 0 && fake->holds[0] == 0);
-        CHILD_REQUIRES(vmm__host_outstanding() == 0);
+        calls_succeed();
+        nothing_is_left(0);
     }
     fake_check_misuses();
 }

@@ -5,33 +5,9 @@
 #define _GNU_SOURCE
 #include "life/cuda_support.h"
 
-#include "driver/driver.h"
-
-enum { CUDA_OOM = 2, CUDA_ILLEGAL_ADDRESS = 700, CUDA_NOT_PERMITTED = 800, CUDA_UNKNOWN = 999 };
-
-static struct driver *driver_open(void)
-{
-    struct driver_options options = { .device = 0 };
-    struct driver *driver = NULL;
-    CHILD_REQUIRES(vmm__driver_cuda_open(&options, &driver) == VMM_OK);
-    return driver;
-}
-
-static void nothing_is_left(void)
-{
-    CHILD_REQUIRES(fake->taken(0) == 0 && fake->holds[0] == 0);
-    CHILD_REQUIRES(vmm__host_outstanding() == 0);
-}
-
 /* ---- Each call of the test fails ------------------------------------------------------------------ */
 
-struct fabric_call {
-    const char *call;
-    uint64_t number; /* of the calls of that name */
-    const char *step;
-};
-
-static const struct fabric_call fabric_calls[] = {
+static const struct test_call fabric_calls[] = {
     { "cuStreamCreate", 1, "create a stream" },
     { "cuMemCreate", 1, "create" },
     { "cuMemAddressReserve", 1, "reserve" },
@@ -61,24 +37,19 @@ static const struct fabric_call fabric_calls[] = {
 enum { FABRIC_CALLS = sizeof fabric_calls / sizeof *fabric_calls };
 
 /* Memory that is missing may be there later; every other refusal means that there are no fabric handles. */
-static void fabric_is_missing(const struct fabric_call *call, int result)
+static void fabric_is_missing(const struct test_call *call, int result)
 {
-    char told[64];
     struct driver *driver = driver_open();
-    (void)snprintf(told, sizeof told, "has no fabric handles: '%s': ", call->step);
-    fault_set(call->call, result, call->number, true);
+    call_fail(call, result);
     vmm_status status = vmm__driver_fabric_check(driver);
-    fault_set("", 0, 1, false);
-    if (strstr(vmm_last_error(), told) == NULL)
-        (void)fprintf(stderr, "%s %llu: '%s' is not told in: %s\n", call->call,
-                      (unsigned long long)call->number, call->step, vmm_last_error());
-    CHILD_REQUIRES(strstr(vmm_last_error(), told) != NULL);
+    calls_succeed();
+    step_is_told(call, "has no fabric handles: ", vmm_last_error());
     CHILD_REQUIRES(status == VMM_ERR_UNSUPPORTED ||
                    (status == VMM_ERR_DEVICE_OOM && result == CUDA_OOM));
     CHILD_REQUIRES(driver->handles == 0 && driver->imports == 0 && fake->outstanding(0) == 0);
     CHILD_REQUIRES(vmm__driver_fabric_check(driver) == VMM_OK); /* asked anew */
     vmm__driver_close(driver);
-    nothing_is_left();
+    nothing_is_left(0);
 }
 
 FAKE_TEST(a_refused_call_costs_the_fabric_handles)
@@ -95,13 +66,13 @@ FAKE_TEST(a_device_that_is_lost_meanwhile_is_told)
 {
     for (unsigned i = 0; i < FABRIC_CALLS; i++) {
         struct driver *driver = driver_open();
-        fault_set(fabric_calls[i].call, CUDA_ILLEGAL_ADDRESS, fabric_calls[i].number, true);
+        call_fail(&fabric_calls[i], CUDA_ILLEGAL_ADDRESS);
         CHILD_REQUIRES(vmm__driver_fabric_check(driver) == VMM_ERR_LOST);
         CHILD_REQUIRES(strstr(vmm_last_error(), fabric_calls[i].step) != NULL);
-        fault_set("", 0, 1, false);
+        calls_succeed();
         CHILD_REQUIRES(vmm__driver_fabric_check(driver) == VMM_ERR_LOST);
         vmm__driver_close(driver);
-        nothing_is_left();
+        nothing_is_left(0);
     }
     fake_check_misuses();
 }
@@ -147,7 +118,7 @@ FAKE_TEST(a_pool_is_refused_where_no_process_may_use_fabric_handles)
     fake->lacks_fabric = false;
     CHILD_REQUIRES(pool_create(cache, VMM_SHARE_FABRIC) == VMM_OK);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
-    nothing_is_left();
+    nothing_is_left(0);
     fake_check_misuses();
 }
 
@@ -163,6 +134,6 @@ FAKE_TEST(only_a_pool_with_fabric_handles_is_tested)
     CHILD_REQUIRES(pool_create(cache, VMM_SHARE_FABRIC) == VMM_OK);
     CHILD_REQUIRES(fake->calls > calls);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
-    nothing_is_left();
+    nothing_is_left(0);
     fake_check_misuses();
 }

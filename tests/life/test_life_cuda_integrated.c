@@ -3,7 +3,6 @@
 #include "life/cuda_neighbours.h"
 #include "support/folder_support.h"
 
-#include "driver/driver.h"
 #include "driver/system_memory.h"
 
 static char meminfo[] = "/tmp/test_life_cuda_integrated.XXXXXX";
@@ -22,14 +21,6 @@ static void meminfo_make(void)
     CHILD_REQUIRES(file >= 0 && close(file) == 0);
     vmm__system_memory_file = meminfo;
     available_set(1024 * GIB);
-}
-
-static struct driver *driver_open(void)
-{
-    struct driver_options options = { .device = 0 };
-    struct driver *driver = NULL;
-    CHILD_REQUIRES(vmm__driver_cuda_open(&options, &driver) == VMM_OK);
-    return driver;
 }
 
 static uint64_t free_now(struct driver *driver)

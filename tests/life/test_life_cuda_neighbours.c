@@ -25,7 +25,7 @@ static void fault_end(void *context, const char *line)
 {
     (void)context;
     if (strstr(line, "neighbours: gave") != NULL || strstr(line, "neighbours: pool") != NULL)
-        fault_set("", 0, 0, false);
+        calls_succeed();
 }
 
 static void device_refuse(void)

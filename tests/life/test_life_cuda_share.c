@@ -7,33 +7,8 @@
 #include "support/folder_support.h"
 
 #include "base/error.h"
-#include "driver/driver.h"
 
 #include <fcntl.h>
-
-enum {
-    CUDA_INVALID_VALUE = 1,
-    CUDA_OOM = 2,
-    CUDA_INVALID_DEVICE = 101, /* also if it cannot access the memory */
-    CUDA_ILLEGAL_ADDRESS = 700,
-    CUDA_DESTROYED = 709,
-    CUDA_NOT_SUPPORTED = 801,
-    CUDA_UNKNOWN = 999
-};
-
-static struct driver *driver_open(void)
-{
-    struct driver_options options = { .device = 0 };
-    struct driver *driver = NULL;
-    CHILD_REQUIRES(vmm__driver_cuda_open(&options, &driver) == VMM_OK);
-    return driver;
-}
-
-static void nothing_is_left(uint64_t host_bytes)
-{
-    CHILD_REQUIRES(fake->taken(0) == 0 && fake->holds[0] == 0);
-    CHILD_REQUIRES(vmm__host_outstanding() == host_bytes);
-}
 
 /* ---- The self-test ------------------------------------------------------------------------------- */
 
@@ -53,14 +28,8 @@ FAKE_TEST(a_device_that_can_share_is_known)
     fake_check_misuses();
 }
 
-struct share_call {
-    const char *call;
-    uint64_t number; /* of the calls of that name during open */
-    const char *step;
-};
-
 /* The first calls of these names are those of memory that is not shared. */
-static const struct share_call share_calls[] = {
+static const struct test_call share_calls[] = {
     { "cuDeviceGetUuid_v2", 1, "read the UUID" },
     { "cuMemCreate", 2, "create" },
     { "cuMemAddressReserve", 3, "reserve" },
@@ -90,20 +59,16 @@ static const struct share_call share_calls[] = {
 
 enum { SHARE_CALLS = sizeof share_calls / sizeof *share_calls };
 
-static void sharing_is_missing(const struct share_call *call)
+static void sharing_is_missing(const struct test_call *call)
 {
-    char told[64];
     uint64_t handle = 5;
     struct driver *driver = driver_open();
-    fault_set("", 0, 1, false);
-    (void)snprintf(told, sizeof told, "'%s': ", call->step);
-    if (driver->has_sharing || strstr(driver->sharing_failure, told) == NULL)
-        (void)fprintf(stderr, "%s %llu: '%s' is not told in: %s\n", call->call,
-                      (unsigned long long)call->number, call->step, driver->sharing_failure);
-    CHILD_REQUIRES(!driver->has_sharing && strstr(driver->sharing_failure, told) != NULL);
+    calls_succeed();
+    step_is_told(call, "", driver->sharing_failure);
+    CHILD_REQUIRES(!driver->has_sharing);
     CHILD_REQUIRES(driver->has_aliases);
     CHILD_REQUIRES(vmm__driver_create(driver, 2 * MIB, true, &handle) == VMM_ERR_UNSUPPORTED);
-    CHILD_REQUIRES(strstr(vmm_last_error(), told) != NULL);
+    step_is_told(call, "", vmm_last_error());
     CHILD_REQUIRES(vmm__driver_share_import(driver, 0, 2 * MIB, &handle) == VMM_ERR_UNSUPPORTED);
     CHILD_REQUIRES(handle == 5);
     vmm__driver_close(driver);
@@ -115,7 +80,7 @@ FAKE_TEST(a_refused_call_only_costs_the_sharing)
     static const int results[] = { CUDA_OOM, CUDA_NOT_SUPPORTED, CUDA_UNKNOWN };
     for (unsigned i = 0; i < SHARE_CALLS; i++) {
         for (unsigned j = 0; j < sizeof results / sizeof *results; j++) {
-            fault_set(share_calls[i].call, results[j], share_calls[i].number, true);
+            call_fail(&share_calls[i], results[j]);
             sharing_is_missing(&share_calls[i]);
         }
     }
@@ -127,10 +92,10 @@ FAKE_TEST(a_device_that_is_lost_meanwhile_is_told)
     struct driver_options options = { .device = 0 };
     for (unsigned i = 0; i < SHARE_CALLS; i++) {
         struct driver *driver = NULL;
-        fault_set(share_calls[i].call, CUDA_ILLEGAL_ADDRESS, share_calls[i].number, true);
+        call_fail(&share_calls[i], CUDA_ILLEGAL_ADDRESS);
         CHILD_REQUIRES(vmm__driver_cuda_open(&options, &driver) == VMM_ERR_LOST && driver == NULL);
         CHILD_REQUIRES(strstr(vmm_last_error(), share_calls[i].step) != NULL);
-        fault_set("", 0, 1, false);
+        calls_succeed();
         nothing_is_left(0);
     }
     fake_check_misuses();
@@ -211,7 +176,7 @@ FAKE_TEST(a_refused_dma_buf_is_told)
     for (unsigned i = 0; i < sizeof results / sizeof *results; i++) {
         fault_set("cuMemGetHandleForAddressRange", results[i].result, 1, true);
         dmabuf_is_refused(&mapped, results[i].status, "cuMemGetHandleForAddressRange(0x");
-        fault_set("", 0, 1, false);
+        calls_succeed();
     }
     mapped_close(&mapped);
 }
@@ -233,7 +198,7 @@ static void import_is_refused(struct driver *driver, int descriptor, const char 
     uint64_t taken = fake->taken(0);
     fault_set(call, result, 1, true);
     vmm_status status = vmm__driver_share_import(driver, descriptor, 2 * MIB, &import);
-    fault_set("", 0, 1, false);
+    calls_succeed();
     CHILD_REQUIRES(status == (result == CUDA_OOM && strcmp(call, "cuMemAddressReserve") != 0
                                   ? VMM_ERR_DEVICE_OOM
                                   : VMM_ERR_DRIVER));
@@ -307,7 +272,7 @@ FAKE_TEST(an_import_survives_one_refusal_to_undo)
         fault_set(calls[i], CUDA_UNKNOWN, 1, true);
         CHILD_REQUIRES(vmm__driver_share_import(driver, descriptor, 2 * MIB, &import) == VMM_OK);
         CHILD_REQUIRES(strcmp(vmm_last_error(), "before") == 0);
-        fault_set("", 0, 1, false);
+        calls_succeed();
         CHILD_REQUIRES(close(descriptor) == 0);
         CHILD_REQUIRES(vmm__driver_share_release(driver, import, 2 * MIB) == VMM_OK);
         CHILD_REQUIRES(vmm__driver_release(driver, handle, 2 * MIB) == VMM_OK);
@@ -328,7 +293,7 @@ static void import_loses_device(uint64_t from)
     CHILD_REQUIRES(vmm__driver_share_export(driver, handle, &descriptor) == VMM_OK);
     fault_set("cuCtxGetId", CUDA_DESTROYED, from, false);
     CHILD_REQUIRES(vmm__driver_share_import(driver, descriptor, 2 * MIB, &import) == VMM_ERR_LOST);
-    fault_set("", 0, 1, false);
+    calls_succeed();
     CHILD_REQUIRES(strstr(vmm_last_error(), "(709)") != NULL);
     CHILD_REQUIRES(close(descriptor) == 0 && import == 5);
     CHILD_REQUIRES(vmm__driver_release(driver, handle, 2 * MIB) == VMM_OK);
