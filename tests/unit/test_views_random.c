@@ -34,8 +34,8 @@ static struct heap *heap_of(const struct game *game, uint64_t granule)
     return vmm__directory_heap(&game->engine->directory, engine_address(game->engine, granule));
 }
 
-/* The byte of a home that a byte of a view is. */
-static uint64_t home_of(const struct game *game, uint64_t address)
+/* The place that has a byte of a view. */
+static uint64_t place_of(const struct game *game, uint64_t address)
 {
     const struct vm *vm = &game->engine->memory;
     uint64_t granule = vmm__arena_granule(&vm->arena, address);
@@ -43,7 +43,16 @@ static uint64_t home_of(const struct game *game, uint64_t address)
     uint64_t place = chunk->place;
     while (place > granule || granule >= place + chunk->granules)
         place = vm->next_places[place];
-    return vmm__chunk_address(vm, chunk) + address - vmm__arena_address(&vm->arena, place);
+    return place;
+}
+
+/* The byte of a home that a byte of a view is. */
+static uint64_t home_of(const struct game *game, uint64_t address)
+{
+    const struct vm *vm = &game->engine->memory;
+    uint64_t place = place_of(game, address);
+    return vmm__chunk_address(vm, vmm__vm_chunk(vm, place)) + address -
+           vmm__arena_address(&vm->arena, place);
 }
 
 /* Whether a place in a row starts at a granule. */
@@ -155,7 +164,8 @@ static bool step_take_home(struct game *game)
     return true;
 }
 
-/* The block must lie over free bytes only, which are occupied now. NO_FIT only if no stretch is as large. */
+/* The block must lie over free bytes only, which are occupied now, of places whose turn is the latest. NO_FIT only if
+ * no stretch is as large. */
 static bool step_take_view(struct game *game)
 {
     struct heap *heap = draw_heap(game);
@@ -163,6 +173,7 @@ static bool step_take_view(struct game *game)
     uint64_t bytes = (1 + draw(game, 24)) * UNIT;
     uint64_t most = stretch_bytes(game, heap);
     uint64_t free_bytes = heap->free_bytes;
+    uint64_t turn = game->engine->views.turn + 1;
     if (game->count == BLOCKS)
         return false;
     heap->index.search_all = true;
@@ -179,6 +190,7 @@ static bool step_take_view(struct game *game)
         assert_int_equal(piece->state, BLOCK_OCCUPIED);
         assert_ptr_equal(piece->user, block);
         assert_ptr_equal(vmm__views_cover(&game->engine->views, at), block);
+        assert_int_equal(game->engine->views.places[place_of(game, at)].turn, turn);
     }
     block_keep(game, heap, block);
     return true;
