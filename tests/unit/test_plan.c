@@ -1,26 +1,24 @@
-/* Plans of views: chunks, new memory, the end of a row to extend. */
+/* Plans of views: what test_plan_random.c leaves out. Work that has not finished, chunks that wait for their mapping,
+ * and places that chunks give up. */
 #include "support/policy_support.h"
 
 #include "cache/grow/evict.h"
 #include "cache/grow/plan.h"
 
-enum { MAP = 32, CREATE = 13 }; /* as plan.c has them */
-
-static struct plan plan_when(struct scene *scene, uint64_t bytes, uint64_t allowed_bytes,
-                             enum idle_when when)
+static struct plan plan_when(struct scene *scene, uint64_t bytes, enum idle_when when)
 {
     struct heap *heap = &scene->lane->large;
     scene_lock(scene, heap);
     vmm__request_lanes_lock(scene->cache, &(struct request){ .heap = heap });
-    struct plan plan = vmm__plan(scene->cache, heap, bytes, allowed_bytes, when);
+    struct plan plan = vmm__plan(scene->cache, heap, bytes, 0, when);
     vmm__request_lanes_unlock(scene->cache, heap);
     scene_unlock(scene, heap);
     return plan;
 }
 
-static struct plan plan_of(struct scene *scene, uint64_t bytes, uint64_t allowed_bytes)
+static struct plan plan_of(struct scene *scene, uint64_t bytes)
 {
-    return plan_when(scene, bytes, allowed_bytes, IDLE_FINISHED);
+    return plan_when(scene, bytes, IDLE_FINISHED);
 }
 
 static struct chunk *chunk_at(const struct scene *scene, uint64_t granule)
@@ -34,259 +32,29 @@ static struct chunk *idle_at(struct scene *scene, uint64_t granule, uint32_t cou
     return chunk_at(scene, granule);
 }
 
-/* Makes granules of a home live. */
-static struct block *live_at(struct scene *scene, uint64_t granule, uint64_t count)
-{
-    struct heap *heap = &scene->lane->large;
-    assert_ok(vmm__heap_records_keep(heap, 2));
-    uint64_t address = scene_address(scene, granule);
-    struct block *block = vmm__heap_cut(heap, address, count * GRANULE);
-    block->state = BLOCK_LIVE;
-    vmm__views_note(heap, address, count * GRANULE);
-    return block;
-}
-
-/* Requires a new row, without new memory, of these chunks. */
-static void assert_row(const struct plan *plan, uint32_t count, ...)
-{
-    va_list chunks;
-    assert_int_equal(plan->end, NO_GRANULE);
-    assert_int_equal(plan->view, 0);
-    assert_int_equal(plan->new_bytes, 0);
-    assert_int_equal(plan->count, count);
-    assert_int_equal(plan->cost, count * MAP);
-    va_start(chunks, count);
-    for (uint32_t i = 0; i < count; i++)
-        assert_ptr_equal(plan->chunks[i].chunk, va_arg(chunks, struct chunk *));
-    va_end(chunks);
-}
-
-/* ---- Chunks and new memory ------------------------------------------------------------------- */
-
-POLICY_TEST(idle_chunks_may_be_enough)
-{
-    struct chunk *two = idle_at(scene, 4, 2);
-    struct chunk *three = idle_at(scene, 10, 3);
-    struct plan plan = plan_of(scene, 5 * GRANULE, 0);
-    assert_row(&plan, 2, three, two); /* the largest first */
-    assert_false(plan.has_begin);
-}
-
-POLICY_TEST(the_smallest_chunk_that_holds_the_rest_is_last)
-{
-    struct chunk *large = idle_at(scene, 4, 8);
-    (void)idle_at(scene, 20, 4);
-    struct chunk *fit = idle_at(scene, 30, 2);
-    (void)idle_at(scene, 40, 1);
-    struct plan plan = plan_of(scene, 10 * GRANULE - 512, 0);
-    assert_row(&plan, 2, large, fit);
-}
-
-POLICY_TEST(exactly_the_deficit_is_new)
-{
-    (void)idle_at(scene, 4, 1);
-    (void)idle_at(scene, 10, 1);
-    struct plan plan = plan_of(scene, 4 * GRANULE - 512, 3 * GRANULE);
-    assert_int_equal(plan.new_bytes, 2 * GRANULE);
-    assert_int_equal(plan.count, 2);
-    assert_int_equal(plan.cost, 2 * MAP + 2 * (2 * MAP + CREATE));
-}
-
-/* A new chunk of four granules costs less than four mappings. */
-POLICY_TEST(all_that_is_allowed_may_be_new)
-{
-    uint64_t total_bytes = scene->driver->total_bytes;
-    for (uint64_t i = 0; i < 8; i++)
-        (void)idle_at(scene, 4 + 3 * i, 1);
-    scene->cache->footprint_permille = 50;
-    scene->driver->total_bytes = UINT64_C(1) << 50;
-    struct plan plan = plan_of(scene, 6 * GRANULE, 4 * GRANULE);
-    scene->driver->total_bytes = total_bytes;
-    assert_int_equal(plan.new_bytes, 4 * GRANULE);
-    assert_int_equal(plan.count, 2);
-    assert_int_equal(plan.cost, 2 * MAP + 2 * MAP + CREATE);
-}
-
-/* What is allowed is rounded down to granules. */
-POLICY_TEST(the_least_excess_wins_if_nothing_is_within_the_target)
-{
-    struct chunk *idle = idle_at(scene, 4, 2);
-    struct chunk *tail = idle_at(scene, 10, 4);
-    (void)live_at(scene, 10, 1);
-    struct plan plan = plan_of(scene, 8 * GRANULE, 3 * GRANULE - 1);
-    assert_int_equal(plan.new_bytes, 3 * GRANULE);
-    assert_true(plan.has_begin);
-    assert_int_equal(plan.count, 2);
-    assert_ptr_equal(plan.chunks[0].chunk, tail);
-    assert_ptr_equal(plan.chunks[1].chunk, idle);
-}
-
-POLICY_TEST(the_cheapest_plan_within_the_target_wins)
-{
-    for (uint64_t i = 0; i < 4; i++)
-        (void)idle_at(scene, 4 + 3 * i, 1);
-    struct plan plan = plan_of(scene, 4 * GRANULE, 4 * GRANULE);
-    assert_int_equal(plan.new_bytes, 0); /* 128; one new granule instead of one idle: 173 */
-    assert_int_equal(plan.cost, 4 * MAP);
-    struct chunk *four = idle_at(scene, 30, 4);
-    plan = plan_of(scene, 4 * GRANULE, 4 * GRANULE);
-    assert_row(&plan, 1, four);
-}
-
-/* ---- Ends of partly live chunks -------------------------------------------------------------- */
-
-POLICY_TEST(a_row_may_begin_with_a_tail_and_end_with_a_head)
-{
-    struct chunk *tail = idle_at(scene, 4, 4);
-    struct chunk *idle = idle_at(scene, 10, 2);
-    struct chunk *head = idle_at(scene, 16, 4);
-    (void)live_at(scene, 4, 1);
-    (void)live_at(scene, 19, 1);
-    struct plan plan = plan_of(scene, 8 * GRANULE, 0);
-    assert_row(&plan, 3, tail, idle, head);
-    assert_true(plan.has_begin);
-    assert_int_equal(plan.chunks[0].bytes, 3 * GRANULE);
-    assert_int_equal(plan.chunks[2].bytes, 3 * GRANULE);
-}
-
-/* At both ends of chunks, and in the middle of one; idle chunks and blocks of less than a granule do not count. */
-POLICY_TEST(a_plan_counts_what_partly_live_chunks_pin)
-{
-    (void)idle_at(scene, 4, 5);
-    (void)idle_at(scene, 10, 2);
-    (void)live_at(scene, 4, 1);
-    (void)live_at(scene, 6, 1);
-    (void)live_at(scene, 8, 1);
-    (void)plan_of(scene, 3 * GRANULE, GRANULE);
-    assert_int_equal(scene->lane->large.pinned_bytes, 2 * GRANULE);
-}
-
-POLICY_TEST(the_largest_tail_begins_a_row)
-{
-    (void)idle_at(scene, 4, 4);
-    struct chunk *largest = idle_at(scene, 10, 4);
-    struct chunk *idle = idle_at(scene, 16, 2);
-    (void)live_at(scene, 4, 2);
-    (void)live_at(scene, 10, 1);
-    struct plan plan = plan_of(scene, 5 * GRANULE, 0);
-    assert_row(&plan, 2, largest, idle);
-    assert_true(plan.has_begin);
-}
-
-/* Three granules are free before the live one, and four behind it. */
-POLICY_TEST(a_chunk_is_at_most_once_in_a_row)
-{
-    (void)idle_at(scene, 4, 8);
-    (void)live_at(scene, 7, 1);
-    struct plan plan = plan_of(scene, 7 * GRANULE, 0);
-    assert_int_equal(plan.new_bytes, 3 * GRANULE);
-    assert_int_equal(plan.count, 1);
-    assert_true(plan.has_begin);
-}
-
-/* ---- Rows ------------------------------------------------------------------------------------ */
-
-/* A row of two chunks of two granules with homes at 4 and 10; returns its first place. */
-static uint64_t row_create(struct scene *scene)
-{
-    (void)idle_at(scene, 4, 2);
-    (void)idle_at(scene, 10, 2);
-    assert_ok(scene_grow(scene, &scene->lane->large, 4 * GRANULE, GROW_VIEW));
-    assert_int_equal(largest_run_bytes(&scene->lane->large), 4 * GRANULE);
-    uint64_t first = chunk_at(scene, 4)->place;
-    return vmm__min(first, chunk_at(scene, 10)->place);
-}
-
-static uint64_t home_at(const struct scene *scene, uint64_t place)
-{
-    return chunk_at(scene, place)->first;
-}
-
-POLICY_TEST(a_row_is_extended_to_the_right)
-{
-    uint64_t first = row_create(scene);
-    struct chunk *idle = idle_at(scene, 16, 2);
-    (void)live_at(scene, home_at(scene, first), 1); /* the left end is in use */
-    struct plan plan = plan_of(scene, 5 * GRANULE, 0);
-    assert_int_equal(plan.end, first + 2);
-    assert_false(plan.is_left);
-    assert_int_equal(plan.view, scene->cache->views.places[first].view);
-    assert_int_equal(plan.count, 1);
-    assert_ptr_equal(plan.chunks[0].chunk, idle);
-    assert_int_equal(plan.cost, MAP);
-}
-
-POLICY_TEST(a_row_is_extended_to_the_left)
-{
-    uint64_t first = row_create(scene);
-    (void)idle_at(scene, 16, 3);
-    (void)live_at(scene, home_at(scene, first + 2) + 1, 1); /* the right end is in use */
-    (void)live_at(scene, 16, 1);
-    struct plan plan = plan_of(scene, 5 * GRANULE, 0);
-    assert_int_equal(plan.end, first);
-    assert_true(plan.is_left);
-    assert_int_equal(plan.count, 1); /* with the tail of a chunk */
-    assert_ptr_equal(plan.chunks[0].chunk, chunk_at(scene, 16));
-    assert_int_equal(plan.chunks[0].bytes, 2 * GRANULE);
-}
-
-/* The row's own chunks, though idle, do not extend it. */
-POLICY_TEST(a_chunk_is_at_most_once_in_a_view)
-{
-    uint64_t first = row_create(scene);
-    struct plan plan = plan_of(scene, 6 * GRANULE, 0);
-    assert_int_equal(plan.end, first + 2);
-    assert_int_equal(plan.new_bytes, 2 * GRANULE);
-    assert_int_equal(plan.count, 0);
-}
-
-/* A granule stays free between rows. */
-POLICY_TEST(a_row_without_room_is_not_extended)
-{
-    struct arena *arena = &scene->cache->vm.arena;
-    uint64_t first = row_create(scene);
-    (void)idle_at(scene, 16, 2);
-    (void)live_at(scene, home_at(scene, first), 1);
-    for (uint64_t room = 1; room <= 3; room++) {
-        vmm__arena_take(arena, first + 4 + room, 1);
-        struct plan plan = plan_of(scene, 5 * GRANULE, GRANULE);
-        assert_int_equal(plan.end, room < 3 ? NO_GRANULE : first + 2);
-        vmm__arena_give(arena, first + 4 + room, 1);
-    }
-}
-
-/* ---- Other streams --------------------------------------------------------------------------- */
-
 POLICY_TEST(idle_chunks_of_others_serve_after_their_work)
 {
     struct heap *other = &scene->other->large;
     struct plan plan;
     struct block *block = block_make_live(other, extent(scene, other, 20, 4, 2), 4 * GRANULE);
     (void)block_free_busy(scene, other, block);
-    plan = plan_when(scene, 4 * GRANULE, 0, IDLE_FINISHED);
+    plan = plan_when(scene, 4 * GRANULE, IDLE_FINISHED);
     assert_int_equal(plan.new_bytes, 4 * GRANULE);
-    plan = plan_when(scene, 4 * GRANULE, 0, IDLE_FOLLOW);
-    assert_row(&plan, 2, chunk_at(scene, 20), chunk_at(scene, 22));
+    plan = plan_when(scene, 4 * GRANULE, IDLE_FOLLOW);
+    assert_int_equal(plan.new_bytes, 0);
+    assert_ptr_equal(plan.chunks[0].chunk, chunk_at(scene, 20));
+    assert_ptr_equal(plan.chunks[1].chunk, chunk_at(scene, 22));
     assert_ptr_equal(plan.chunks[0].heap, other);
     assert_int_equal(mismatches(scene->driver), 0); /* the work ends */
-    plan = plan_of(scene, 4 * GRANULE, 0);
+    plan = plan_of(scene, 4 * GRANULE);
     assert_int_equal(plan.new_bytes, 0);
-}
-
-POLICY_TEST(partly_live_chunks_of_others_do_not_serve)
-{
-    struct heap *other = &scene->other->large;
-    (void)block_make_live(other, extent(scene, other, 20, 4, 4), GRANULE);
-    struct plan plan = plan_of(scene, 3 * GRANULE, 0);
-    assert_int_equal(plan.new_bytes, 3 * GRANULE);
-    assert_int_equal(plan.count, 0);
 }
 
 POLICY_TEST(chunks_that_are_remap_pending_do_not_serve)
 {
     struct chunk *chunk = idle_at(scene, 4, 2);
     chunk->is_mapped = false;
-    struct plan plan = plan_of(scene, 2 * GRANULE, 0);
+    struct plan plan = plan_of(scene, 2 * GRANULE);
     chunk->is_mapped = true;
     assert_int_equal(plan.count, 0);
 }
@@ -328,7 +96,7 @@ static void places_give(struct scene *scene, const struct plan *plan)
 /* Plans for two granules; returns whether the chunk is of use, in a new row or at the end of one that it is in. */
 static bool crowd_serves(struct scene *scene)
 {
-    struct plan plan = plan_of(scene, 2 * GRANULE, 0);
+    struct plan plan = plan_of(scene, 2 * GRANULE);
     bool serves = plan.new_bytes == GRANULE;
     assert_true(serves || plan.new_bytes == 2 * GRANULE);
     places_give(scene, &plan);
@@ -349,7 +117,7 @@ static bool crowd_serves_at_bound(struct scene *scene, struct chunk *chunk)
 POLICY_TEST(a_plan_evicts_nothing_itself)
 {
     struct chunk *chunk = crowd_create(scene);
-    struct plan plan = plan_of(scene, 2 * GRANULE, 0);
+    struct plan plan = plan_of(scene, 2 * GRANULE);
     assert_int_equal(plan.count, 1);
     assert_true(plan.chunks[0].gives_place);
     assert_int_equal(chunk->places, PLACES_USUAL);
@@ -459,7 +227,7 @@ POLICY_TEST(at_the_bound_a_chunk_gives_a_place_for_the_new_one)
 {
     struct chunk *chunk = crowd_create(scene);
     chunk->places = PLACES_MOST;
-    struct plan plan = plan_of(scene, 2 * GRANULE, 0);
+    struct plan plan = plan_of(scene, 2 * GRANULE);
     chunk->places = PLACES_USUAL;
     assert_int_equal(plan.new_bytes, GRANULE);
     assert_true(plan.chunks[0].gives_place);
@@ -499,20 +267,4 @@ POLICY_TEST(a_place_that_the_driver_keeps_is_tried_again)
     assert_int_equal(chunk->places, PLACES_USUAL);
     assert_true(crowd_serves(scene));
     assert_int_equal(chunk->places, PLACES_USUAL - 1);
-}
-
-/* ---- Host memory ----------------------------------------------------------------------------- */
-
-/* With candidates of each kind. */
-POLICY_TEST(a_plan_needs_no_host_memory)
-{
-    (void)idle_at(scene, 4, 4);
-    (void)idle_at(scene, 10, 2);
-    (void)idle_at(scene, 16, 4);
-    (void)live_at(scene, 4, 1);
-    (void)live_at(scene, 19, 1);
-    (void)vmm__host_fail_at(0);
-    struct plan plan = plan_of(scene, 8 * GRANULE, 0);
-    assert_int_equal(plan.count, 3);
-    assert_int_equal(vmm__host_fail_at(0), 0);
 }

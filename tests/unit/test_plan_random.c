@@ -3,6 +3,7 @@
 #include "support/policy_support.h"
 
 #include "base/arith.h"
+#include "base/hostmem.h"
 #include "cache/grow/evict.h"
 #include "cache/grow/plan.h"
 #include "cache/grow/target.h"
@@ -337,7 +338,9 @@ static void plan_compare(struct game *game)
     vmm__fair_lock(&cache->grow_lock);
     vmm__lane_lock(lane);
     vmm__request_lanes_lock(cache, &(struct request){ .heap = heap });
+    (void)vmm__host_fail_at(0);
     struct plan plan = vmm__plan(cache, heap, plain.bytes, plain.allowed_bytes, IDLE_FINISHED);
+    assert_int_equal(vmm__host_fail_at(0), 0); /* a plan allocates nothing */
     uint64_t pinned_bytes = heap->pinned_bytes;
     search(&plain);
     assert_int_equal(pinned_bytes, plain.pinned_bytes);
