@@ -1,4 +1,4 @@
-/* Stitching: what a plan names becomes a row; if the driver or the host refuses a step, nothing is lost. */
+/* Stitching: if the driver or the host refuses a step, or the plan is out of date, nothing is lost. */
 #include "support/policy_support.h"
 
 #include "cache/grow/stitch.h"
@@ -114,45 +114,6 @@ static void row_use(struct scene *scene)
     memory_check(scene->driver, block->address, block->node.size, 3, STREAM(1));
     (void)vmm__heap_give(heap, block);
     assert_ok(vmm__cache_check(scene->cache));
-}
-
-/* Between the search of the heap and the plan, transferred chunks may have made a run that is long enough. */
-POLICY_TEST(a_row_that_is_long_enough_needs_nothing)
-{
-    struct plan plan;
-    layout_create(scene, NEW_ROW);
-    assert_ok(stitch(scene));
-    struct state before = state_of(scene);
-    uint64_t stitches = scene->cache->counts.stitches;
-    assert_ok(plan_and_stitch(scene, 0, 0, VMM_OK, false, &plan));
-    assert_int_equal(plan.count, 0);
-    assert_int_equal(plan.new_bytes, 0);
-    struct state after = state_of(scene);
-    assert_memory_equal(&before, &after, sizeof after);
-    assert_int_equal(scene->cache->counts.stitches, stitches);
-    row_use(scene);
-}
-
-POLICY_TEST(a_plan_becomes_a_row)
-{
-    for (enum shape shape = NEW_ROW; shape < SHAPES; shape++) {
-        struct plan plan;
-        layout_create(scene, shape);
-        struct state before = state_of(scene);
-        assert_ok(plan_and_stitch(scene, 0, 0, VMM_OK, false, &plan));
-        assert_int_equal(plan.end == NO_GRANULE, shape == NEW_ROW);
-        assert_int_equal(plan.is_left, shape == TO_THE_LEFT);
-        assert_int_equal(plan.has_begin, shape == NEW_ROW);
-        assert_true(plan.new_bytes > 0);
-        struct state after = state_of(scene);
-        assert_int_equal(after.reserved_bytes, before.reserved_bytes + plan.new_bytes);
-        assert_int_equal(after.free_bytes, before.free_bytes + plan.new_bytes);
-        assert_int_equal(after.run_bytes, REQUEST * GRANULE);
-        assert_int_equal(scene->other->large.free_bytes, 0); /* transferred */
-        assert_int_equal(largest_run_bytes(&scene->lane->large), REQUEST * GRANULE);
-        row_use(scene);
-        scene_renew(scene);
-    }
 }
 
 /* What may have changed: chunks of other heaps are the heap's own, and new memory is idle. */
