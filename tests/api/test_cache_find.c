@@ -247,6 +247,25 @@ CACHE_TEST(sizes_are_known_before)
     assert_true(vmm_block_bytes(NULL, 1) == 0);
 }
 
+/* So that a block which replaces a slightly smaller one has mostly the same size. */
+CACHE_TEST(sizes_of_blocks_have_steps)
+{
+    static const size_t rounded[][2] = {
+        { 8193, 12 * KIB },
+        { MIB, MIB },
+        { MIB + 1, MIB + 4 * KIB },
+        { 2 * MIB - 4 * KIB - 1, 2 * MIB - 4 * KIB },
+        { 2 * MIB + 1, 2 * MIB + 8 * KIB },
+        { 4 * MIB - 8 * KIB - 1, 4 * MIB - 8 * KIB },
+        { 4 * MIB - 1, 4 * MIB },
+        { 4 * MIB, 4 * MIB },
+        { 4 * MIB + 1, 4 * MIB + 16 * KIB },
+        { 100 * MIB + 16 * KIB, 100 * MIB + 16 * KIB },
+    };
+    for (size_t i = 0; i < sizeof rounded / sizeof *rounded; i++)
+        assert_int_equal(vmm_block_bytes(test->cache, rounded[i][0]), rounded[i][1]);
+}
+
 /* ---- Magazines --------------------------------------------------------------------------------- */
 
 enum { THREADS = 6, HELD = 8 };

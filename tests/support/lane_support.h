@@ -27,13 +27,6 @@ static inline vmm_status lane_take(struct lane *lane, uint64_t bytes, void **out
     return lane_unlock(lane, vmm__lane_take_locked(lane, bytes, out));
 }
 
-static inline vmm_status lane_take_block(struct lane *lane, struct block *block, uint64_t bytes,
-                                         void **out)
-{
-    vmm__biased_lock(&lane->lock);
-    return lane_unlock(lane, vmm__lane_take_block_locked(lane, block, 0, bytes, out));
-}
-
 static inline vmm_status lane_give(struct lane *lane, struct heap *heap, uint64_t address)
 {
     vmm__biased_lock(&lane->lock);
@@ -51,12 +44,6 @@ static inline vmm_status lane_pin(struct heap *heap, uint64_t address, bool pinn
 {
     vmm__biased_lock(&heap->lane->lock);
     return lane_unlock(heap->lane, vmm__lane_pin_locked(heap, address, pinned));
-}
-
-static inline vmm_status lane_poll(struct lane *lane, unsigned most)
-{
-    vmm__biased_lock(&lane->lock);
-    return lane_unlock(lane, vmm__lane_poll_locked(lane, most));
 }
 
 static inline vmm_status lane_check(struct lane *lane)
