@@ -99,25 +99,6 @@ LIVE_TEST(any_driver_call_may_lose_the_device)
     }
 }
 
-LIVE_TEST(every_driver_call_may_fail)
-{
-    static const vmm_status statuses[] = { VMM_ERR_DRIVER, VMM_ERR_DEVICE_OOM };
-    uint64_t least = mixture_least(scene);
-    for (int i = 0; i < 4; i++) {
-        bool fired = true;
-        for (uint64_t call = 1; fired; call++) {
-            mixture_lay_out(scene);
-            vmm__sim_fail_at(scene->driver, call, statuses[i / 2], i % 2 != 0);
-            vmm_status status = compact_run(scene->cache, UINT64_MAX);
-            fired = vmm__sim_faults_fired(scene->driver) > 0;
-            assert_true(status == VMM_OK || status == VMM__NOTHING || status == VMM_ERR_DRIVER);
-            assert_ok(vmm__cache_check(scene->cache));
-            compact_again(scene, least);
-            assert_true(call < 1000);
-        }
-    }
-}
-
 /* If a copy fails for any reason but memory, compaction starts no other copy. */
 LIVE_TEST(compaction_stops_at_a_failed_copy)
 {
