@@ -1,4 +1,5 @@
-/* Compaction: what it releases and what it leaves alone. */
+/* Compaction: what it releases and what it leaves alone. Pins, and caches that do not compact: see
+ * ../api/test_cache_compact.c. */
 #include "support/live_support.h"
 
 LIVE_TEST(live_granules_move_to_chunks_of_their_own)
@@ -32,27 +33,6 @@ LIVE_TEST(adjacent_live_granules_share_a_chunk)
     assert_int_equal(scene_reserved_bytes(scene), 6 * GRANULE);
     assert_int_equal(scene_chunk(scene, 12)->granules, 3);
     assert_int_equal(scene_chunk(scene, 16)->granules, 3);
-}
-
-LIVE_TEST(pinned_blocks_do_not_move)
-{
-    struct heap *heap = &scene->lane->large;
-    (void)extent(scene, heap, 10, 4, 4);
-    struct block *pinned = live_block_at(scene, heap, scene_address(scene, 11), MIB);
-    (void)extent(scene, heap, 20, 4, 4);
-    (void)live_block_at(scene, heap, scene_address(scene, 21), MIB);
-    live_block_pin(heap, pinned);
-    uint64_t handles[] = { place_handle(scene, 11), place_handle(scene, 21) };
-    assert_ok(scene_compact(scene, UINT64_MAX));
-    assert_int_equal(scene_reserved_bytes(scene), 5 * GRANULE);
-    assert_int_equal(scene_chunk(scene, 10)->granules, 4);
-    assert_true(place_handle(scene, 11) == handles[0]);
-    assert_true(place_handle(scene, 21) != handles[1]);
-    live_blocks_check(scene);
-    assert_ok(lane_pin(heap, pinned->address, false));
-    (void)atomic_fetch_add(&scene->cache->unpins, 1); /* as vmm_unpin() does */
-    assert_ok(scene_compact(scene, 3 * GRANULE));
-    assert_int_equal(scene_reserved_bytes(scene), 2 * GRANULE);
 }
 
 /* A block in a view lies over the free tail of one chunk and over half of another; then the bytes before the tail are
@@ -215,19 +195,6 @@ LIVE_TEST(a_chunk_splits_into_any_number_of_parts)
         (void)live_block_at(scene, heap, scene_address(scene, 2 * i), GRANULE);
     assert_ok(scene_compact(scene, UINT64_MAX));
     assert_int_equal(scene_reserved_bytes(scene), 10 * GRANULE);
-}
-
-LIVE_TEST(compaction_runs_only_if_configured)
-{
-    static const vmm_switch refused[] = { VMM_DEFAULT, VMM_OFF };
-    chunk_make_live(scene, &scene->lane->large, 10);
-    for (int i = 0; i < 2; i++) {
-        scene->cache->compaction = refused[i];
-        assert_status(scene_compact(scene, GRANULE), VMM__NOTHING);
-    }
-    assert_int_equal(scene->driver->counts.stalls, 0);
-    scene->cache->compaction = VMM_ON;
-    assert_ok(scene_compact(scene, GRANULE));
 }
 
 /* Compaction waits for all work, including that on blocks freed just before. */
