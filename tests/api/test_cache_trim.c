@@ -1,6 +1,8 @@
 /* vmm_trim: what goes back, what stays, and that it never waits. */
 #include "support/cache_support.h"
 
+#include "driver/sim/sim.h"
+
 #define LARGE (8 * MIB)
 enum { MANY = 12 };
 
@@ -277,6 +279,51 @@ CACHE_TEST(trimmed_memory_is_mapped_again)
         (void)cache_trim(test, round % 2 == 0 ? 0 : 30 * MIB);
         cache_verify(test);
     }
+}
+
+/* Frees the slot's block, or allocates one if it has none. */
+static void slot_toggle(struct cache_test *test, void **slot, unsigned number)
+{
+    size_t bytes = (1 + number % 3) * 2 * MIB;
+    unsigned stream = 1 + number % 3;
+    if (*slot != NULL) {
+        block_free(test, *slot);
+        *slot = NULL;
+        return;
+    }
+    *slot = block_alloc(test, bytes, stream);
+    block_fill(test, *slot, bytes, number, stream);
+}
+
+/* The peak of reserved bytes of a program whose work lags 40 operations behind and that trims every `trim_every`
+ * operations; 0: never. */
+static uint64_t lagging_peak(struct cache_test *test, unsigned trim_every)
+{
+    enum { SLOTS = 9, OPERATIONS = 600 };
+    void *slots[SLOTS] = { NULL };
+    cache_restart(test, NULL);
+    vmm__sim_lag_set(test->driver, 40);
+    for (unsigned i = 0; i < OPERATIONS; i++) {
+        slot_toggle(test, &slots[i % SLOTS], i % SLOTS);
+        if (trim_every != 0 && i % trim_every == 0)
+            (void)cache_trim(test, 0);
+        assert_ok(vmm__cache_check(test->cache));
+    }
+    uint64_t peak_bytes = cache_stats(test).reserved_bytes.peak;
+    assert_int_equal(cache_stalls(test), 0);
+    work_verify(test);
+    vmm__sim_lag_set(test->driver, 0);
+    return peak_bytes;
+}
+
+/* Chunks that a trim leaves because of unfinished work stay usable for their stream, so trims never raise the peak. */
+CACHE_TEST(trims_do_not_raise_the_peak_while_work_lags)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    uint64_t peak_bytes = lagging_peak(test, 0);
+    for (unsigned trim_every = 1; trim_every <= 30; trim_every++)
+        assert_in_range(lagging_peak(test, trim_every), 1, peak_bytes);
 }
 
 CACHE_MAIN()
