@@ -5,6 +5,7 @@
 #include "support/thread_support.h"
 
 #include "base/hostmem.h"
+#include "cache/cache.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -136,6 +137,9 @@ CACHE_TEST(memory_in_flight_stays_usable_until_released)
         ticked(test);
     }
     if (is_sure) {
+        uint64_t calls = cache_stats(test).driver_calls;
+        ticked(test); /* asks once */
+        assert_int_equal(cache_stats(test).driver_calls, calls + 1);
         assert_int_equal(cache_stats(test).idle_bytes, LARGE);
         uint64_t creates = cache_stats(test).create_calls;
         block_free(test, block_alloc(test, LARGE, 1));
@@ -150,6 +154,36 @@ CACHE_TEST(memory_in_flight_stays_usable_until_released)
     assert_int_equal(reserved_now(test), 0);
     assert_int_equal(cache_stalls(test), 0);
     cache_verify(test);
+}
+
+/* A late poll ends one period, not several, because the cache cannot know when the memory was used. */
+CACHE_TEST(a_late_poll_ends_one_period)
+{
+    decay_begin(test, 0, 0);
+    block_free(test, block_alloc(test, LARGE, 1));
+    time_passes(400 * PERIOD_MS);
+    ticked(test);
+    time_passes(PERIOD_MS - 1);
+    ticked(test);
+    assert_int_equal(reserved_now(test), LARGE);
+    time_passes(1);
+    ticked(test);
+    assert_int_equal(reserved_now(test), 0);
+}
+
+/* Epochs end for other reasons, too; only the end of a period ages memory. */
+CACHE_TEST(trims_do_not_age_memory)
+{
+    decay_begin(test, 0, 0);
+    block_free(test, block_alloc(test, LARGE, 1));
+    for (int i = 0; i < 3; i++)
+        (void)cache_trim(test, SIZE_MAX);
+    time_passes(PERIOD_MS);
+    ticked(test);
+    assert_int_equal(reserved_now(test), LARGE);
+    time_passes(PERIOD_MS);
+    ticked(test);
+    assert_int_equal(reserved_now(test), 0);
 }
 
 /* ---- Who notices the time --------------------------------------------------------------------- */
@@ -191,6 +225,19 @@ CACHE_TEST(frees_notice)
         block_free(test, block_alloc(test, 100, 2));
     assert_int_equal(reserved_now(test), 2 * MIB);
     block_free(test, live);
+}
+
+/* A poll never waits for the grow lock, whose holder may be waiting for the device. */
+CACHE_TEST(a_poll_does_not_wait_for_the_grow_lock)
+{
+    nearly_expired_make(test);
+    time_passes(PERIOD_MS);
+    vmm__fair_lock(&test->cache->grow_lock);
+    ticked(test);
+    vmm__fair_unlock(&test->cache->grow_lock);
+    assert_int_equal(reserved_now(test), LARGE);
+    ticked(test);
+    assert_int_equal(reserved_now(test), 0);
 }
 
 /* Allocations that fail, and a cache that does not cache, live with decay. */
