@@ -1,4 +1,4 @@
-/* Chunks that sleep, with a home and two places, and driver calls that fail at every step. */
+/* Chunks that sleep, with a home and two places: what a call that fails leaves. The rest: ../api/test_cache_sleep.c. */
 #include "support/engine_support.h"
 
 enum { HOME = 2, PLACES = 2, GRANULES = 4 };
@@ -32,30 +32,6 @@ static void chunk_use(struct engine *engine, uint32_t word)
 static void work_finish(struct engine *engine)
 {
     assert_ok(vmm__driver_device_wait(engine->driver));
-}
-
-ENGINE_TEST(a_chunk_that_sleeps_has_no_memory)
-{
-    struct vm *vm = &engine->memory;
-    struct chunk *chunk = chunk_prepare(engine);
-    for (uint32_t turn = 1; turn < 4; turn++) {
-        chunk_use(engine, turn);
-        work_finish(engine);
-        assert_ok(vmm__chunk_sleep(vm, chunk));
-        assert_true(chunk->is_asleep && chunk->has_slept);
-        assert_int_equal(engine->driver->mapped_bytes, 0);
-        assert_int_equal(engine->driver->created_bytes, 0);
-        assert_int_equal(engine_reserved_bytes(engine), 0);
-        assert_int_equal(vm->counts.asleep_bytes, GRANULES * GRANULE);
-        engine_check(engine);
-        assert_ok(vmm__chunk_wake(vm, chunk));
-        assert_ok(vmm__chunk_wake(vm, chunk)); /* nothing to do */
-        assert_int_equal(engine->driver->mapped_bytes, (PLACES + 1) * GRANULES * GRANULE);
-        assert_int_equal(vm->counts.asleep_bytes, 0);
-        engine_check(engine);
-    }
-    chunk_use(engine, 9);
-    work_finish(engine);
 }
 
 /* What a failure leaves can be continued either way: the mappings are all there, or the next wake maps what is not. */
@@ -92,43 +68,6 @@ ENGINE_TEST(each_call_of_a_sleep_may_fail)
             engine_check(engine);
         }
     }
-}
-
-ENGINE_TEST(each_call_of_a_wake_may_fail)
-{
-    enum { CALLS = 8 }; /* the memory, three mappings with access, and one call beyond */
-    struct chunk *chunk = chunk_prepare(engine);
-    for (uint64_t call = 1; call <= CALLS; call++) {
-        for (int lasts = 0; lasts < 2; lasts++) {
-            work_finish(engine);
-            assert_ok(vmm__chunk_sleep(&engine->memory, chunk));
-            step_fail(engine, chunk, call, lasts != 0);
-            if (call % 2 == 0 && !chunk->is_asleep) {
-                assert_ok(vmm__chunk_sleep(&engine->memory, chunk));
-                engine_check(engine);
-            }
-            assert_ok(vmm__chunk_wake(&engine->memory, chunk));
-            chunk_use(engine, (uint32_t)call);
-        }
-    }
-    work_finish(engine);
-}
-
-/* A wake stays below the limit. */
-ENGINE_TEST(a_wake_beyond_the_limit_is_refused)
-{
-    struct vm *vm = &engine->memory;
-    struct chunk *chunk = chunk_prepare(engine);
-    assert_ok(vmm__chunk_sleep(vm, chunk));
-    vm->limit_bytes = GRANULES * GRANULE - 1;
-    assert_status(vmm__chunk_wake(vm, chunk), VMM_ERR_DEVICE_OOM);
-    assert_true(chunk->is_asleep);
-    vm->limit_bytes = 0;
-    engine->pool.account.limit_bytes = GRANULE;
-    assert_status(vmm__chunk_wake(vm, chunk), VMM_ERR_DEVICE_OOM);
-    engine->pool.account.limit_bytes = 0;
-    assert_ok(vmm__chunk_wake(vm, chunk));
-    engine_check(engine);
 }
 
 /* The chunk can be released in every state that a failure leaves. */
