@@ -1,33 +1,10 @@
-/* Slabs: size classes, objects, and the lists of slabs. */
-#include "lane/block_ref.h"
+/* Slabs: their size classes, and those of pools, whose place follows from their addresses. */
 #include "support/engine_support.h"
 
 static struct slabs *slabs_prepare(struct engine *engine)
 {
     (void)engine_attach(engine, &engine->lane->small, 20, 4, 1);
     return &engine->lane->slabs;
-}
-
-static uint64_t object_take(struct slabs *slabs, uint64_t bytes, struct slab **slab)
-{
-    uint32_t class_index = vmm__slab_class(bytes);
-    if (slabs->partial[class_index] == NULL)
-        assert_ok(vmm__slab_open(slabs, class_index));
-    *slab = slabs->partial[class_index];
-    uint32_t object = vmm__slab_take(slabs, *slab, bytes);
-    uint64_t address = vmm__slab_address(*slab, object);
-    assert_int_equal(vmm__slab_object(*slab, address), object);
-    return address;
-}
-
-static void object_give(struct slabs *slabs, uint64_t address)
-{
-    struct block *block = vmm__heap_find(slabs->heap, address);
-    assert_non_null(block);
-    assert_int_equal(block->state, BLOCK_SLAB);
-    uint32_t object = vmm__slab_object(block->slab, address);
-    assert_in_range(object, 0, SLAB_OBJECTS - 1);
-    vmm__slab_give(slabs, block->slab, object);
 }
 
 TEST(every_size_has_the_smallest_class_that_fits)
@@ -45,112 +22,6 @@ TEST(every_size_has_the_smallest_class_that_fits)
         assert_int_equal(vmm__slab_run_bytes(class_index) % SMALL_SLOT_BYTES, 0);
         assert_true(vmm__slab_run_bytes(class_index) <= 65536);
     }
-}
-
-ENGINE_TEST(objects_do_not_overlap)
-{
-    struct slabs *slabs = slabs_prepare(engine);
-    enum { OBJECTS = 150 };
-    for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
-        uint32_t bytes = vmm__slab_object_bytes(class_index);
-        uint64_t addresses[OBJECTS];
-        struct slab *slab;
-        for (int i = 0; i < OBJECTS; i++) {
-            addresses[i] = object_take(slabs, bytes, &slab);
-            assert_true(addresses[i] + bytes <= vmm__block_end(slab->block));
-            for (int j = 0; j < i; j++)
-                assert_true(addresses[j] + bytes <= addresses[i] ||
-                            addresses[i] + bytes <= addresses[j]);
-        }
-        engine_check(engine);
-        for (int i = 0; i < OBJECTS; i++)
-            object_give(slabs, addresses[(i * 7) % OBJECTS]);
-        engine_check(engine);
-        (void)vmm__slabs_purge(slabs);
-        assert_null(slabs->all);
-    }
-    assert_int_equal(slabs->heap->free_bytes, 4 * GRANULE);
-}
-
-ENGINE_TEST(find_accepts_only_starts_of_live_objects)
-{
-    struct slabs *slabs = slabs_prepare(engine);
-    struct slab *slab;
-    uint64_t address = object_take(slabs, 1000, &slab);
-    uint64_t start = slab->block->address;
-    for (uint64_t at = start; at < vmm__block_end(slab->block); at++) {
-        uint64_t object = (at - start) / slab->object_bytes;
-        bool is_start = (at - start) % slab->object_bytes == 0 && object < slab->objects;
-        assert_int_equal(vmm__slab_object(slab, at), is_start ? object : SLAB_OBJECTS);
-        struct block_ref ref;
-        assert_int_equal(vmm__block_ref_find_live(slabs->heap, at, &ref), at == address);
-    }
-    object_give(slabs, address);
-    struct block_ref ref;
-    assert_false(vmm__block_ref_find(slabs->heap, address, &ref));
-}
-
-ENGINE_TEST(last_empty_slab_of_a_class_stays)
-{
-    struct slabs *slabs = slabs_prepare(engine);
-    struct slab *slab;
-    for (int round = 0; round < 3; round++) {
-        uint64_t address = object_take(slabs, 512, &slab);
-        object_give(slabs, address);
-        assert_ptr_equal(slabs->partial[0], slab);
-    }
-    uint64_t before = slabs->heap->free_bytes;
-    assert_true(vmm__slabs_purge(slabs));
-    assert_false(vmm__slabs_purge(slabs));
-    assert_int_equal(slabs->heap->free_bytes, before + vmm__slab_run_bytes(0));
-    assert_null(slabs->partial[0]);
-}
-
-ENGINE_TEST(purge_keeps_slabs_with_live_or_waiting_objects)
-{
-    struct slabs *slabs = slabs_prepare(engine);
-    struct slab *slab;
-    uint64_t address = object_take(slabs, 512, &slab);
-    assert_false(vmm__slabs_purge(slabs));
-    slab->waiting_bits = ~slab->free_bits & 1;
-    assert_false(vmm__slabs_purge(slabs));
-    object_give(slabs, address);
-    assert_int_equal(slab->waiting_bits, 0);
-    assert_true(vmm__slabs_purge(slabs));
-}
-
-ENGINE_TEST(a_purge_of_lone_slabs_leaves_empty_ones_in_company)
-{
-    struct slabs *slabs = slabs_prepare(engine);
-    struct slab *full, *empty;
-    uint64_t address = 0;
-    for (int i = 0; i < SLAB_OBJECTS; i++)
-        address = object_take(slabs, 512, &full);
-    object_give(slabs, object_take(slabs, 512, &empty));
-    object_give(slabs, address);
-    assert_ptr_equal(slabs->partial[0], full);
-    vmm__slabs_purge_lone(slabs);
-    assert_ptr_equal(slabs->partial[0]->next, empty);
-    assert_ptr_equal(slabs->all, empty);
-}
-
-ENGINE_TEST(full_and_empty_slabs_change_lists)
-{
-    struct slabs *slabs = slabs_prepare(engine);
-    uint64_t addresses[3 * SLAB_OBJECTS];
-    struct slab *slab;
-    for (int i = 0; i < 3 * SLAB_OBJECTS; i++)
-        addresses[i] = object_take(slabs, 512, &slab);
-    assert_null(slabs->partial[0]);
-    object_give(slabs, addresses[0]);
-    object_give(slabs, addresses[SLAB_OBJECTS]);
-    engine_check(engine);
-    assert_non_null(slabs->partial[0]->next);
-    for (int i = 1; i < SLAB_OBJECTS; i++)
-        object_give(slabs, addresses[i]);
-    engine_check(engine);
-    assert_null(slabs->partial[0]->next);
-    assert_null(vmm__heap_find(slabs->heap, addresses[1]));
 }
 
 /* The slab that an address belongs to follows from the address, also after the slab was returned. */
@@ -207,29 +78,4 @@ ENGINE_TEST(the_slab_of_a_pool_fits_in_the_bytes_that_it_needs)
                 (void)vmm__heap_give(heap, low);
         }
     }
-}
-
-/* Without host memory for the slab record or the block records, nothing changes. */
-ENGINE_TEST(open_without_host_memory_changes_nothing)
-{
-    struct slabs *slabs = slabs_prepare(engine);
-    struct slab *slab = NULL;
-    uint64_t free_bytes = slabs->heap->free_bytes;
-    (void)vmm__host_fail_at(1);
-    assert_status(vmm__slab_open(slabs, 0), VMM_ERR_HOST_OOM);
-    (void)vmm__host_fail_at(1);
-    assert_status(
-        vmm__slab_open_at(slabs, 0, vmm__align_up(engine_address(engine, 20), 65536), &slab),
-        VMM_ERR_HOST_OOM);
-    (void)vmm__host_fail_at(0);
-    assert_int_equal(slabs->heap->free_bytes, free_bytes);
-    assert_null(slabs->all);
-    engine_check(engine);
-}
-
-ENGINE_TEST(open_without_mapped_memory_changes_nothing)
-{
-    uint64_t host_bytes = vmm__host_outstanding();
-    assert_status(vmm__slab_open(&engine->lane->slabs, 0), VMM__NO_FIT);
-    assert_int_equal(vmm__host_outstanding(), host_bytes);
 }
