@@ -18,19 +18,19 @@
 
 /* ---- Running out of memory -------------------------------------------------------------------- */
 
-enum { LISTENER_PROGRAM, LISTENER_ALLOCATOR, LISTENERS };
+enum { OOM_LISTENER_OF_PROGRAM, OOM_LISTENER_OF_CLASS, OOM_LISTENERS };
 
-static _Atomic(vmm_torch_oom_fn) oom_listeners[LISTENERS];
+static _Atomic(vmm_torch_oom_fn) oom_listeners[OOM_LISTENERS];
 static _Thread_local bool is_reporting; /* requests of a listener are not reported */
 
 void vmm_torch_oom_listen(vmm_torch_oom_fn watch)
 {
-    atomic_store_explicit(&oom_listeners[LISTENER_PROGRAM], watch, memory_order_release);
+    atomic_store_explicit(&oom_listeners[OOM_LISTENER_OF_PROGRAM], watch, memory_order_release);
 }
 
 void vmm__torch_oom_watch(vmm_torch_oom_fn watch)
 {
-    atomic_store_explicit(&oom_listeners[LISTENER_ALLOCATOR], watch, memory_order_release);
+    atomic_store_explicit(&oom_listeners[OOM_LISTENER_OF_CLASS], watch, memory_order_release);
 }
 
 /* Leaves both at zero if the device does not report its memory. */
@@ -45,7 +45,7 @@ static void memory_read(vmm_cache *cache, uint64_t *free_bytes, uint64_t *most_b
 
 static bool oom_has_listener(void)
 {
-    for (int i = 0; i < LISTENERS; i++) {
+    for (int i = 0; i < OOM_LISTENERS; i++) {
         if (atomic_load_explicit(&oom_listeners[i], memory_order_relaxed) != NULL)
             return true;
     }
@@ -63,7 +63,7 @@ static void oom_tell(const struct torch_device *device, vmm_status status, uint6
     uint64_t most_bytes = 0;
     memory_read(vmm__torch_cache_of(device), &free_bytes, &most_bytes);
     is_reporting = true;
-    for (int i = 0; i < LISTENERS; i++) {
+    for (int i = 0; i < OOM_LISTENERS; i++) {
         vmm_torch_oom_fn watch = atomic_load_explicit(&oom_listeners[i], memory_order_acquire);
         if (watch != NULL)
             watch(device->ordinal, bytes, most_bytes, free_bytes);
