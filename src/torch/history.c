@@ -22,19 +22,19 @@ struct live_batch {
     struct live_entry entries[BATCH_ENTRIES];
 };
 
-static _Atomic(vmm_torch_stack_use_fn) stack_use;
+static _Atomic(vmm_torch_stack_use_fn) stack_counter;
 static _Atomic uint64_t known_blocks; /* of all histories */
 
 /* ---- Copies of stacks ----------------------------------------------------------------------- */
 
-void vmm__history_stack_use(vmm_torch_stack_use_fn use)
+void vmm__history_count_stacks_by(vmm_torch_stack_use_fn use)
 {
-    atomic_store_explicit(&stack_use, use, memory_order_release);
+    atomic_store_explicit(&stack_counter, use, memory_order_release);
 }
 
 static void stack_count(uint64_t stack, int change)
 {
-    vmm_torch_stack_use_fn use = atomic_load_explicit(&stack_use, memory_order_acquire);
+    vmm_torch_stack_use_fn use = atomic_load_explicit(&stack_counter, memory_order_acquire);
     if (stack != 0 && use != NULL)
         use(stack, change);
 }
@@ -123,7 +123,7 @@ static void ring_clear_locked(struct history *history)
         stack_count(history->events[i].stack, -1);
     vmm__host_free(history->events, history->capacity * sizeof *history->events);
     history->events = NULL;
-    history->capacity = history->most = history->pushed = history->latest_us = 0;
+    history->capacity = history->capacity_most = history->pushed = history->latest_us = 0;
     history->is_open = false;
 }
 
@@ -148,7 +148,8 @@ static void history_clear_locked(struct history *history)
 {
     VMM_ASSERT_HELD(&history->lock);
     ring_clear_locked(history);
-    entries_settle_locked(history, atomic_load_explicit(&stack_use, memory_order_acquire) != NULL);
+    entries_settle_locked(history,
+                          atomic_load_explicit(&stack_counter, memory_order_acquire) != NULL);
 }
 
 vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
@@ -162,7 +163,7 @@ vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
     history_clear_locked(history);
     history->events = events;
     history->capacity = capacity;
-    history->most = entries;
+    history->capacity_most = entries;
     vmm__mutex_unlock(&history->lock);
     return VMM_OK;
 }
@@ -186,13 +187,13 @@ void vmm__history_close(struct history *history)
 static void ring_grow_locked(struct history *history)
 {
     VMM_ASSERT_HELD(&history->lock);
-    uint64_t capacity = vmm__min(history->capacity * 2, history->most);
+    uint64_t capacity = vmm__min(history->capacity * 2, history->capacity_most);
     vmm_torch_event *events = NULL;
     if (capacity <= SIZE_MAX / sizeof *events)
         events = vmm__host_resize(history->events, history->capacity * sizeof *events,
                                   capacity * sizeof *events);
     if (events == NULL) {
-        history->most = history->capacity;
+        history->capacity_most = history->capacity;
         return;
     }
     history->events = events;
@@ -211,7 +212,7 @@ uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event
     vmm__mutex_lock(&history->lock);
     uint64_t number = history->pushed;
     if (history->is_open) {
-        if (number == history->capacity && number < history->most)
+        if (number == history->capacity && number < history->capacity_most)
             ring_grow_locked(history);
         vmm_torch_event *slot = &history->events[number % history->capacity];
         if (number >= history->capacity)

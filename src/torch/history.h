@@ -37,7 +37,7 @@ struct history {
     bool is_open;
     vmm_torch_event *events;
     uint64_t capacity;
-    uint64_t most;              /* the largest capacity */
+    uint64_t capacity_most;     /* as many events as are kept */
     uint64_t pushed;            /* number of events so far */
     uint64_t latest_us;         /* time of the last event */
     struct map live_map;        /* of live entries by address */
@@ -70,7 +70,7 @@ bool vmm__history_knows(void);
 
 /* Sets the function that counts copies of stacks, for all histories; NULL: none. drop() ends the use of a stack by the
  * call that got it; 0 does nothing. */
-void vmm__history_stack_use(vmm_torch_stack_use_fn use);
+void vmm__history_count_stacks_by(vmm_torch_stack_use_fn use);
 void vmm__history_stack_drop(uint64_t stack);
 
 /* Returns the number of events so far. */

@@ -463,7 +463,7 @@ vmm_status vmm__record_start(const vmm_torch_recording *wanted)
         recording_stop_locked();
     if (wanted->use == NULL) /* it cannot count down what an earlier one has left */
         known_forget_locked();
-    vmm__history_stack_use(wanted->use);
+    vmm__history_count_stacks_by(wanted->use);
     atomic_store_explicit(&stack_fn, wanted->stack, memory_order_release);
     atomic_store_explicit(&free_stack_fn, wanted->free_stack, memory_order_release);
     atomic_store_explicit(&texts_fn, wanted->texts, memory_order_release);
