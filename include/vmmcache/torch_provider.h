@@ -197,9 +197,9 @@ typedef struct vmm_torch_functions {
      * cache of the device they do nothing. */
     vmm_status (*capture_announce)(int device, vmm_stream stream);
     void (*capture_retract)(int device, vmm_stream stream);
-    /* Lists the stream of a freed block that other streams still use, then those streams, as far as there is room for
-     * `most`. Returns their number; 0: no block waits there. */
-    unsigned (*wait_streams)(int device, const void *ptr, vmm_stream *streams, unsigned most);
+    /* Lists the stream of a freed block that other streams still use, then those streams, as far as there is
+     * `room`. Returns their number; 0: no block waits there. */
+    unsigned (*wait_streams)(int device, const void *ptr, vmm_stream *streams, unsigned room);
     /* Frees such a block for its stream: the caller knows that what the stream does next comes after the uses. */
     void (*wait_end)(int device, const void *ptr);
     /* A further use of a pool that has a route begins on the calling thread, and ends: inside a region the thread's

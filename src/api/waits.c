@@ -10,14 +10,14 @@ static struct lane *lane_lock(struct vmm_cache *cache, uint64_t *address)
     return heap == NULL ? NULL : heap->lane;
 }
 
-unsigned vmm__wait_streams(vmm_cache *cache, const void *ptr, vmm_stream *streams, unsigned most)
+unsigned vmm__wait_streams(vmm_cache *cache, const void *ptr, vmm_stream *streams, unsigned room)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct lane *lane = lane_lock(cache, &address);
     if (lane == NULL)
         return 0;
     streams[0] = lane->stream;
-    unsigned count = vmm__notes_streams(&lane->notes, address, streams + 1, most - 1);
+    unsigned count = vmm__notes_streams(&lane->notes, address, streams + 1, room - 1);
     vmm__biased_unlock(&lane->lock);
     return count == 0 ? 0 : count + 1;
 }

@@ -11,10 +11,10 @@
 
 #include <stdbool.h>
 
-/* Lists the stream of a waiting block, then those that it waits for, as far as there is room for `most`. Returns their
+/* Lists the stream of a waiting block, then those that it waits for, as far as there is `room`. Returns their
  * number; 0: no block waits at the address, or the cache has debug mode, which keeps freed blocks anyway. */
 unsigned vmm__wait_streams(vmm_cache *cache, const void *address, vmm_stream *streams,
-                           unsigned most);
+                           unsigned room);
 
 /* Frees a waiting block for its own stream, all of whose later work comes after the uses. False: it does not wait. */
 bool vmm__wait_end(vmm_cache *cache, const void *address);

@@ -148,10 +148,10 @@ static void capture_retract(int ordinal, vmm_stream stream)
         (void)vmm_capture_retract(vmm__torch_cache_of(device), stream);
 }
 
-static unsigned wait_streams(int ordinal, const void *ptr, vmm_stream *streams, unsigned most)
+static unsigned wait_streams(int ordinal, const void *ptr, vmm_stream *streams, unsigned room)
 {
     const struct torch_device *device = vmm__torch_find(ordinal);
-    return device == NULL ? 0 : vmm__wait_streams(vmm__torch_cache_of(device), ptr, streams, most);
+    return device == NULL ? 0 : vmm__wait_streams(vmm__torch_cache_of(device), ptr, streams, room);
 }
 
 static void wait_end(int ordinal, const void *ptr)
