@@ -107,3 +107,48 @@ void vmm__map_clear(struct map *map, void (*drop)(struct map_node *node))
             drop(node);
     }
 }
+
+/* ---- Records -------------------------------------------------------------------------------- */
+
+enum { BATCH_RECORDS = 256 };
+
+struct map_batch {
+    struct map_batch *next;
+    _Alignas(16) char records[];
+};
+
+static size_t batch_bytes(size_t record_bytes)
+{
+    return sizeof(struct map_batch) + BATCH_RECORDS * record_bytes;
+}
+
+static void batch_add(struct map_pool *pool, size_t record_bytes)
+{
+    struct map_batch *batch = vmm__host_alloc(1, batch_bytes(record_bytes));
+    if (batch == NULL)
+        return;
+    batch->next = pool->batches;
+    pool->batches = batch;
+    for (size_t i = 0; i < BATCH_RECORDS; i++)
+        vmm__map_pool_give(pool, (void *)(batch->records + i * record_bytes));
+}
+
+struct map_node *vmm__map_pool_take(struct map_pool *pool, size_t record_bytes)
+{
+    if (pool->spare == NULL)
+        batch_add(pool, record_bytes);
+    struct map_node *node = pool->spare;
+    if (node != NULL)
+        pool->spare = node->next;
+    return node;
+}
+
+void vmm__map_pool_end(struct map_pool *pool, size_t record_bytes)
+{
+    pool->spare = NULL;
+    while (pool->batches != NULL) {
+        struct map_batch *batch = pool->batches;
+        pool->batches = batch->next;
+        vmm__host_free(batch, batch_bytes(record_bytes));
+    }
+}
