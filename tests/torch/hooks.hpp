@@ -13,6 +13,7 @@ extern "C" {
 #include <dlfcn.h>
 
 #include <functional>
+#include <string>
 #include <utility>
 
 struct CUstream_st;
@@ -89,6 +90,14 @@ inline hooks hooks_open(const char *path)
     HOOK_FIND(dlpack_end, vmm_torch_dlpack_end);
 #undef HOOK_FIND
     return found;
+}
+
+/* Whether a text has a part. Says so if it does not. */
+inline bool has(const std::string &text, const char *part)
+{
+    if (text.find(part) == std::string::npos)
+        print_error("'%s' is not in '%s'\n", part, text.c_str());
+    return text.find(part) != std::string::npos;
 }
 
 inline cuda_stream stream_of(uintptr_t number)

@@ -109,13 +109,6 @@ static uint64_t python_stack()
     return 1;
 }
 
-static bool has(const std::string &text, const char *part)
-{
-    if (text.find(part) == std::string::npos)
-        print_error("'%s' is not in '%s'\n", part, text.c_str());
-    return text.find(part) != std::string::npos;
-}
-
 static vmm_torch_stats torch_stats_of(int device)
 {
     vmm_torch_stats torch_stats = {};

@@ -107,20 +107,18 @@ static std::string begin_failure(int device, const mempool_id &id)
 
 TEST(misuse_is_reported)
 {
-    assert_true(begin_failure(0, none).find("cannot begin a graph pool on GPU 0") !=
-                std::string::npos);
-    assert_true(begin_failure(99, graph).find("no device 99") != std::string::npos);
+    assert_true(has(begin_failure(0, none), "cannot begin a graph pool on GPU 0"));
+    assert_true(has(begin_failure(99, graph), "no device 99"));
     plugin.pool_begin(0, graph, nullptr);
-    assert_true(begin_failure(0, graph).find("has a route already") != std::string::npos);
+    assert_true(has(begin_failure(0, graph), "has a route already"));
     plugin.pool_end(0, graph);
     plugin.pool_end(0, graph);
-    assert_true(logged.find("vmm_torch_pool_end: VMM_ERR_INVALID_ARGUMENT") != std::string::npos);
+    assert_true(has(logged, "vmm_torch_pool_end: VMM_ERR_INVALID_ARGUMENT"));
     plugin.pool_release(0, graph);
     plugin.pool_release(0, graph);
-    assert_true(logged.find("vmm_torch_pool_release: VMM_ERR_INVALID_ARGUMENT") !=
-                std::string::npos);
+    assert_true(has(logged, "vmm_torch_pool_release: VMM_ERR_INVALID_ARGUMENT"));
     plugin.pool_release(99, graph);
-    assert_true(logged.find("device 99 has no cache") != std::string::npos);
+    assert_true(has(logged, "device 99 has no cache"));
 }
 
 TEST(devices_have_separate_pools)

@@ -142,6 +142,15 @@ inline handle handle_of(const std::shared_ptr<caching::CUDAAllocator> &of)
     return of.get();
 }
 #endif
+
+/* Makes a pool that gets its segments from an allocator like this. */
+inline std::shared_ptr<caching::CUDAAllocator> pool_make(const MempoolId_t &pool,
+                                                         foreign_counts *counts)
+{
+    std::shared_ptr<caching::CUDAAllocator> own = std::make_shared<allocator>(counts);
+    caching::allocator.load()->createOrIncrefPool(0, pool, handle_of(own));
+    return own;
+}
 } // namespace foreign
 
 #endif

@@ -36,8 +36,6 @@ extern thread_local int news_left;
 /* Whether the program may touch the memory. */
 bool is_host_driver();
 
-bool has(const std::string &text, const char *part);
-
 /* The text of the exception of type Error that a call throws; fails the test if it throws nothing. */
 template <class Error, class Call> std::string thrown(Call call)
 {
@@ -65,8 +63,33 @@ inline void use_on_oom_set(const MempoolId_t &id)
 #endif
 }
 
+/* A block of a pool, allocated as while the pool is captured: the pool has one use more. The same, without that use. */
+void *begin_alloc(const MempoolId_t &pool, size_t bytes, cudaStream_t stream = nullptr);
+void *alloc_in(const MempoolId_t &pool, size_t bytes, cudaStream_t stream = nullptr);
+
+template <class Blocks = std::initializer_list<void *>> void blocks_delete(const Blocks &blocks)
+{
+    for (void *block : blocks)
+        shim().raw_delete(block);
+}
+
 void history_record(bool is_enabled, caching::RecordContext when, size_t entries = 1000,
                     bool clears = true, const std::vector<std::string> &skipped = {});
+
+/* A recording of history that ends with the test. */
+class recording
+{
+  public:
+    explicit recording(caching::RecordContext when, size_t entries = 1000, bool clears = true,
+                       const std::vector<std::string> &skipped = {})
+    {
+        history_record(true, when, entries, clears, skipped);
+    }
+    ~recording()
+    {
+        history_record(false, caching::RecordContext::NEVER);
+    }
+};
 
 /* Blocks of one device in use, as the library counts them. */
 uint64_t live_blocks(int device = 0);

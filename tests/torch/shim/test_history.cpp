@@ -82,7 +82,7 @@ TEST(history_has_each_event_with_its_context)
 /* How many copies of a context the snapshot and the recording hold. */
 TEST(contexts_live_as_long_as_events_and_blocks)
 {
-    history_record(true, RecordContext::ALL, 4);
+    recording records(RecordContext::ALL, 4);
     void *kept = shim().raw_alloc(5 * MIB);
     std::weak_ptr<c10::GatheredContext> of_kept, of_freed;
     {
@@ -101,7 +101,6 @@ TEST(contexts_live_as_long_as_events_and_blocks)
     for (int i = 0; i < 8; i++)
         shim().raw_delete(shim().raw_alloc(2 * MIB));
     assert_true(of_kept.expired());
-    history_record(false, RecordContext::NEVER);
 }
 
 /* As with PyTorch's allocator: a block has its context until it is freed. */
@@ -127,8 +126,7 @@ TEST(contexts_of_live_blocks_outlive_the_recording)
     history_record(false, RecordContext::NEVER);
     kept = shim().raw_alloc(5 * MIB);
     assert_null(block_at(snapshot_of(), kept)->context_when_allocated.get());
-    shim().raw_delete(kept);
-    shim().raw_delete(again);
+    blocks_delete({ kept, again });
 }
 
 TEST(contexts_can_be_left_out)
@@ -150,7 +148,7 @@ TEST(contexts_can_be_left_out)
 /* With STATE only live blocks have frames, not events. */
 TEST(live_blocks_can_have_contexts_alone)
 {
-    history_record(true, RecordContext::STATE);
+    recording records(RecordContext::STATE);
     void *kept = shim().raw_alloc(5 * MIB);
     shim().raw_delete(shim().raw_alloc(MIB));
     caching::SnapshotInfo snapshot = snapshot_of();
@@ -159,7 +157,6 @@ TEST(live_blocks_can_have_contexts_alone)
     for (const caching::TraceEntry &entry : snapshot.device_traces[0])
         assert_null(entry.context_.get());
     shim().raw_delete(kept);
-    history_record(false, RecordContext::NEVER);
 }
 
 static size_t free_blocks_with(size_t requested)
@@ -175,11 +172,10 @@ static size_t free_blocks_with(size_t requested)
 TEST(a_free_block_says_what_was_requested_last)
 {
     shim().emptyCache();
-    history_record(true, RecordContext::NEVER);
+    recording records(RecordContext::NEVER);
     void *first = shim().raw_alloc(6 * MIB);
     void *second = shim().raw_alloc(6 * MIB - 100);
-    shim().raw_delete(first);
-    shim().raw_delete(second);
+    blocks_delete({ first, second });
     assert_int_equal(free_blocks_with(6 * MIB - 100), 1);
     void *part = shim().raw_alloc(4 * MIB);
     assert_int_equal(free_blocks_with(4 * MIB) + free_blocks_with(6 * MIB), 0);
@@ -187,21 +183,19 @@ TEST(a_free_block_says_what_was_requested_last)
         for (const caching::BlockInfo &block : segment.blocks)
             assert_true(block.requested_size <= block.size);
     shim().raw_delete(part);
-    history_record(false, RecordContext::NEVER);
 }
 
 /* The event of a snapshot comes after what the snapshot has. */
 TEST(the_last_event_is_the_last_change)
 {
     shim().emptyCache();
-    history_record(true, RecordContext::NEVER, 1);
+    recording records(RecordContext::NEVER, 1);
     void *block = shim().raw_alloc(5 * MIB);
     assert_int_equal(trace_of_device_0().back().action_, action::ALLOC);
     assert_int_equal(trace_of_device_0().back().action_, action::SNAPSHOT);
     shim().raw_delete(block);
     shim().emptyCache();
     assert_int_equal(trace_of_device_0().back().action_, action::SEGMENT_UNMAP);
-    history_record(false, RecordContext::NEVER);
 }
 
 TEST(the_same_settings_keep_the_history)
@@ -218,7 +212,7 @@ TEST(the_same_settings_keep_the_history)
 TEST(the_compilers_context_is_kept)
 {
     std::string outer = "frame 0", inner = "frame 1";
-    history_record(true, RecordContext::ALL);
+    recording records(RecordContext::ALL);
     shim().pushCompileContext(outer);
     shim().pushCompileContext(inner);
     shim().popCompileContext();
@@ -232,42 +226,38 @@ TEST(the_compilers_context_is_kept)
         if (entry.action_ == action::FREE_REQUESTED)
             assert_string_equal(entry.compile_context_.c_str(), "N/A"); /* as PyTorch's own */
     }
-    history_record(false, RecordContext::NEVER);
 }
 
 #if VMM_TEST_TORCH >= 210
 TEST(metadata_of_the_user_is_kept)
 {
-    history_record(true, RecordContext::ALL);
+    recording records(RecordContext::ALL);
     shim().setUserMetadata("step 5");
     assert_string_equal(shim().getUserMetadata().c_str(), "step 5");
     shim().raw_delete(shim().raw_alloc(MIB));
     shim().setUserMetadata("");
     assert_string_equal(trace_of_device_0().front().user_metadata_.c_str(), "step 5");
-    history_record(false, RecordContext::NEVER);
 }
 
 TEST(actions_can_be_skipped)
 {
     shim().emptyCache(); /* ends the waits of blocks of other tests */
-    history_record(true, RecordContext::ALL, 1000, true, { "alloc", "free_requested" });
+    recording records(RecordContext::ALL, 1000, true, { "alloc", "free_requested" });
     shim().raw_delete(shim().raw_alloc(MIB));
     caching::SnapshotInfo snapshot = snapshot_of();
     assert_int_equal(count_of(snapshot.device_traces[0], action::ALLOC), 0);
     assert_int_equal(count_of(snapshot.device_traces[0], action::FREE_REQUESTED), 0);
     assert_int_equal(count_of(snapshot.device_traces[0], action::FREE_COMPLETED), 1);
-    history_record(false, RecordContext::NEVER);
 }
 #endif
 
 #if VMM_TEST_TORCH >= 211
 TEST(traces_can_be_left_out)
 {
-    history_record(true, RecordContext::NEVER);
+    recording records(RecordContext::NEVER);
     shim().raw_delete(shim().raw_alloc(MIB));
     assert_int_equal(shim().snapshot({ 0, 0 }, false).device_traces[0].size(), 0);
     assert_true(shim().snapshot({ 0, 0 }, true).device_traces[0].size() > 0);
-    history_record(false, RecordContext::NEVER);
 }
 #endif
 
@@ -311,16 +301,13 @@ TEST(a_change_of_settings_keeps_events)
 static void events_check(RecordContext when)
 {
     shim().emptyCache();
-    history_record(true, when);
+    recording records(when);
     shim().raw_delete(shim().raw_alloc(5 * MIB));
     shim().emptyCache();
     const MempoolId_t pool(0, 9);
     foreign_counts counts;
-    auto own = std::make_shared<foreign::allocator>(&counts);
-    shim().createOrIncrefPool(0, pool, foreign::handle_of(own));
-    shim().beginAllocateToPool(0, pool, nullptr);
-    shim().raw_delete(shim().raw_alloc(5 * MIB));
-    shim().endAllocateToPool(0, pool);
+    auto own = foreign::pool_make(pool, &counts);
+    shim().raw_delete(begin_alloc(pool, 5 * MIB));
     shim().releasePool(0, pool);
     shim().releasePool(0, pool);
     int releases = 0;
@@ -335,7 +322,6 @@ static void events_check(RecordContext when)
         releases += is_release;
     }
     assert_true(releases >= 2);
-    history_record(false, RecordContext::NEVER);
 }
 
 static void note_set(const char *text)
@@ -418,9 +404,7 @@ TEST(trackers_hear_in_which_pool_a_block_is)
 {
     static const MempoolId_t captured(0, 7);
     heard().clear();
-    shim().beginAllocateToPool(0, captured, nullptr);
-    void *block = shim().raw_alloc(5 * MIB);
-    shim().endAllocateToPool(0, captured);
+    void *block = begin_alloc(captured, 5 * MIB);
     shim().raw_delete(block);
     shim().releasePool(0, captured);
     int found = 0;
@@ -456,8 +440,7 @@ TEST(sizes_of_segments_are_by_stream)
     }
     assert_int_equal(sizes.size(), 2);
     assert_int_equal(sum, shim().getDeviceStats(0).reserved_bytes[0].current);
-    shim().raw_delete(one);
-    shim().raw_delete(other);
+    blocks_delete({ one, other });
 }
 
 #if VMM_TEST_TORCH >= 212
@@ -503,7 +486,7 @@ TEST(an_allocator_of_a_pool_may_wait_for_a_thread_that_records)
     auto own = std::make_shared<foreign::allocator>(&counts);
     counts.on_alloc = other_thread_run;
     counts.on_free = [](void *) { other_thread_run(); };
-    history_record(true, RecordContext::ALL);
+    recording records(RecordContext::ALL);
     shim().createOrIncrefPool(0, pool, foreign::handle_of(own));
     use_on_oom_set(pool);
     shim().setMemoryFraction(0.5, 0);
@@ -520,12 +503,11 @@ TEST(an_allocator_of_a_pool_may_wait_for_a_thread_that_records)
     shim().setMemoryFraction(1.0, 0);
     shim().releasePool(0, pool);
     assert_int_equal(counts.frees, 1);
-    history_record(false, RecordContext::NEVER);
 }
 
 TEST(threads_record_while_snapshots_are_taken)
 {
-    history_record(true, RecordContext::ALL, 64);
+    recording records(RecordContext::ALL, 64);
     std::vector<std::thread> threads;
     for (unsigned number = 0; number < 3; number++)
         threads.emplace_back([number] {
@@ -536,5 +518,4 @@ TEST(threads_record_while_snapshots_are_taken)
         assert_int_equal(snapshot_of().device_traces.size(), shim_devices);
     for (std::thread &thread : threads)
         thread.join();
-    history_record(false, RecordContext::NEVER);
 }

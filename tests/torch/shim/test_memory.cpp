@@ -385,8 +385,7 @@ TEST(statistics_have_three_parts)
                      stats.reserved_bytes[1].current + stats.reserved_bytes[2].current);
     assert_int_equal(stats.segment[0].current, stats.segment[1].current + stats.segment[2].current);
     assert_int_equal(stats.max_split_size, -1);
-    shim().raw_delete(small);
-    shim().raw_delete(large);
+    blocks_delete({ small, large });
     stats = shim().getDeviceStats(0);
     assert_int_equal(stats.allocation[0].current, 0);
     assert_int_equal(stats.allocation[0].peak, 2);

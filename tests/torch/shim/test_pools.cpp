@@ -52,8 +52,7 @@ TEST(a_filter_selects_requests)
     assert_true(pool_of(inside) == graph);
     assert_true(pool_of(outside) == MempoolId_t(0, 0));
     assert_true(pool_of(later) == MempoolId_t(0, 0));
-    for (void *block : { inside, outside, later })
-        shim().raw_delete(block);
+    blocks_delete({ inside, outside, later });
     shim().releasePool(0, graph);
     assert_int_equal(shim().getPoolUseCount(0, graph), 0);
 }
@@ -85,8 +84,7 @@ TEST(a_second_begin_inside_a_region_takes_over)
     assert_true(pool_of(left) == graph);
     assert_true(pool_of(before) != graph);
     assert_true(pool_of(after) == pool_of(before));
-    for (void *block : { before, inside, after, left })
-        shim().raw_delete(block);
+    blocks_delete({ before, inside, after, left });
     for (int use = 0; use < 2; use++)
         shim().releasePool(0, graph);
     assert_int_equal(shim().getPoolUseCount(0, graph), 0);
@@ -317,9 +315,7 @@ TEST(a_pool_may_lend_its_memory)
 {
     shim().createOrIncrefPool(0, graph);
     pool_share(true);
-    shim().beginAllocateToPool(0, graph, nullptr);
-    shim().raw_delete(shim().raw_alloc(200 * MIB));
-    shim().endAllocateToPool(0, graph);
+    shim().raw_delete(begin_alloc(graph, 200 * MIB));
     pool_share(true); /* it is so already */
     void *block = shim().raw_alloc(200 * MIB);
     assert_true(pool_of(block) == graph);
@@ -338,9 +334,7 @@ TEST(a_pool_lends_nothing_unless_asked)
     pool_share(true);
     pool_share(false);
 #endif
-    shim().beginAllocateToPool(0, graph, nullptr);
-    shim().raw_delete(shim().raw_alloc(200 * MIB));
-    shim().endAllocateToPool(0, graph);
+    shim().raw_delete(begin_alloc(graph, 200 * MIB));
     (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(200 * MIB); });
     shim().releasePool(0, graph);
     shim().releasePool(0, graph);
@@ -359,9 +353,7 @@ TEST(a_pool_that_lends_ends_with_its_blocks)
 {
     shim().createOrIncrefPool(0, graph);
     pool_share(true);
-    shim().beginAllocateToPool(0, graph, nullptr);
-    void *block = shim().raw_alloc(4 * MIB);
-    shim().endAllocateToPool(0, graph);
+    void *block = begin_alloc(graph, 4 * MIB);
     shim().releasePool(0, graph);
     pool_destroy();
     assert_int_equal(shim().getPoolUseCount(0, graph), 0);
@@ -381,9 +373,7 @@ TEST(a_graph_keeps_the_memory_of_a_pool_that_lends)
 {
     shim().createOrIncrefPool(0, graph);
     pool_share(true);
-    shim().beginAllocateToPool(0, graph, nullptr);
-    shim().raw_delete(shim().raw_alloc(40 * MIB));
-    shim().endAllocateToPool(0, graph);
+    shim().raw_delete(begin_alloc(graph, 40 * MIB));
     pool_destroy();
     assert_int_equal(shim().getPoolUseCount(0, graph), 1);
     shim().emptyCache();
@@ -412,8 +402,7 @@ static void blocks_are_whole()
     assert_true(part < first || static_cast<char *>(part) >= static_cast<char *>(first) + 20 * MIB);
     void *again = shim().raw_alloc(20 * MIB);
     assert_true(again == first);
-    shim().raw_delete(part);
-    shim().raw_delete(again);
+    blocks_delete({ part, again });
     shim().endAllocateToPool(0, graph);
     shim().releasePool(0, graph);
 }
@@ -439,9 +428,7 @@ TEST(a_pool_keeps_what_was_set_before)
         if (!lends_first)
             pool_share(true);
         blocks_are_whole();
-        shim().beginAllocateToPool(0, graph, nullptr);
-        shim().raw_delete(shim().raw_alloc(200 * MIB));
-        shim().endAllocateToPool(0, graph);
+        shim().raw_delete(begin_alloc(graph, 200 * MIB));
         void *block = shim().raw_alloc(200 * MIB);
         assert_true(pool_of(block) == graph);
         shim().raw_delete(block);
@@ -452,24 +439,14 @@ TEST(a_pool_keeps_what_was_set_before)
 
 /* ---- Pools with an allocator of their own ---- */
 
-static void *pool_alloc(size_t bytes)
-{
-    shim().beginAllocateToPool(0, graph, nullptr);
-    void *block = shim().raw_alloc(bytes);
-    shim().endAllocateToPool(0, graph);
-    shim().releasePool(0, graph);
-    return block;
-}
-
 TEST(a_pool_has_its_segments_from_an_allocator_of_its_own)
 {
     foreign_counts counts;
-    auto own = std::make_shared<foreign::allocator>(&counts);
-    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
-    void *first = pool_alloc(3 * MIB);
+    auto own = foreign::pool_make(graph, &counts);
+    void *first = alloc_in(graph, 3 * MIB);
     assert_int_equal(counts.last_bytes, 20 * MIB);
-    void *second = pool_alloc(4 * MIB);
-    void *small = pool_alloc(1000);
+    void *second = alloc_in(graph, 4 * MIB);
+    void *small = alloc_in(graph, 1000);
     assert_int_equal(counts.last_bytes, 2 * MIB);
     assert_int_equal(counts.allocs, 2);
     assert_true(pool_of(first) == graph && pool_of(small) == graph);
@@ -477,9 +454,8 @@ TEST(a_pool_has_its_segments_from_an_allocator_of_its_own)
     caching::SnapshotInfo one = snapshot_of(graph);
     assert_int_equal(one.segments.size(), 2);
     shim().raw_delete(first);
-    assert_ptr_equal(pool_alloc(3 * MIB), first); /* cached */
-    for (void *block : { first, second, small })
-        shim().raw_delete(block);
+    assert_ptr_equal(alloc_in(graph, 3 * MIB), first); /* cached */
+    blocks_delete({ first, second, small });
     assert_int_equal(counts.frees, 0);
 #if VMM_TEST_TORCH >= 211
     own.reset();
@@ -500,9 +476,8 @@ TEST(segments_of_an_allocator_are_not_joined)
     std::unique_ptr<char, void (*)(void *)> arena(
         static_cast<char *>(std::aligned_alloc(4096, 64 * MIB)), std::free);
     counts.arena = arena.get();
-    auto own = std::make_shared<foreign::allocator>(&counts);
-    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
-    void *first = pool_alloc(20 * MIB), *second = pool_alloc(20 * MIB);
+    auto own = foreign::pool_make(graph, &counts);
+    void *first = alloc_in(graph, 20 * MIB), *second = alloc_in(graph, 20 * MIB);
     caching::SnapshotInfo snapshot = snapshot_of(graph);
     assert_int_equal(snapshot.segments.size(), 2);
     for (const caching::SegmentInfo &segment : snapshot.segments) {
@@ -510,8 +485,7 @@ TEST(segments_of_an_allocator_are_not_joined)
         assert_int_equal(segment.allocated_size, 20 * MIB);
         assert_true(segment.is_large && !segment.is_expandable);
     }
-    shim().raw_delete(first);
-    shim().raw_delete(second);
+    blocks_delete({ first, second });
     shim().releasePool(0, graph);
     assert_int_equal(snapshot_of(graph).segments.size(), 0);
 }
@@ -520,10 +494,9 @@ TEST(segments_of_an_allocator_are_not_joined)
 TEST(memory_of_another_allocator_is_shared)
 {
     foreign_counts counts;
-    auto own = std::make_shared<foreign::allocator>(&counts);
-    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
-    char *first = static_cast<char *>(pool_alloc(3 * MIB));
-    char *second = static_cast<char *>(pool_alloc(4 * MIB));
+    auto own = foreign::pool_make(graph, &counts);
+    char *first = static_cast<char *>(alloc_in(graph, 3 * MIB));
+    char *second = static_cast<char *>(alloc_in(graph, 4 * MIB));
     caching::ShareableHandle one = shim().shareIpcHandle(first);
     caching::ShareableHandle other = shim().shareIpcHandle(second + 1024);
     assert_true(one.handle == other.handle); /* of the segment */
@@ -540,8 +513,7 @@ TEST(memory_of_another_allocator_is_shared)
     std::string cut = one.handle.substr(0, one.handle.size() - 1);
     assert_true(
         has(thrown<c10::Error>([&] { (void)shim().getIpcDevPtr(cut); }), "not one of vmmcache"));
-    shim().raw_delete(first);
-    shim().raw_delete(second);
+    blocks_delete({ first, second });
     shim().releasePool(0, graph);
     assert_int_equal(counts.frees, 1);
     assert_int_equal(fake().device, 0);
@@ -550,11 +522,10 @@ TEST(memory_of_another_allocator_is_shared)
 TEST(a_pool_keeps_its_allocator_when_options_are_set)
 {
     foreign_counts counts;
-    auto own = std::make_shared<foreign::allocator>(&counts);
-    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
+    auto own = foreign::pool_make(graph, &counts);
     pool_share(true);
     shim().setNoSplit(0, graph);
-    void *block = pool_alloc(3 * MIB);
+    void *block = alloc_in(graph, 3 * MIB);
     assert_int_equal(counts.last_bytes, 4 * MIB);
     shim().raw_delete(block);
     shim().releasePool(0, graph);
@@ -571,14 +542,14 @@ TEST(a_pool_keeps_the_segments_that_it_lends)
     shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
     pool_share(true);
     shim().setMemoryFraction(0.25, 0);
-    void *first = pool_alloc(40 * MIB);
+    void *first = alloc_in(graph, 40 * MIB);
     assert_int_equal(shim().getPoolUseCount(0, graph), 1);
     shim().raw_delete(first);
     void *borrowed = shim().raw_alloc(30 * MIB);
     assert_ptr_equal(borrowed, first);
     assert_false(snapshot_of(graph).segments[0].is_expandable);
     shim().raw_delete(borrowed);
-    assert_ptr_equal(pool_alloc(20 * MIB), first);
+    assert_ptr_equal(alloc_in(graph, 20 * MIB), first);
     shim().raw_delete(first);
     assert_int_equal(counts.allocs, 1);
     shim().setMemoryFraction(1.0, 0);
@@ -593,8 +564,7 @@ TEST(a_pool_keeps_the_segments_that_it_lends)
 TEST(an_allocator_that_throws_is_out_of_memory)
 {
     foreign_counts counts;
-    auto own = std::make_shared<foreign::allocator>(&counts);
-    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
+    auto own = foreign::pool_make(graph, &counts);
     counts.throws = true;
     shim().beginAllocateToPool(0, graph, nullptr);
     assert_true(
@@ -610,8 +580,7 @@ TEST(an_allocator_that_throws_is_out_of_memory)
 TEST(a_segment_goes_back_if_it_cannot_be_noted)
 {
     foreign_counts counts;
-    auto own = std::make_shared<foreign::allocator>(&counts);
-    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
+    auto own = foreign::pool_make(graph, &counts);
     shim().beginAllocateToPool(0, graph, nullptr);
     counts.on_alloc = [] { news_left = 0; };
     assert_true(is_refused(-1, [] { (void)shim().raw_alloc(3 * MIB); }));
@@ -629,9 +598,8 @@ TEST(a_segment_goes_back_if_it_cannot_be_noted)
 TEST(blocks_outlive_a_pool_with_an_allocator)
 {
     foreign_counts counts;
-    auto own = std::make_shared<foreign::allocator>(&counts);
-    shim().createOrIncrefPool(0, graph, foreign::handle_of(own));
-    void *block = pool_alloc(3 * MIB);
+    auto own = foreign::pool_make(graph, &counts);
+    void *block = alloc_in(graph, 3 * MIB);
     logged().clear();
     shim().releasePool(0, graph);
     shim().emptyCache(graph);
@@ -668,8 +636,7 @@ TEST(live_blocks_of_a_pool_are_compared)
     assert_false(shim().checkPoolLiveAllocations(0, graph, { first, outside }));
     shim().raw_delete(second);
     assert_true(shim().checkPoolLiveAllocations(0, graph, { first }));
-    shim().raw_delete(first);
-    shim().raw_delete(outside);
+    blocks_delete({ first, outside });
     shim().releasePool(0, graph);
 }
 
@@ -711,8 +678,7 @@ TEST(blocks_that_are_gone_are_placed_where_they_were)
     assert_int_equal(delta.dataptrs_allocd.size(), 2);
     assert_true(shim().checkPoolLiveAllocations(0, graph, { first, second }));
     delta_release(delta);
-    shim().raw_delete(second);
-    shim().raw_delete(first);
+    blocks_delete({ second, first });
     shim().releasePool(0, graph);
 }
 
@@ -720,9 +686,7 @@ TEST(blocks_that_are_gone_are_placed_where_they_were)
 TEST(states_keep_how_sizes_were_rounded)
 {
     fake().divisions = { { 0, 4 } };
-    shim().beginAllocateToPool(0, graph, nullptr);
-    void *block = shim().raw_alloc(9 * MIB);
-    shim().endAllocateToPool(0, graph);
+    void *block = begin_alloc(graph, 9 * MIB);
     fake().divisions.clear();
     auto state = shim().getCheckpointState(0, graph);
     shim().raw_delete(block);
@@ -790,7 +754,7 @@ TEST(a_state_of_another_device_is_refused_before_anything_changes)
     shim().createOrIncrefPool(1, graph);
     auto state = shim().getCheckpointState(1, graph);
     shim().createOrIncrefPool(0, graph);
-    void *block = pool_alloc(MIB);
+    void *block = alloc_in(graph, MIB);
     assert_true(has(thrown<c10::Error>([&] { (void)shim().setCheckpointPoolState(0, state); }),
                     "the state is of device 1, not 0"));
     assert_true(shim().checkPoolLiveAllocations(0, graph, { block }));
@@ -801,16 +765,13 @@ TEST(a_state_of_another_device_is_refused_before_anything_changes)
 
 TEST(a_snapshot_shows_one_pool)
 {
-    shim().beginAllocateToPool(0, other_graph, nullptr);
-    void *inside = shim().raw_alloc(MIB);
-    shim().endAllocateToPool(0, other_graph);
+    void *inside = begin_alloc(other_graph, MIB);
     void *outside = shim().raw_alloc(3 * MIB);
     caching::SnapshotInfo one = snapshot_of(other_graph);
     caching::SnapshotInfo all = snapshot_of();
     assert_int_equal(one.segments.size(), 1);
     assert_true(one.segments[0].owner_private_pool_id == other_graph);
     assert_true(all.segments.size() >= 2);
-    shim().raw_delete(inside);
-    shim().raw_delete(outside);
+    blocks_delete({ inside, outside });
     shim().releasePool(0, other_graph);
 }

@@ -3,27 +3,12 @@
 
 static const MempoolId_t graph(0, 7);
 
-static void *pool_alloc(size_t bytes)
-{
-    shim().beginAllocateToPool(0, graph, nullptr);
-    void *block = shim().raw_alloc(bytes);
-    shim().endAllocateToPool(0, graph);
-    shim().releasePool(0, graph);
-    return block;
-}
-
 static size_t blocks_in(const caching::SnapshotInfo &snapshot)
 {
     size_t count = 0;
     for (const caching::SegmentInfo &segment : snapshot.segments)
         count += segment.blocks.size();
     return count;
-}
-
-static void blocks_delete(std::initializer_list<void *> blocks)
-{
-    for (void *block : blocks)
-        shim().raw_delete(block);
 }
 
 /* A pool that gets only new memory. */
@@ -37,7 +22,7 @@ static void new_pool()
 TEST(large_growths_of_a_pool_are_segments)
 {
     new_pool();
-    void *first = pool_alloc(20 * MIB), *second = pool_alloc(20 * MIB);
+    void *first = alloc_in(graph, 20 * MIB), *second = alloc_in(graph, 20 * MIB);
     assert_int_equal(snapshot_of(graph).segments.size(), 2);
     blocks_delete({ first, second });
     caching::SnapshotInfo idle = snapshot_of(graph);
@@ -55,9 +40,9 @@ TEST(large_growths_of_a_pool_are_segments)
 TEST(a_block_lies_in_one_segment)
 {
     new_pool();
-    void *first = pool_alloc(20 * MIB), *second = pool_alloc(20 * MIB);
+    void *first = alloc_in(graph, 20 * MIB), *second = alloc_in(graph, 20 * MIB);
     blocks_delete({ first, second });
-    void *both = pool_alloc(30 * MIB);
+    void *both = alloc_in(graph, 30 * MIB);
     caching::SnapshotInfo joined = snapshot_of(graph);
     assert_int_equal(joined.segments.size(), 1);
     assert_int_equal(joined.segments[0].total_size, 40 * MIB);
@@ -70,7 +55,7 @@ TEST(a_block_lies_in_one_segment)
 TEST(small_growths_are_joined)
 {
     new_pool();
-    void *first = pool_alloc(4 * MIB), *second = pool_alloc(4 * MIB);
+    void *first = alloc_in(graph, 4 * MIB), *second = alloc_in(graph, 4 * MIB);
     assert_int_equal(snapshot_of(graph).segments.size(), 1);
     blocks_delete({ first, second });
     shim().releasePool(0, graph);
@@ -80,7 +65,8 @@ TEST(blocks_of_a_pool_with_no_split_are_segments)
 {
     new_pool();
     shim().setNoSplit(0, graph);
-    void *first = pool_alloc(4 * MIB), *second = pool_alloc(4 * MIB), *small = pool_alloc(1000);
+    void *first = alloc_in(graph, 4 * MIB), *second = alloc_in(graph, 4 * MIB),
+         *small = alloc_in(graph, 1000);
     for (bool is_expandable : { false, true }) {
         fake().is_expandable = is_expandable;
         caching::SnapshotInfo snapshot = snapshot_of(graph);
@@ -97,7 +83,7 @@ TEST(expandable_segments_are_joined)
 {
     fake().is_expandable = true;
     new_pool();
-    void *first = pool_alloc(20 * MIB), *second = pool_alloc(20 * MIB);
+    void *first = alloc_in(graph, 20 * MIB), *second = alloc_in(graph, 20 * MIB);
     caching::SnapshotInfo snapshot = snapshot_of(graph);
     assert_int_equal(snapshot.segments.size(), 1);
     assert_true(snapshot.config_metadata.expandable_segments);
@@ -113,10 +99,10 @@ TEST(segments_hold_all_memory_once)
     new_pool();
     void *blocks[24];
     for (int i = 0; i < 24; i++)
-        blocks[i] = pool_alloc(i % 3 == 0 ? 20 * MIB / 2 : 3 * MIB);
+        blocks[i] = alloc_in(graph, i % 3 == 0 ? 20 * MIB / 2 : 3 * MIB);
     for (int i = 0; i < 24; i += 2)
         shim().raw_delete(blocks[i]);
-    void *large = pool_alloc(14 * MIB); /* in a view, or over two segments */
+    void *large = alloc_in(graph, 14 * MIB); /* in a view, or over two segments */
     size_t total = 0, sum = 0, requested = 0, end = 0;
     for (const caching::SegmentInfo &segment : snapshot_of().segments) {
         assert_true(segment.address >= end);

@@ -84,6 +84,12 @@ struct communicator {
     }
 };
 
+static void nothing_is_left(const communicator &ranks)
+{
+    assert_int_equal(ranks.registered.size(), 0);
+    assert_int_equal(ranks.errors, 0);
+}
+
 /* Trackers stay, so there is one for all tests. */
 static std::vector<std::unique_ptr<communicator>> &communicators()
 {
@@ -114,11 +120,7 @@ static communicator &first_communicator()
 
 static void *allocate_in(const MempoolId_t &id, size_t bytes)
 {
-    shim().beginAllocateToPool(0, id, nullptr);
-    void *block = shim().raw_alloc_with_stream(bytes, stream_of(0x40));
-    shim().endAllocateToPool(0, id);
-    shim().releasePool(0, id); /* the use that begin made */
-    return block;
+    return alloc_in(id, bytes, stream_of(0x40));
 }
 
 /* Makes a pool with one block, and registers it. */
@@ -213,8 +215,7 @@ TEST(a_pool_that_sleeps_is_not_registered)
     assert_true(watched.mappings >= 6 * before.size());
     assert_int_equal(ranks.errors, 0);
     ranks.remove(pool);
-    assert_int_equal(ranks.errors, 0);
-    assert_int_equal(ranks.registered.size(), 0);
+    nothing_is_left(ranks);
     shim().raw_delete(block);
     shim().releasePool(0, pool);
 }
@@ -234,8 +235,7 @@ TEST(a_pool_may_end_while_it_sleeps)
     shim().raw_delete(block);
     shim().emptyCache();
     assert_int_equal(shim().getPoolUseCount(0, pool), 0);
-    assert_int_equal(ranks.registered.size(), 0);
-    assert_int_equal(ranks.errors, 0);
+    nothing_is_left(ranks);
 }
 
 TEST(a_communicator_may_come_and_go_while_a_pool_sleeps)
@@ -287,8 +287,7 @@ TEST(registration_follows_all_pools_or_none)
     ranks.remove(pool);
     ranks.remove(other_pool);
     assert_int_equal(ranks.errors, 0);
-    for (void *each : { block, other })
-        shim().raw_delete(each);
+    blocks_delete({ block, other });
     shim().releasePool(0, pool);
     shim().releasePool(0, other_pool);
 }
@@ -324,8 +323,7 @@ TEST(threads_allocate_while_a_pool_sleeps)
     assert_true(ranks.registered == before);
     shim().raw_delete(block);
     shim().releasePool(0, pool);
-    assert_int_equal(ranks.registered.size(), 0);
-    assert_int_equal(ranks.errors, 0);
+    nothing_is_left(ranks);
 }
 
 /* Of memory that is not of a pool of PyTorch, as of expandable segments. */
@@ -370,11 +368,9 @@ TEST(a_wake_keeps_the_order_of_registration)
     ranks.order.clear();
     assert_ok(sleeper.wake(&sleeping, 1, &sleeper.options, nullptr));
     assert_true(ranks.order == grown);
-    for (void *each : blocks)
-        shim().raw_delete(each);
+    blocks_delete(blocks);
     shim().releasePool(0, pool);
-    assert_int_equal(ranks.registered.size(), 0);
-    assert_int_equal(ranks.errors, 0);
+    nothing_is_left(ranks);
 }
 
 TEST(registered_pools_grow)
@@ -387,11 +383,9 @@ TEST(registered_pools_grow)
     void *second = allocate_in(pool, 30 * MIB);
     assert_true(ranks.has(first, 4 * MIB));
     assert_true(ranks.bytes() >= 34 * MIB);
-    for (void *each : { first, second })
-        shim().raw_delete(each);
+    blocks_delete({ first, second });
     ranks.remove(pool);
-    assert_int_equal(ranks.errors, 0);
-    assert_int_equal(ranks.registered.size(), 0);
+    nothing_is_left(ranks);
     shim().releasePool(0, pool);
 }
 
@@ -403,8 +397,7 @@ TEST(large_growths_are_registered_together)
     shim().emptyCache();
     shim().createOrIncrefPool(0, pool);
     void *first = allocate_in(pool, 20 * MIB), *second = allocate_in(pool, 20 * MIB);
-    shim().raw_delete(first);
-    shim().raw_delete(second);
+    blocks_delete({ first, second });
     ranks.add(pool);
     assert_int_equal(ranks.registered.size(), 1);
     void *both = allocate_in(pool, 30 * MIB);
@@ -462,8 +455,7 @@ TEST(a_snapshot_of_registered_memory_adds_up)
         assert_true(segment.owner_private_pool_id == pool);
     }
     assert_int_equal(requested, 8 * MIB + 100);
-    for (void *each : blocks)
-        shim().raw_delete(each);
+    blocks_delete(blocks);
     shim().releasePool(0, pool);
 }
 
@@ -476,8 +468,7 @@ TEST(memory_that_leaves_its_pool_is_not_registered)
     shim().raw_delete(block);
     shim().releasePool(0, pool); /* without deregister_mem_pool() */
     shim().emptyCache();
-    assert_int_equal(ranks.errors, 0);
-    assert_int_equal(ranks.registered.size(), 0);
+    nothing_is_left(ranks);
 }
 
 /* With use_on_oom. Once its memory is registered, it lends it where it is. */
@@ -502,13 +493,11 @@ TEST(a_registered_pool_that_lends_keeps_its_memory)
     assert_ok(provider().find(borrowed, &item, &device));
     assert_true(MempoolId_t(item.pool_id.first, item.pool_id.second) == pool);
     assert_true(ranks.has_all(before));
-    for (void *each : { borrowed, small })
-        shim().raw_delete(each);
+    blocks_delete({ borrowed, small });
     shim().releasePool(0, pool);
     assert_int_equal(shim().getPoolUseCount(0, pool), 0);
     shim().emptyCache();
-    assert_int_equal(ranks.registered.size(), 0);
-    assert_int_equal(ranks.errors, 0);
+    nothing_is_left(ranks);
 }
 
 TEST(a_pool_that_lends_is_not_held_before)
@@ -547,13 +536,11 @@ TEST(segments_of_an_allocator_are_registered_until_it_has_them_back)
     assert_int_equal(ranks.registered.size(), 2);
     assert_true(ranks.has(second, 30 * MIB));
     assert_int_equal(snapshot_of(pool).segments.size(), 2);
-    for (void *each : { first, second })
-        shim().raw_delete(each);
+    blocks_delete({ first, second });
     assert_int_equal(ranks.registered.size(), 2);
     shim().releasePool(0, pool);
     assert_int_equal(counts.frees, 2);
-    assert_int_equal(ranks.registered.size(), 0);
-    assert_int_equal(ranks.errors, 0);
+    nothing_is_left(ranks);
 }
 
 /* NCCL refuses to free memory that is registered. Neighbours may come from other calls of the allocator. */
@@ -581,12 +568,10 @@ TEST(segments_that_go_back_are_deregistered_first)
     ranks.remove(pool);
     assert_int_equal(ranks.registered.size(), 0);
     ranks.add(pool);
-    for (void *each : { blocks[1], later })
-        shim().raw_delete(each);
+    blocks_delete({ blocks[1], later });
     shim().releasePool(0, pool);
     assert_int_equal(counts.frees, 3);
-    assert_int_equal(ranks.registered.size(), 0);
-    assert_int_equal(ranks.errors, 0);
+    nothing_is_left(ranks);
 }
 
 /* ---- Refusals ------------------------------------------------------------------------------- */
