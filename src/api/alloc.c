@@ -376,16 +376,14 @@ vmm_status vmm_listen(vmm_cache *cache, vmm_listener listener, void *context)
     vmm_status status = vmm__cache_admit(cache, "vmm_listen");
     if (status != VMM_OK)
         return status;
-    vmm__fair_lock(&cache->grow_lock);
-    vmm__cache_lanes_lock(cache, NULL);
+    vmm__cache_all_lock(cache);
     cache->directory.listener =
         (struct listener){ .tell = listener,
                            .context = context,
                            .owner = cache,
                            .is_of_memory =
                                cache->debug != NULL && vmm__debug_watches_memory(cache->debug) };
-    vmm__cache_lanes_unlock(cache, NULL);
-    vmm__fair_unlock(&cache->grow_lock);
+    vmm__cache_all_unlock(cache);
     return VMM_OK;
 }
 
