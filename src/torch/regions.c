@@ -46,6 +46,15 @@ static void members_purge_locked(void)
     }
 }
 
+static struct member *member_of_locked(const vmm_pool *pool)
+{
+    VMM_ASSERT_HELD(&members_lock);
+    struct member *member = members;
+    while (member != NULL && member->pool.pool != pool)
+        member = member->next;
+    return member;
+}
+
 static struct member *member_find_locked(const vmm_torch_pool *wanted)
 {
     struct member *member = members;
@@ -85,16 +94,13 @@ bool vmm__torch_region_defer(const vmm_pool *pool)
 {
     VMM_QUIET();
     vmm_pool_phase phase = VMM_POOL_AWAKE;
-    bool is_deferred = false;
     (void)vmm_pool_state((vmm_pool *)pool, &phase);
     vmm__mutex_lock(&members_lock);
-    for (struct member *member = members; member != NULL; member = member->next) {
-        bool has_source = member->options.source.alloc != NULL;
-        if (member->pool.pool != pool || (phase == VMM_POOL_AWAKE && !has_source))
-            continue;
+    struct member *member = member_of_locked(pool);
+    bool is_deferred =
+        member != NULL && (phase != VMM_POOL_AWAKE || member->options.source.alloc != NULL);
+    if (is_deferred)
         member->is_ended = true;
-        is_deferred = true;
-    }
     vmm__mutex_unlock(&members_lock);
     return is_deferred;
 }
@@ -273,15 +279,6 @@ vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, const vmm_pool_op
         memcpy(noted.tag, region->pool.tag, sizeof noted.tag);
     }
     return member_add(&noted, false, options);
-}
-
-static const struct member *member_of_locked(const vmm_pool *pool)
-{
-    const struct member *member = members;
-    VMM_ASSERT_HELD(&members_lock);
-    while (member != NULL && member->pool.pool != pool)
-        member = member->next;
-    return member;
 }
 
 vmm_pool_options vmm__torch_region_options(const vmm_pool *pool)
