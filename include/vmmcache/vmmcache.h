@@ -1233,6 +1233,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc_aligned(vmm_pool *pool, size_t bytes,
  * Returns:  VMM_OK and the address in *out, a multiple of the granule.
  * Owns:     the caller, until vmm_free(). Freeing a block whose pool is retained keeps its memory until the pool is
  *           not.
+ * Costs:    no driver call; for each GiB of addresses 7 us and 32 KiB of host memory.
  * Threads:  any.
  * On failure: ERR_ADDRESS_SPACE (see vmm_config.arena_bytes), ERR_INVALID_ARGUMENT (not a pool; NULL out; bytes is 0; a
  *           wrong unit; an unusable stream), ERR_UNSUPPORTED (with nvtx; the pool has a source), ERR_HOST_OOM,

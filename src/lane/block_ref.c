@@ -43,11 +43,12 @@ bool vmm__block_ref_find_live(const struct heap *heap, uint64_t address, struct 
     return vmm__block_ref_find(heap, address, ref) && !ref_is_waiting(ref);
 }
 
-/* The block that contains an address; NULL: it is in a view, and free there. */
+/* The block that contains an address; NULL: it is in a view, and free there. A reserved block is in no view, and its
+ * chunks come and go without the lane's lock. */
 static struct block *block_around(const struct heap *heap, uint64_t address)
 {
     const struct views *views = heap->directory->views;
-    if (views != NULL && vmm__views_contain(views, address))
+    if (views != NULL && !heap->is_reserved && vmm__views_contain(views, address))
         return vmm__views_cover(views, address);
     return vmm__heap_cover(heap, address);
 }

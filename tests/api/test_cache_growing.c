@@ -405,6 +405,41 @@ CACHE_TEST(an_address_inside_a_reserved_block_is_no_block)
     block_end(test, block);
 }
 
+enum { TURNS = 200 };
+
+struct turns {
+    struct cache_test *test;
+    void *block;
+    bool failed;
+};
+
+/* Commits and decommits the second unit of the block. */
+static void *turns_run(void *argument)
+{
+    struct turns *turns = argument;
+    vmm_cache *cache = turns->test->cache;
+    for (int i = 0; i < TURNS && !turns->failed; i++)
+        turns->failed = vmm_commit(cache, turns->block, UNIT, UNIT) != VMM_OK ||
+                        vmm_decommit(cache, turns->block, UNIT, UNIT) != VMM_OK;
+    return NULL;
+}
+
+CACHE_TEST(an_address_is_found_while_memory_comes_and_goes)
+{
+    pthread_t thread;
+    void *block = block_committed(test, 4 * MIB, UNIT);
+    struct turns turns = { .test = test, .block = block };
+    assert_int_equal(pthread_create(&thread, NULL, turns_run, &turns), 0);
+    for (int i = 0; i < 10 * TURNS; i++) {
+        vmm_item item = { .struct_size = sizeof item };
+        assert_ok(vmm_find(test->cache, at(block, 3 * MIB), &item));
+        assert_int_equal(item.address, (uintptr_t)block);
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_false(turns.failed);
+    block_end(test, block);
+}
+
 CACHE_TEST(pinned_memory_stays)
 {
     void *block = block_committed(test, 8 * MIB, 4 * MIB);
@@ -461,20 +496,25 @@ CACHE_TEST(a_retained_pool_keeps_a_freed_reserved_block)
 CACHE_TEST(a_sleeping_pool_serves_no_growing)
 {
     vmm_pool *pool;
+    vmm_share *share;
     void *block;
+    void *kept;
     void *large;
     assert_ok(vmm_pool_create(test->cache, NULL, &pool));
     assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block));
     commit(test, block, 0, 2 * MIB);
     block_free(test, block);
     assert_ok(vmm_alloc_from(pool, 3 * MIB, test->streams[1], &large));
+    assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &kept));
     assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    assert_status(vmm_share_export(test->cache, kept, &share), VMM_ERR_INVALID_ARGUMENT);
     assert_status(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block), VMM_ERR_ASLEEP);
     assert_status(vmm_resize(test->cache, large, 9 * MIB, &block), VMM_ERR_ASLEEP);
     assert_status(vmm_alloc_aligned(pool, 3 * MIB, MIB, test->streams[1], &block), VMM_ERR_ASLEEP);
     assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
     assert_ok(vmm_resize(test->cache, large, 9 * MIB, &large));
     block_free(test, large);
+    block_free(test, kept);
     assert_ok(vmm_pool_destroy(pool, 0));
     cache_verify_empty(test);
 }

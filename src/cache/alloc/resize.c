@@ -235,7 +235,9 @@ static vmm_status parts_list(const struct vm *vm, const struct resize *resize, s
     const struct block *block = resize->block;
     uint64_t at = vmm__arena_granule(arena, block->address);
     uint64_t end = vmm__arena_granule(arena, vmm__block_end(block) - 1) + 1;
-    *move = (struct move){ .capacity = end - at };
+    *move = (struct move){ .capacity = resize->reserved == NULL
+                                           ? end - at
+                                           : resize->reserved->committed_granules + 1 };
     move->parts = vmm__host_alloc(move->capacity, sizeof *move->parts);
     if (move->parts == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_resize: no host memory to list the chunks");

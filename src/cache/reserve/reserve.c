@@ -8,7 +8,6 @@
 
 struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint64_t address)
 {
-    VMM_ASSERT_HELD(&cache->grow_lock);
     if (!vmm__reserved_owns(cache, address))
         return NULL;
     return vmm__reserved_of(vmm__directory_entry(&cache->directory, address)->first);
@@ -16,6 +15,7 @@ struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint
 
 struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address)
 {
+    VMM_ASSERT_HELD(&cache->grow_lock);
     struct reserved *block = vmm__reserved_around_locked(cache, address);
     bool is_it = block != NULL && block->block.address == address && !vmm__reserved_is_freed(block);
     return is_it ? block : NULL;

@@ -66,7 +66,8 @@ void vmm__reserved_record_name(struct vmm_cache *cache, struct recorder *recorde
 /* Whether a reserved block starts at an address. Takes the grow lock only if one may. */
 bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address);
 
-/* The block, freed or not, whose range contains an address; NULL: none. */
+/* The block, freed or not, whose range contains an address; NULL: none. Visitors of a walk call it, too, where no
+ * assertion knows that the grow lock is held. */
 struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint64_t address);
 
 /* Gives the memory of the freed blocks of a pool back, which nothing uses: the pool sleeps, or the host has waited for

@@ -156,6 +156,8 @@ static vmm_status begin_locked(struct vmm_cache *cache, uint64_t address, struct
         return VMM__NO_FIT;
     if (heap == NULL)
         return VMM__NOT_FOUND;
+    if (heap->is_reserved)
+        return VMM__NO_FIT;
     vmm__lane_lock(heap->lane);
     vmm_status status = vmm__lane_asleep_check("vmm_share_export", heap->lane);
     if (status == VMM_OK)

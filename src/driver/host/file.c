@@ -8,7 +8,7 @@
  *  2. at most KEPT_MOST free granules have memory behind them, for the next handle there; that of the others was
  *     returned to the system.
  * The file is longer than the device, which soft.h and device.c count: of first fit that suffices, so the memory does
- * not fragment. Called by: soft, host.c, with memory_lock held.
+ * not fragment, unless RLIMIT_FSIZE allows no more than the device. Called by: soft, host.c, with memory_lock held.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
