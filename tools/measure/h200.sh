@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what docs/results/h200.md and h100.md report, on a machine with a GPU, in less than four minutes.
+# Measures what docs/results/h200.md reports, on a machine with a GPU, in less than four minutes.
 #
 # usage: tools/measure/h200.sh FOLDER [BUILD]      BUILD: a build with tools and tests (build/release: tools/build.sh release)
 #        tools/pages/h200_report.py FOLDER >docs/results/h200.md

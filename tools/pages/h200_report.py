@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/results/h200.md or h100.md from the measurements of tools/measure/h200.sh.
+"""Writes docs/results/h200.md from the measurements of tools/measure/h200.sh.
 
 usage: tools/pages/h200_report.py FOLDER >docs/results/h200.md      FOLDER: docs/results/h200
 
