@@ -376,14 +376,16 @@ vmm_status vmm_listen(vmm_cache *cache, vmm_listener listener, void *context)
     vmm_status status = vmm__cache_admit(cache, "vmm_listen");
     if (status != VMM_OK)
         return status;
-    vmm__cache_all_lock(cache);
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__cache_lanes_lock(cache, NULL);
     cache->directory.listener =
         (struct listener){ .tell = listener,
                            .context = context,
                            .owner = cache,
                            .is_of_memory =
                                cache->debug != NULL && vmm__debug_watches_memory(cache->debug) };
-    vmm__cache_all_unlock(cache);
+    vmm__cache_lanes_unlock(cache, NULL);
+    vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
 }
 

@@ -72,7 +72,20 @@ static int item_record(void *context, const vmm_item *item)
     return 0;
 }
 
-/* Changes who hears of calls. The caller has locked all: no allocation begins unrecorded after it. */
+/* With all lanes locked, no allocation is under way on the fast path, and none begins unrecorded after it. */
+static void all_lock(vmm_cache *cache)
+{
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__cache_lanes_lock(cache, NULL);
+}
+
+static void all_unlock(vmm_cache *cache)
+{
+    vmm__cache_lanes_unlock(cache, NULL);
+    vmm__fair_unlock(&cache->grow_lock);
+}
+
+/* Changes who hears of calls. The caller has locked all. */
 static void hearers_set(vmm_cache *cache, struct recorder *recorder, bool hears_blocks)
 {
     struct directory *directory = &cache->directory;
@@ -84,7 +97,7 @@ static void hearers_set(vmm_cache *cache, struct recorder *recorder, bool hears_
 static void recording_begin(vmm_cache *cache)
 {
     struct recorder *recorder = cache->recorder;
-    vmm__cache_all_lock(cache);
+    all_lock(cache);
     hearers_set(cache, recorder, cache->directory.listener.hears_blocks);
     for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         if (pool->handle != NULL)
@@ -92,15 +105,15 @@ static void recording_begin(vmm_cache *cache)
     }
     vmm__vm_record(&cache->vm, recorder);
     vmm__walk_locked(cache, item_record, cache);
-    vmm__cache_all_unlock(cache);
+    all_unlock(cache);
 }
 
 static void recording_end(vmm_cache *cache)
 {
-    vmm__cache_all_lock(cache);
+    all_lock(cache);
     hearers_set(cache, NULL, cache->directory.listener.hears_blocks);
     vmm__vm_record(&cache->vm, NULL);
-    vmm__cache_all_unlock(cache);
+    all_unlock(cache);
 }
 
 vmm_status vmm__hear_begin(vmm_cache *cache, vmm_status (*begin)(void *context), vmm_visitor visit,
@@ -109,21 +122,21 @@ vmm_status vmm__hear_begin(vmm_cache *cache, vmm_status (*begin)(void *context),
     vmm_status status = vmm__cache_admit(cache, "listen");
     if (status != VMM_OK)
         return status;
-    vmm__cache_all_lock(cache);
+    all_lock(cache);
     status = begin(context);
     if (status == VMM_OK) {
         vmm__walk_locked(cache, visit, context);
         hearers_set(cache, cache->directory.recorder, true);
     }
-    vmm__cache_all_unlock(cache);
+    all_unlock(cache);
     return status;
 }
 
 void vmm__hear_end(vmm_cache *cache)
 {
-    vmm__cache_all_lock(cache);
+    all_lock(cache);
     hearers_set(cache, cache->directory.recorder, false);
-    vmm__cache_all_unlock(cache);
+    all_unlock(cache);
 }
 
 /* ---- Start and stop -------------------------------------------------------------------------- */

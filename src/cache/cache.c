@@ -206,18 +206,6 @@ void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held)
     }
 }
 
-void vmm__cache_all_lock(struct vmm_cache *cache)
-{
-    vmm__fair_lock(&cache->grow_lock);
-    vmm__cache_lanes_lock(cache, NULL);
-}
-
-void vmm__cache_all_unlock(struct vmm_cache *cache)
-{
-    vmm__cache_lanes_unlock(cache, NULL);
-    vmm__fair_unlock(&cache->grow_lock);
-}
-
 vmm_status vmm__cache_copies_wait(struct vmm_cache *cache)
 {
     vmm_status status = vmm__clock_stream_wait(&cache->clock, NULL);

@@ -276,10 +276,6 @@ void vmm__cache_locks_take(struct vmm_cache *cache, struct lane *held);
 void vmm__cache_lanes_lock(struct vmm_cache *cache, const struct lane *held);
 void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held);
 
-/* Lock the grow lock and every lane, and unlock them. Meanwhile no allocation is under way on the fast path. */
-void vmm__cache_all_lock(struct vmm_cache *cache);
-void vmm__cache_all_unlock(struct vmm_cache *cache);
-
 /*
  * Makes the host wait for the copies of live bytes that were started on the default stream. Needed also after a
  * failure: the copies read and write memory that the cache may allocate next.

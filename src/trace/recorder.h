@@ -71,4 +71,13 @@ static inline void vmm__recorder_push_block(struct recorder *recorder, enum trac
     vmm__recorder_push(recorder, (struct trace_event){ .kind = kind, .address = address });
 }
 
+/* The same, if there is a recorder. */
+static inline void vmm__record_block(_Atomic(struct recorder *) const *where, enum trace_kind kind,
+                                     uint64_t address)
+{
+    struct recorder *recorder = atomic_load_explicit(where, memory_order_acquire);
+    if (recorder != NULL)
+        vmm__recorder_push_block(recorder, kind, address);
+}
+
 #endif

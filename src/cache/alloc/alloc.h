@@ -102,10 +102,7 @@ bool vmm__alloc_is_import(struct vmm_cache *cache, uint64_t address);
 /* Records that a call has freed a block, with the lock of its lane held. */
 static inline void vmm__free_record(const struct vmm_cache *cache, uint64_t address)
 {
-    struct recorder *recorder =
-        atomic_load_explicit(&cache->directory.recorder, memory_order_acquire);
-    if (recorder != NULL)
-        vmm__recorder_push_block(recorder, TRACE_FREE, address);
+    vmm__record_block(&cache->directory.recorder, TRACE_FREE, address);
     if (vmm__listener_hears_blocks(&cache->directory.listener))
         vmm__listener_tell_given(&cache->directory.listener, address);
 }
