@@ -237,7 +237,7 @@ typedef uint64_t (*vmm_torch_stack_fn)(void);
 
 /*
  * Does:     starts recording the events of all devices and keeps the last `entries` of each; a recording under
- *           way is stopped first.
+ *           way is stopped first. While recording, allocations and frees of a device run one at a time.
  * Takes:    entries > 0; stack, called at each allocation, and at each free too if `free_stacks`; NULL records
  *           no stacks.
  * Returns:  VMM_OK.

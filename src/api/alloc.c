@@ -46,13 +46,16 @@ vmm_status vmm__api_alloc_unrecorded(const struct api_call *call, struct request
 
 bool vmm__api_is_watched(const vmm_cache *cache)
 {
-    return vmm__slow_path_is_recorded(cache) || cache->debug != NULL || cache->nvtx != NULL;
+    return cache->debug != NULL || cache->nvtx != NULL ||
+           atomic_load_explicit(&cache->directory.recorder, memory_order_acquire) != NULL;
 }
 
 vmm_status vmm__api_alloc(const struct api_call *call, struct request *request, void **out)
 {
-    return vmm__slow_path_is_recorded(call->cache) ? vmm__recorded_alloc(call, request, out)
-                                                   : vmm__api_alloc_unrecorded(call, request, out);
+    struct recorder *recorder =
+        atomic_load_explicit(&call->cache->directory.recorder, memory_order_acquire);
+    return recorder == NULL ? vmm__api_alloc_unrecorded(call, request, out)
+                            : vmm__recorded_alloc(recorder, call, request, out);
 }
 
 /* Not inlined, so that the path of other calls has no request on its stack. */
@@ -125,6 +128,8 @@ static vmm_status free_unrecorded(vmm_cache *cache, const void *ptr, bool *shoul
         vmm__cache_admit(cache, "vmm_free"); /* before the locks of debug mode and NVTX */
     if (status != VMM_OK)
         return status;
+    if (cache->has_guard_pages) /* the lane's block, whose free is recorded, has another address */
+        vmm__record_block(&cache->directory.recorder, TRACE_FREE, address);
     return cache->debug != NULL ? vmm__debug_free(&call, address, should_poll)
                                 : vmm__nvtx_unregister(cache, ptr, should_poll);
 }

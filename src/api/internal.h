@@ -105,9 +105,11 @@ vmm_status vmm__api_alloc(const struct api_call *call, struct request *request, 
 /* vmm__api_alloc() when nothing is recorded, and while the call is recorded. */
 vmm_status vmm__api_alloc_unrecorded(const struct api_call *call, struct request *request,
                                      void **out);
-vmm_status vmm__recorded_alloc(const struct api_call *call, struct request *request, void **out);
+vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct api_call *call,
+                               struct request *request, void **out);
 
-/* Frees in a lane that the calling thread can lock on the fast path, and records that. VMM__NO_FIT if it cannot. */
+/* Frees in a lane that the calling thread can lock on the fast path, and records that. VMM__NO_FIT if it cannot, or if
+ * nothing is recorded. */
 vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bool *should_poll);
 
 /* Record other calls. They do nothing if nothing is recorded. A failure is noted as `what` and the error line. */

@@ -1,7 +1,7 @@
 /*
- * Calls that are recorded: see vmm_trace_start(); or heard of: see heard.h. Meanwhile SLOW_PATH_RECORDED keeps
- * allocations and frees from the fast paths of vmm_alloc() and vmm_free(); the fast paths here do the same, and record.
- * Other frees are recorded where they are made, with the lock held under which the block becomes free.
+ * Calls that are recorded: see vmm_trace_start(). While a cache is recorded, SLOW_PATH_RECORDED keeps allocations and
+ * frees from the fast paths of vmm_alloc() and vmm_free(); the fast paths here do the same, and record. Other frees are
+ * recorded where they are made, with the lock held under which the block becomes free.
  */
 #include "api/internal.h"
 #include "base/handle.h"
@@ -24,38 +24,32 @@ static uint64_t number_of(const void *handle)
     return (uint64_t)(uintptr_t)handle;
 }
 
-/* Records a new block of a lane, which is locked: another thread may destroy a pool to which a route has led. */
-static void alloc_record(const struct api_call *call, const struct lane *lane, const void *block,
-                         uint64_t bytes, vmm_stream stream)
+/* The pool of a new block. With the lane locked, because another thread may destroy a pool to which a route has led. */
+static uint64_t pool_of(struct vmm_cache *cache, const void *block)
 {
-    const struct listener *listener = &call->cache->directory.listener;
-    struct recorder *recorder = recorder_of(call->cache);
-    if (vmm__listener_hears_blocks(listener))
-        vmm__listener_tell_taken(listener, lane, number_of(block), bytes);
-    if (recorder == NULL)
-        return;
+    uint64_t address = number_of(block);
+    const struct heap *heap = vmm__free_lane_lock(cache, &address);
+    if (heap == NULL)
+        return 0;
+    uint64_t pool = number_of(heap->lane->pool->handle);
+    vmm__biased_unlock(&heap->lane->lock);
+    return pool;
+}
+
+/* pool: the block's, if the caller knows it; else 0. */
+static void alloc_record(struct recorder *recorder, const struct api_call *call,
+                         const struct request *request, const void *block, uint64_t pool)
+{
     struct trace_event event = { .kind = TRACE_ALLOC,
                                  .address = number_of(block),
-                                 .bytes = bytes,
-                                 .stream = number_of(stream),
-                                 .pool = number_of(lane->pool->handle) };
+                                 .bytes = request->bytes };
+    vmm_stream stream = request->stream;
+    (void)vmm__stream_resolve(call->function, &stream);
+    event.stream = number_of(stream);
+    event.pool = pool != 0 ? pool : pool_of(call->cache, block);
     if (atomic_load_explicit(&recorder->has_stacks, memory_order_relaxed))
         event.attached = vmm__stack_new(call->caller);
     vmm__recorder_push(recorder, event);
-}
-
-/* The same for a block of any lane: a refill may have found it elsewhere. */
-static void alloc_record_slow(const struct api_call *call, const struct request *request,
-                              const void *block)
-{
-    uint64_t address = number_of(block);
-    vmm_stream stream = request->stream;
-    (void)vmm__stream_resolve(call->function, &stream);
-    const struct heap *heap = vmm__free_lane_lock(call->cache, &address);
-    if (heap == NULL)
-        return;
-    alloc_record(call, heap->lane, block, request->bytes, stream);
-    vmm__biased_unlock(&heap->lane->lock);
 }
 
 /* A lane that the thread can lock on the fast path, for a request that it may serve; NULL if there is none. */
@@ -68,25 +62,24 @@ static struct lane *lane_lock_fast(struct vmm_cache *cache, const struct request
     return vmm__alloc_lane_lock_unless_in(cache, request->pool, request->stream, SLOW_PATH_ONLY);
 }
 
-vmm_status vmm__recorded_alloc(const struct api_call *call, struct request *request, void **out)
+vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct api_call *call,
+                               struct request *request, void **out)
 {
     vmm_cache *cache = call->cache;
-    struct lane *lane = lane_lock_fast(cache, request);
     vmm_status status;
+    uint64_t pool = 0;
+    struct lane *lane = lane_lock_fast(cache, request);
     if (lane == NULL) {
         status = vmm__api_alloc_unrecorded(call, request, out);
     } else {
         status = vmm__lane_take_locked(lane, request->bytes, out);
-        if (status == VMM_OK)
-            alloc_record(call, lane, *out, request->bytes, lane->stream);
+        pool = status == VMM_OK ? number_of(lane->pool->handle) : 0; /* others may lend a refill */
         vmm__biased_unlock(&lane->lock);
-        if (status == VMM_OK)
-            return VMM_OK;
         if (status == VMM__NO_FIT)
             status = vmm__refill(cache, lane, NULL, request->bytes, out);
     }
     if (status == VMM_OK)
-        alloc_record_slow(call, request, *out);
+        alloc_record(recorder, call, request, *out, pool);
     else
         vmm__record_failure(cache, "alloc: ", status);
     return status;
@@ -94,13 +87,14 @@ vmm_status vmm__recorded_alloc(const struct api_call *call, struct request *requ
 
 vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bool *should_poll)
 {
-    struct heap *heap = vmm__free_lane_lock_unless(cache, address, 0);
+    struct recorder *recorder = recorder_of(cache);
+    struct heap *heap = recorder == NULL ? NULL : vmm__free_lane_lock_unless(cache, address, 0);
     if (heap == NULL)
         return VMM__NO_FIT;
     struct lane *lane = heap->lane;
     vmm_status status = vmm__lane_give_locked(lane, heap, address);
     if (status == VMM_OK)
-        vmm__free_record(cache, address);
+        vmm__recorder_push_block(recorder, TRACE_FREE, address);
     *should_poll = vmm__decay_should_poll(&cache->decay, &lane->frees) || cache->no_caching;
     vmm__biased_unlock(&lane->lock);
     return status;
@@ -109,8 +103,9 @@ vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bo
 void vmm__record_new_block(const struct api_call *call, const struct request *request,
                            const void *block)
 {
-    if (vmm__slow_path_is_recorded(call->cache))
-        alloc_record_slow(call, request, block);
+    struct recorder *recorder = recorder_of(call->cache);
+    if (recorder != NULL)
+        alloc_record(recorder, call, request, block, 0);
 }
 
 void vmm__record_use(struct vmm_cache *cache, const void *block, vmm_stream stream)

@@ -1,8 +1,6 @@
-/* vmm_trace_start() and what goes with it: see "Recording" in include/vmmcache/vmmcache.h. Also when a listener hears
- * of blocks: see heard.h. */
+/* vmm_trace_start() and what goes with it: see "Recording" in include/vmmcache/vmmcache.h. */
 #define _GNU_SOURCE
 #include "api/config.h"
-#include "api/heard.h"
 #include "api/internal.h"
 #include "base/error.h"
 #include "base/variable.h"
@@ -73,70 +71,32 @@ static int item_record(void *context, const vmm_item *item)
 }
 
 /* With all lanes locked, no allocation is under way on the fast path, and none begins unrecorded after it. */
-static void all_lock(vmm_cache *cache)
-{
-    vmm__fair_lock(&cache->grow_lock);
-    vmm__cache_lanes_lock(cache, NULL);
-}
-
-static void all_unlock(vmm_cache *cache)
-{
-    vmm__cache_lanes_unlock(cache, NULL);
-    vmm__fair_unlock(&cache->grow_lock);
-}
-
-/* Changes who hears of calls. The caller has locked all. */
-static void hearers_set(vmm_cache *cache, struct recorder *recorder, bool hears_blocks)
-{
-    struct directory *directory = &cache->directory;
-    vmm__slow_path_set(cache, SLOW_PATH_RECORDED, recorder != NULL || hears_blocks);
-    atomic_store_explicit(&directory->recorder, recorder, memory_order_release);
-    atomic_store_explicit(&directory->listener.hears_blocks, hears_blocks, memory_order_relaxed);
-}
-
 static void recording_begin(vmm_cache *cache)
 {
     struct recorder *recorder = cache->recorder;
-    all_lock(cache);
-    hearers_set(cache, recorder, cache->directory.listener.hears_blocks);
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__cache_lanes_lock(cache, NULL);
+    vmm__slow_path_set(cache, SLOW_PATH_RECORDED, true);
+    atomic_store_explicit(&cache->directory.recorder, recorder, memory_order_release);
     for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         if (pool->handle != NULL)
             vmm__record_pool(cache, pool->handle);
     }
     vmm__vm_record(&cache->vm, recorder);
     vmm__walk_locked(cache, item_record, cache);
-    all_unlock(cache);
+    vmm__cache_lanes_unlock(cache, NULL);
+    vmm__fair_unlock(&cache->grow_lock);
 }
 
 static void recording_end(vmm_cache *cache)
 {
-    all_lock(cache);
-    hearers_set(cache, NULL, cache->directory.listener.hears_blocks);
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__cache_lanes_lock(cache, NULL);
+    vmm__slow_path_set(cache, SLOW_PATH_RECORDED, false);
+    atomic_store_explicit(&cache->directory.recorder, NULL, memory_order_release);
     vmm__vm_record(&cache->vm, NULL);
-    all_unlock(cache);
-}
-
-vmm_status vmm__hear_begin(vmm_cache *cache, vmm_status (*begin)(void *context), vmm_visitor visit,
-                           void *context)
-{
-    vmm_status status = vmm__cache_admit(cache, "listen");
-    if (status != VMM_OK)
-        return status;
-    all_lock(cache);
-    status = begin(context);
-    if (status == VMM_OK) {
-        vmm__walk_locked(cache, visit, context);
-        hearers_set(cache, cache->directory.recorder, true);
-    }
-    all_unlock(cache);
-    return status;
-}
-
-void vmm__hear_end(vmm_cache *cache)
-{
-    all_lock(cache);
-    hearers_set(cache, cache->directory.recorder, false);
-    all_unlock(cache);
+    vmm__cache_lanes_unlock(cache, NULL);
+    vmm__fair_unlock(&cache->grow_lock);
 }
 
 /* ---- Start and stop -------------------------------------------------------------------------- */

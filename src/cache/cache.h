@@ -50,7 +50,7 @@ struct transfers {
 /* Why no request takes the fast path, in bits. */
 enum slow_path {
     SLOW_PATH_ONLY = 1,    /* each must make the checks of the slow path */
-    SLOW_PATH_RECORDED = 2 /* each is recorded, or heard of: see api/record.c */
+    SLOW_PATH_RECORDED = 2 /* each is recorded: see api/record.c */
 };
 
 /* The last compaction that gained nothing: see compact/compact.c. The grow lock guards it. */
@@ -220,12 +220,6 @@ static inline void vmm__slow_path_set(struct vmm_cache *cache, enum slow_path bi
 static inline bool vmm__slow_path_is_only(const struct vmm_cache *cache)
 {
     return (atomic_load_explicit(&cache->slow_path, memory_order_acquire) & SLOW_PATH_ONLY) != 0;
-}
-
-static inline bool vmm__slow_path_is_recorded(const struct vmm_cache *cache)
-{
-    return (atomic_load_explicit(&cache->slow_path, memory_order_acquire) & SLOW_PATH_RECORDED) !=
-           0;
 }
 
 /* The heap that owns an address, which may lie outside the arena; NULL: none. Needs no lock. */

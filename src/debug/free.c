@@ -148,25 +148,11 @@ static vmm_status watched_free(const struct api_call *call, struct record *recor
     return VMM_OK;
 }
 
-/* Takes the record of a block that is freed, and records the free. With the block's lane locked: a walk, and who hears
- * of blocks, knows both or neither. */
-static struct record *record_claim(vmm_cache *cache, uint64_t address)
-{
-    uint64_t inner = address;
-    const struct heap *heap = vmm__free_lane_lock(cache, &inner);
-    struct record *record = vmm__records_claim(&cache->debug->records, address);
-    if (record != NULL)
-        vmm__free_record(cache, address);
-    if (heap != NULL)
-        vmm__biased_unlock(&heap->lane->lock);
-    return record;
-}
-
 static vmm_status recorded_free(const struct api_call *call, uint64_t address, bool *should_poll,
                                 struct finding *finding)
 {
     struct debug *debug = call->cache->debug;
-    struct record *record = record_claim(call->cache, address);
+    struct record *record = vmm__records_claim(&debug->records, address);
     if (record == NULL)
         return VMM__NOT_FOUND;
     vmm__records_call_site(&debug->records, &record->freed, call->caller);

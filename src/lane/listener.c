@@ -65,24 +65,3 @@ void vmm__listener_call_block(const struct heap *heap, vmm_change_kind kind, uin
     listener->tell(listener->context, &change);
     vmm__callback_end(&callback);
 }
-
-void vmm__listener_tell_taken(const struct listener *listener, const struct lane *lane,
-                              uint64_t address, uint64_t requested_bytes)
-{
-    const vmm_change change = { .struct_size = sizeof change,
-                                .kind = (vmm_change_kind)VMM__CHANGE_ALLOC,
-                                .address = address,
-                                .stream = lane->stream,
-                                .pool = lane->pool->handle,
-                                .pool_id = lane->pool->id,
-                                .requested_bytes = requested_bytes };
-    listener->tell(listener->context, &change);
-}
-
-void vmm__listener_tell_given(const struct listener *listener, uint64_t address)
-{
-    const vmm_change change = { .struct_size = sizeof change,
-                                .kind = (vmm_change_kind)VMM__CHANGE_RELEASE,
-                                .address = address };
-    listener->tell(listener->context, &change);
-}

@@ -180,8 +180,6 @@ struct block *vmm__views_give(struct heap *heap, struct block *block)
     users_drop(heap, block, vmm__clock_now(heap->clock));
     block_leave(heap, block);
     heap->occupied_bytes -= block->node.size;
-    if (vmm__listener_hears_blocks(&heap->directory->listener)) /* before its memory goes */
-        vmm__listener_tell_given(&heap->directory->listener, block->address);
     vmm__listener_call(heap, VMM_CHANGE_UNMAP, block->address, block->node.size);
     for (struct block *piece = vmm__block_piece(block); piece != NULL;) {
         struct block *next = vmm__block_piece(piece);

@@ -26,6 +26,8 @@ struct torch_device {
     struct error_line sharing_failure;
     vmm_pressure_fn pressure; /* the program's */
     void *pressure_context;
+    vmm_misuse_fn misuse; /* the program's */
+    void *misuse_context;
     struct stats stats;
     struct history history;
     _Atomic uint64_t waits; /* number of frees so far that other streams' use delayed */

@@ -9,11 +9,17 @@
 #include <stddef.h>
 #include <time.h>
 
-enum { CAPACITY_FIRST = 1024 };
+enum { CAPACITY_FIRST = 1024, CANCELLED = -1, BATCH_ENTRIES = 256 };
 
 struct live_entry {
     struct map_node node; /* its key is the block's address */
     struct live_block block;
+};
+
+/* Entries are allocated in batches, so that a recorded call seldom needs host memory. */
+struct live_batch {
+    struct live_batch *next;
+    struct live_entry entries[BATCH_ENTRIES];
 };
 
 static _Atomic(vmm_torch_stack_use_fn) stack_counter;
@@ -38,13 +44,6 @@ void vmm__history_stack_drop(uint64_t stack)
     stack_count(stack, -1);
 }
 
-static void stack_replace(uint64_t *stored, uint64_t stack)
-{
-    stack_count(stack, 1); /* first: it may be the same stack */
-    stack_count(*stored, -1);
-    *stored = stack;
-}
-
 /* ---- Live map ------------------------------------------------------------------------------- */
 
 static struct live_entry *entry_find_locked(const struct history *history, uint64_t address)
@@ -53,14 +52,36 @@ static struct live_entry *entry_find_locked(const struct history *history, uint6
     return (struct live_entry *)vmm__map_find(&history->live_map, address);
 }
 
+static void entry_drop_locked(struct history *history, struct live_entry *entry)
+{
+    VMM_ASSERT_HELD(&history->lock);
+    entry->node.next = (struct map_node *)history->spare;
+    history->spare = entry;
+}
+
+static void batch_add_locked(struct history *history)
+{
+    VMM_ASSERT_HELD(&history->lock);
+    struct live_batch *batch = vmm__host_alloc(1, sizeof *batch);
+    if (batch == NULL)
+        return;
+    batch->next = history->batches;
+    history->batches = batch;
+    for (int i = 0; i < BATCH_ENTRIES; i++)
+        entry_drop_locked(history, &batch->entries[i]);
+}
+
 /* Adds an entry for an address. Returns NULL without host memory. */
 static struct live_entry *entry_add_locked(struct history *history, uint64_t address)
 {
     VMM_ASSERT_HELD(&history->lock);
-    struct live_entry *entry = (void *)vmm__map_pool_take(&history->entries, sizeof *entry);
+    if (history->spare == NULL)
+        batch_add_locked(history);
+    struct live_entry *entry = history->spare;
     if (entry == NULL)
         return NULL;
-    *entry = (struct live_entry){ .node.key = address };
+    history->spare = (struct live_entry *)entry->node.next;
+    entry->node.key = address;
     vmm__map_add(&history->live_map, &entry->node);
     atomic_fetch_add_explicit(&known_blocks, 1, memory_order_relaxed);
     return entry;
@@ -71,23 +92,26 @@ static void entry_remove_locked(struct history *history, struct live_entry *entr
     VMM_ASSERT_HELD(&history->lock);
     stack_count(entry->block.stack, -1);
     vmm__map_remove(&history->live_map, &entry->node);
-    vmm__map_pool_give(&history->entries, &entry->node);
+    entry_drop_locked(history, entry);
     atomic_fetch_sub_explicit(&known_blocks, 1, memory_order_relaxed);
 }
 
 /* Frees what an empty map has. */
-static void live_map_shrink_locked(struct history *history)
+static void batches_free_locked(struct history *history)
 {
     VMM_ASSERT_HELD(&history->lock);
-    if (history->live_map.count > 0)
-        return;
     vmm__map_clear(&history->live_map, NULL);
-    vmm__map_pool_end(&history->entries, sizeof(struct live_entry));
+    history->spare = NULL;
+    while (history->batches != NULL) {
+        struct live_batch *batch = history->batches;
+        history->batches = batch->next;
+        vmm__host_free(batch, sizeof *batch);
+    }
 }
 
-void vmm__history_init(struct history *history, int device)
+void vmm__history_init(struct history *history)
 {
-    history->device = device;
+    vmm__mutex_init_ranked(&history->order, LOCK_RANK_CALL);
     vmm__mutex_init(&history->lock);
 }
 
@@ -100,6 +124,7 @@ static void ring_clear_locked(struct history *history)
     vmm__host_free(history->events, history->capacity * sizeof *history->events);
     history->events = NULL;
     history->capacity = history->capacity_most = history->pushed = history->latest_us = 0;
+    history->is_open = false;
 }
 
 /* Keeps blocks whose stacks are counted, or none: the stacks of others end with the recording. */
@@ -110,12 +135,13 @@ static void entries_settle_locked(struct history *history, bool are_counted)
     while (next != NULL) {
         struct live_entry *entry = (struct live_entry *)next;
         next = vmm__map_next(&history->live_map, next);
-        entry->block.told = 0;
+        entry->block.is_told = false;
         if (are_counted && entry->block.stack != 0)
             continue;
         entry_remove_locked(history, entry);
     }
-    live_map_shrink_locked(history);
+    if (history->live_map.count == 0)
+        batches_free_locked(history);
 }
 
 static void history_clear_locked(struct history *history)
@@ -126,7 +152,7 @@ static void history_clear_locked(struct history *history)
                           atomic_load_explicit(&stack_counter, memory_order_acquire) != NULL);
 }
 
-vmm_status vmm__history_open(struct history *history, uint64_t entries)
+vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
 {
     uint64_t capacity = vmm__min(entries, CAPACITY_FIRST);
     vmm_torch_event *events = vmm__host_alloc(capacity, sizeof *events);
@@ -140,6 +166,13 @@ vmm_status vmm__history_open(struct history *history, uint64_t entries)
     history->capacity_most = entries;
     vmm__mutex_unlock(&history->lock);
     return VMM_OK;
+}
+
+void vmm__history_open(struct history *history)
+{
+    vmm__mutex_lock(&history->lock);
+    history->is_open = true;
+    vmm__mutex_unlock(&history->lock);
 }
 
 void vmm__history_close(struct history *history)
@@ -174,136 +207,30 @@ static uint64_t time_now_us(void)
     return (uint64_t)now.tv_sec * 1000000U + (uint64_t)now.tv_nsec / 1000U;
 }
 
-/* Returns the event's number, from 1; 0 if the history is closed. */
-static uint64_t push_locked(struct history *history, vmm_torch_action action,
-                            const struct live_block *block, uint64_t stack)
-{
-    VMM_ASSERT_HELD(&history->lock);
-    if (history->capacity == 0)
-        return 0;
-    if (history->pushed == history->capacity && history->pushed < history->capacity_most)
-        ring_grow_locked(history);
-    vmm_torch_event *slot = &history->events[history->pushed % history->capacity];
-    stack_count(stack, 1);
-    if (history->pushed >= history->capacity)
-        stack_count(slot->stack, -1);
-    history->latest_us = vmm__max(history->latest_us, time_now_us());
-    *slot = (vmm_torch_event){ .address = block->address,
-                               .bytes = block->requested_bytes,
-                               .stream = block->stream,
-                               .time_us = history->latest_us,
-                               .stack = stack,
-                               .pool = block->pool,
-                               .action = (int32_t)action,
-                               .device = history->device };
-    return ++history->pushed;
-}
-
-void vmm__history_note(struct history *history, vmm_torch_action action,
-                       const struct live_block *what)
+uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event)
 {
     vmm__mutex_lock(&history->lock);
-    (void)push_locked(history, action, what, what->stack);
-    vmm__mutex_unlock(&history->lock);
-}
-
-/* ---- Blocks --------------------------------------------------------------------------------- */
-
-/* Adds a block to the map, or replaces the one of the entry that is there. Without host memory, or in a closed history,
- * it has none afterwards: NULL. */
-static struct live_entry *entry_learn_locked(struct history *history, struct live_entry *entry,
-                                             const struct live_block *block)
-{
-    VMM_ASSERT_HELD(&history->lock);
-    if (history->capacity == 0 && entry != NULL)
-        entry_remove_locked(history, entry);
-    if (history->capacity == 0)
-        return NULL;
-    if (entry == NULL)
-        entry = entry_add_locked(history, block->address);
-    if (entry == NULL)
-        return NULL;
-    stack_replace(&entry->block.stack, block->stack);
-    entry->block = *block;
-    return entry;
-}
-
-/* Adds a block and its ALLOC, or without host memory neither. */
-static struct live_entry *entry_tell_locked(struct history *history, struct live_entry *entry,
-                                            const struct live_block *block)
-{
-    VMM_ASSERT_HELD(&history->lock);
-    entry = entry_learn_locked(history, entry, block);
-    if (entry != NULL)
-        entry->block.told = push_locked(history, VMM_TORCH_ALLOC, block, block->stack);
-    return entry;
-}
-
-/* Gives a block, and its ALLOC if the ring still has it, another stack. */
-static void entry_restack_locked(struct history *history, struct live_entry *entry, uint64_t stack)
-{
-    VMM_ASSERT_HELD(&history->lock);
-    uint64_t number = entry->block.told;
-    stack_replace(&entry->block.stack, stack);
-    if (history->pushed - number < history->capacity)
-        stack_replace(&history->events[(number - 1) % history->capacity].stack, stack);
-}
-
-void vmm__history_learn(struct history *history, const struct live_block *block)
-{
-    vmm__mutex_lock(&history->lock);
-    struct live_entry *entry = entry_find_locked(history, block->address);
-    if (entry == NULL || entry->block.requested_bytes != block->requested_bytes)
-        (void)entry_learn_locked(history, entry, block);
-    vmm__mutex_unlock(&history->lock);
-}
-
-void vmm__history_alloc(struct history *history, const struct live_block *block)
-{
-    vmm__mutex_lock(&history->lock);
-    struct live_entry *entry = entry_find_locked(history, block->address);
-    if (entry != NULL && entry->block.told != 0)
-        entry_restack_locked(history, entry, block->stack);
-    else
-        (void)entry_tell_locked(history, entry, block);
-    vmm__mutex_unlock(&history->lock);
-}
-
-void vmm__history_wait(struct history *history, const struct live_block *block)
-{
-    struct live_block untold = *block;
-    vmm__mutex_lock(&history->lock);
-    struct live_entry *entry = entry_find_locked(history, block->address);
-    untold.stack = 0;
-    if (entry == NULL)
-        entry = entry_tell_locked(history, NULL, &untold);
-    if (entry != NULL) {
-        entry->block.waits = true;
-        (void)push_locked(history, VMM_TORCH_FREE_REQUESTED, &entry->block, block->stack);
+    uint64_t number = history->pushed;
+    if (history->is_open) {
+        if (number == history->capacity && number < history->capacity_most)
+            ring_grow_locked(history);
+        vmm_torch_event *slot = &history->events[number % history->capacity];
+        if (number >= history->capacity)
+            stack_count(slot->stack, -1);
+        stack_count(event->stack, 1);
+        *slot = *event;
+        slot->time_us = history->latest_us = vmm__max(history->latest_us, time_now_us());
+        history->pushed++;
     }
     vmm__mutex_unlock(&history->lock);
+    return number;
 }
 
-void vmm__history_release(struct history *history, uint64_t address, uint64_t stack)
+void vmm__history_cancel(struct history *history, uint64_t number)
 {
     vmm__mutex_lock(&history->lock);
-    struct live_entry *entry = entry_find_locked(history, address);
-    if (entry != NULL && !entry->block.waits) {
-        (void)push_locked(history, VMM_TORCH_FREE_REQUESTED, &entry->block, stack);
-        (void)push_locked(history, VMM_TORCH_FREE_COMPLETED, &entry->block, stack);
-        entry_remove_locked(history, entry);
-    }
-    vmm__mutex_unlock(&history->lock);
-}
-
-void vmm__history_complete(struct history *history, const struct live_block *block)
-{
-    vmm__mutex_lock(&history->lock);
-    struct live_entry *entry = entry_find_locked(history, block->address);
-    (void)push_locked(history, VMM_TORCH_FREE_COMPLETED, entry != NULL ? &entry->block : block,
-                      block->stack);
-    if (entry != NULL)
-        entry_remove_locked(history, entry);
+    if (number < history->pushed && history->pushed - number <= history->capacity)
+        history->events[number % history->capacity].action = CANCELLED;
     vmm__mutex_unlock(&history->lock);
 }
 
@@ -317,14 +244,39 @@ bool vmm__history_recall(struct history *history, uint64_t address, struct live_
     return entry != NULL;
 }
 
-void vmm__history_forget(struct history *history, uint64_t address, bool also_told)
+static void entry_learn_locked(struct history *history, struct live_entry *entry,
+                               const struct live_block *block)
+{
+    VMM_ASSERT_HELD(&history->lock);
+    uint64_t replaced = entry != NULL ? entry->block.stack : 0;
+    if (entry == NULL)
+        entry = entry_add_locked(history, block->address);
+    if (entry == NULL)
+        return;
+    stack_count(block->stack, 1); /* first: it may be the same stack */
+    stack_count(replaced, -1);
+    entry->block = *block;
+}
+
+void vmm__history_learn(struct history *history, const struct live_block *block)
+{
+    vmm__mutex_lock(&history->lock);
+    struct live_entry *entry = entry_find_locked(history, block->address);
+    if (history->capacity > 0)
+        entry_learn_locked(history, entry, block);
+    else if (entry != NULL)
+        entry_remove_locked(history, entry);
+    vmm__mutex_unlock(&history->lock);
+}
+
+void vmm__history_forget(struct history *history, uint64_t address)
 {
     vmm__mutex_lock(&history->lock);
     struct live_entry *entry = entry_find_locked(history, address);
-    if (entry != NULL && (also_told || entry->block.told == 0))
+    if (entry != NULL)
         entry_remove_locked(history, entry);
-    if (history->capacity == 0)
-        live_map_shrink_locked(history);
+    if (history->live_map.count == 0 && history->capacity == 0)
+        batches_free_locked(history);
     vmm__mutex_unlock(&history->lock);
 }
 
@@ -352,8 +304,11 @@ static void events_copy_locked(const struct history *history, uint64_t end,
                                struct history_copy *copy)
 {
     VMM_ASSERT_HELD(&history->lock);
-    for (uint64_t number = copy->lost; number < end; number++)
-        copy->events[copy->count++] = history->events[number % history->capacity];
+    for (uint64_t number = copy->lost; number < end; number++) {
+        const vmm_torch_event *event = &history->events[number % history->capacity];
+        if (event->action != CANCELLED)
+            copy->events[copy->count++] = *event;
+    }
 }
 
 vmm_status vmm__history_copy(struct history *history, uint64_t end, struct history_copy *out)

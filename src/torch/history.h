@@ -5,10 +5,12 @@
  *  1. while it is open, event number n (from 0) is at events[n % capacity], for the last `capacity` n;
  *  2. events are in the order in which the changes happened: record.h says how;
  *  3. the times of events never decrease, even if the clock is set back;
- *  4. vmm_torch_stack_use_fn knows of one copy for each event in the ring and each block of the live map that has a
+ *  4. an event that turned out not to have happened is cancelled, and no copy contains it;
+ *  5. vmm_torch_stack_use_fn knows of one copy for each event in the ring and each block of the live map that has a
  *     stack;
- *  5. a history that has closed knows live blocks whose stacks are counted, until they are forgotten, and no others.
- * May be called by: torch. Locks: its own, a leaf: it may be taken with any other lock held.
+ *  6. a history that has closed knows live blocks whose stacks are counted, until they are forgotten, and no others.
+ * May be called by: torch. Locks: `order` belongs to the recorder (record.h) and is taken before the cache's locks;
+ * `lock` guards all other fields and is a leaf: it may be taken with any other lock held.
  */
 #ifndef VMM_TORCH_HISTORY_H
 #define VMM_TORCH_HISTORY_H
@@ -26,46 +28,43 @@ struct live_block {
     uint64_t stream;
     uint64_t stack;
     vmm_pool_id pool;
-    uint64_t told; /* the number of its ALLOC, from 1; 0: it was not recorded */
-    bool waits;    /* it is freed, but other streams use it */
+    bool is_told; /* its ALLOC was recorded */
 };
 
 struct history {
-    int device; /* its ordinal */
+    struct mutex order;
     struct mutex lock;
+    bool is_open;
     vmm_torch_event *events;
     uint64_t capacity;
-    uint64_t capacity_most; /* as many events as are kept */
-    uint64_t pushed;        /* number of events so far */
-    uint64_t latest_us;     /* time of the last event */
-    struct map live_map;    /* of live entries by address */
-    struct map_pool entries;
+    uint64_t capacity_most;     /* as many events as are kept */
+    uint64_t pushed;            /* number of events so far */
+    uint64_t latest_us;         /* time of the last event */
+    struct map live_map;        /* of live entries by address */
+    struct live_entry *spare;   /* entries in no use, linked by node.next */
+    struct live_batch *batches; /* all entries */
 };
 
-void vmm__history_init(struct history *history, int device);
+void vmm__history_init(struct history *history);
 
-/* open() discards all events, and lets the history accept events and learn blocks; ERR_HOST_OOM. close() discards
- * these. */
-vmm_status vmm__history_open(struct history *history, uint64_t entries);
+/* prepare() discards all events, and lets the history learn blocks; ERR_HOST_OOM. From open() on it accepts events.
+ * close() discards these. */
+vmm_status vmm__history_prepare(struct history *history, uint64_t entries);
+void vmm__history_open(struct history *history);
 void vmm__history_close(struct history *history);
 
-/* Each event has the present time, or the time of the one before if the clock was set back. A closed history has none.
- * note() adds an event that is of no block in the map. alloc() adds a block, and its ALLOC; if that was recorded, it
- * only gets the stack. release() adds both events of a free, unless the block waits; wait() only the first; complete()
- * the second one, of a block that waited. Their stack is that of `block`, or the one given. */
-void vmm__history_note(struct history *history, vmm_torch_action action,
-                       const struct live_block *what);
-void vmm__history_alloc(struct history *history, const struct live_block *block);
-void vmm__history_release(struct history *history, uint64_t address, uint64_t stack);
-void vmm__history_wait(struct history *history, const struct live_block *block);
-void vmm__history_complete(struct history *history, const struct live_block *block);
+/* Adds an event with the present time, or the time of the last event if the clock was set back. Returns its number.
+ * Does nothing if the history is closed. */
+uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event);
+/* Cancels the event of that number, if the ring still has it. */
+void vmm__history_cancel(struct history *history, uint64_t number);
 
-/* The live map. learn() adds a block without an event, but keeps one of the same size, with its stack. recall() returns
- * false if there is none at the address. also_told: also one whose ALLOC was recorded. knows(): whether the map of any
- * history has a block. */
-void vmm__history_learn(struct history *history, const struct live_block *block);
+/* The live map. recall() returns false if it has no block at the address. learn() adds or replaces a block; without
+ * host memory, or in a closed history, the map has no block there afterwards. knows(): whether the map of any history
+ * has a block. */
 bool vmm__history_recall(struct history *history, uint64_t address, struct live_block *out);
-void vmm__history_forget(struct history *history, uint64_t address, bool also_told);
+void vmm__history_learn(struct history *history, const struct live_block *block);
+void vmm__history_forget(struct history *history, uint64_t address);
 void vmm__history_forget_all(struct history *history);
 bool vmm__history_knows(void);
 

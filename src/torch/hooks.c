@@ -142,18 +142,6 @@ void vmm__torch_failure_write(int ordinal, size_t bytes, vmm_status status, char
 
 /* ---- Allocating and freeing ------------------------------------------------------------------- */
 
-static vmm_status recorded_alloc(struct torch_device *device, size_t bytes, vmm_stream stream,
-                                 void **out)
-{
-    struct recorded_call call;
-    vmm__record_begin(&call, device, false);
-    vmm_status status = vmm_alloc(vmm__torch_cache_of(device), bytes, stream, out);
-    if (vmm__is_oom(status))
-        vmm__record_oom(device, bytes, stream);
-    vmm__record_end(&call);
-    return status;
-}
-
 vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **out)
 {
     if (bytes == 0) { /* PyTorch expects NULL, and never frees it */
@@ -165,13 +153,16 @@ vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **
     if (status != VMM_OK)
         return status;
     vmm_cache *cache = vmm__torch_cache_of(device);
-    status = vmm__torch_records() ? recorded_alloc(device, bytes, stream, out)
-                                  : vmm_alloc(cache, bytes, stream, out);
+    bool is_recorded = vmm__torch_records();
+    status = is_recorded ? vmm__record_alloc(device, bytes, stream, out)
+                         : vmm_alloc(cache, bytes, stream, out);
     if (status != VMM_OK) {
         oom_tell(device, status, bytes);
         return status;
     }
     vmm__torch_stats_alloc(&device->stats, bytes, vmm_block_bytes(cache, bytes));
+    if (!is_recorded && vmm__torch_records())
+        vmm__record_late_alloc(device, *out);
     return VMM_OK;
 }
 
@@ -194,15 +185,10 @@ static vmm_status requested_find(vmm_cache *cache, const void *ptr, uint64_t *by
 /* Frees a block while something is recorded or shared. */
 static vmm_status special_free(struct torch_device *device, void *ptr, unsigned mode)
 {
-    struct recorded_call call;
     if ((mode & TORCH_SHARES) != 0)
         vmm__shared_block_drop(ptr);
-    if ((mode & TORCH_RECORDS) == 0)
-        return vmm_free(vmm__torch_cache_of(device), ptr);
-    vmm__record_begin(&call, device, true);
-    vmm_status status = vmm_free(vmm__torch_cache_of(device), ptr);
-    vmm__record_end(&call);
-    return status;
+    return (mode & TORCH_RECORDS) != 0 ? vmm__record_free(device, ptr)
+                                       : vmm_free(vmm__torch_cache_of(device), ptr);
 }
 
 vmm_status vmm__torch_block_free(struct torch_device *device, void *ptr, uint64_t bytes)
@@ -253,14 +239,11 @@ static uint64_t stalls_read(const struct torch_device *device)
 
 static vmm_status device_empty(struct torch_device *device)
 {
-    struct recorded_call call;
     vmm_cache *cache = vmm__torch_cache_of(device);
     uint64_t stalls = stalls_read(device);
     vmm_status status = vmm_wait(cache);
-    vmm__record_begin(&call, device, true);
     if (status == VMM_OK)
-        status = vmm_trim(cache, 0, NULL);
-    vmm__record_end(&call);
+        status = vmm__torch_records() ? vmm__record_trim(device) : vmm_trim(cache, 0, NULL);
     int64_t beyond = 1 - (int64_t)(stalls_read(device) - stalls);
     atomic_fetch_add_explicit(&device->calls_beyond_stalls, beyond, memory_order_relaxed);
     return status;

@@ -29,13 +29,11 @@ static union settings settings = { .config = VMM_CONFIG_INIT };
 static double limit_share;       /* of the device; 0: the settings have the limit */
 static bool has_caches;          /* a cache exists, or is being created: settings are fixed */
 static _Atomic int device_count; /* from vmm_torch_init(); 0: unknown */
-static _Atomic(change_watch_fn) change_watch;    /* NULL: none */
-static _Atomic double first_fraction = 1.0;      /* see vmm__torch_fraction_begin() */
-static _Atomic bool has_class;                   /* see vmm__torch_class_note() */
-static _Atomic bool defers_peers;                /* see vmm__torch_peers_defer() */
-static _Atomic(vmm_torch_reclaim_fn) reclaim_fn; /* NULL: none */
-static _Atomic bool pressure_ended;              /* see vmm_torch_pressure_end() */
-static _Thread_local uint64_t waiting_address;   /* last freed block; 0: no stream uses it */
+static _Atomic(change_watch_fn) change_watch;  /* NULL: none */
+static _Atomic double first_fraction = 1.0;    /* see vmm__torch_fraction_begin() */
+static _Atomic bool has_class;                 /* see vmm__torch_class_note() */
+static _Atomic bool defers_peers;              /* see vmm__torch_peers_defer() */
+static _Thread_local uint64_t waiting_address; /* last freed block; 0: no stream uses it */
 
 vmm_status vmm__torch_forked_error(void)
 {
@@ -160,13 +158,12 @@ vmm_status vmm__torch_peers_add(int ordinal, uint64_t devices)
     return status == VMM_OK ? vmm_peers_add(vmm__torch_cache_of(device), devices) : status;
 }
 
-/* Whether a cache exists or is being created, so that settings no longer change. */
-static bool is_open(void)
+bool vmm__torch_is_open(void)
 {
     vmm__mutex_lock(&opening);
-    bool has_begun = has_caches;
+    bool is_open = has_caches;
     vmm__mutex_unlock(&opening);
-    return has_begun;
+    return is_open;
 }
 
 void vmm__torch_complain(const char *hook, vmm_status status)
@@ -209,7 +206,7 @@ static void change_handle(void *context, const vmm_change *change)
     if (vmm__torch_knows_blocks())
         vmm__record_change(device, change);
     change_watch_fn watch = atomic_load_explicit(&change_watch, memory_order_acquire);
-    if (watch != NULL && change->kind <= VMM_CHANGE_FREE) /* others are for the history only */
+    if (watch != NULL)
         watch(device->ordinal, change);
     if (change->kind == VMM_CHANGE_WAIT) {
         waiting_address = change->address;
@@ -292,19 +289,6 @@ static vmm_status limit_begin_locked(struct torch_device *device, vmm_cache *cac
     return vmm__torch_fraction_limit(device, cache, vmm__torch_fraction_first());
 }
 
-void vmm_torch_pressure_end(void)
-{
-    atomic_store_explicit(&pressure_ended, true, memory_order_release);
-}
-
-vmm_status vmm__torch_reclaim_watch(vmm_torch_reclaim_fn reclaim)
-{
-    if (reclaim != NULL && is_open())
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "reclaim_watch: a device was opened before");
-    atomic_store_explicit(&reclaim_fn, reclaim, memory_order_release);
-    return VMM_OK;
-}
-
 void vmm__torch_class_note(void)
 {
     atomic_store_explicit(&has_class, true, memory_order_relaxed);
@@ -315,10 +299,10 @@ static vmm_status shareable_create(struct torch_device *device, union settings *
                                    vmm_cache **out)
 {
     struct error_line line;
-    bool may_share = atomic_load_explicit(&has_class, memory_order_relaxed) &&
-                     wanted->config.shareable == VMM_DEFAULT &&
-                     vmm__variable("VMM_SHAREABLE") == NULL;
-    if (!may_share)
+    bool is_open = atomic_load_explicit(&has_class, memory_order_relaxed) &&
+                   wanted->config.shareable == VMM_DEFAULT &&
+                   vmm__variable("VMM_SHAREABLE") == NULL;
+    if (!is_open)
         return vmm_create(&wanted->config, out);
     vmm__error_save(&line);
     wanted->config.shareable = VMM_ON;
@@ -331,18 +315,6 @@ static vmm_status shareable_create(struct torch_device *device, union settings *
     return vmm_create(&wanted->config, out);
 }
 
-/* Calls the class's function, then the program's: see vmm_pressure_fn. */
-static int pressure_relieve(void *context, vmm_pool *pool, size_t bytes)
-{
-    const struct torch_device *device = context;
-    vmm_torch_reclaim_fn reclaim = atomic_load_explicit(&reclaim_fn, memory_order_acquire);
-    if (reclaim != NULL && reclaim() != 0)
-        return 1;
-    if (device->pressure == NULL || atomic_load_explicit(&pressure_ended, memory_order_acquire))
-        return 0;
-    return device->pressure(device->pressure_context, pool, bytes);
-}
-
 static vmm_status cache_create_locked(struct torch_device *device, int ordinal, vmm_cache **out)
 {
     VMM_ASSERT_HELD(&opening);
@@ -351,10 +323,15 @@ static vmm_status cache_create_locked(struct torch_device *device, int ordinal, 
     wanted.config.peer_devices = peers_at_once(wanted.config.peer_devices);
     device->pressure = wanted.config.pressure;
     device->pressure_context = wanted.config.pressure_context;
-    if (device->pressure != NULL ||
-        atomic_load_explicit(&reclaim_fn, memory_order_acquire) != NULL) {
-        wanted.config.pressure = pressure_relieve;
+    if (device->pressure != NULL || vmm__record_reclaims()) {
+        wanted.config.pressure = vmm__record_pressure;
         wanted.config.pressure_context = device;
+    }
+    device->misuse = wanted.config.misuse;
+    device->misuse_context = wanted.config.misuse_context;
+    if (device->misuse != NULL) {
+        wanted.config.misuse = vmm__record_misuse;
+        wanted.config.misuse_context = device;
     }
     bool is_class = atomic_load_explicit(&has_class, memory_order_relaxed);
     if (is_class && wanted.config.announces_captures == VMM_DEFAULT &&
@@ -372,7 +349,7 @@ static vmm_status device_create_locked(struct torch_device *device, int ordinal)
         return status;
     device->ordinal = ordinal;
     vmm__torch_stats_init(&device->stats);
-    vmm__history_init(&device->history, ordinal);
+    vmm__history_init(&device->history);
     status = limit_begin_locked(device, cache);
     if (status == VMM_OK)
         status = vmm_listen(cache, change_handle, device);

@@ -39,9 +39,8 @@ vmm_status vmm__torch_peers_add(int ordinal, uint64_t devices);
  * then costs the driver more. */
 void vmm__torch_class_note(void);
 
-/* Sets the function that a request calls before the program's pressure function; NULL: none. ERR_INVALID_ARGUMENT: a
- * cache exists, or is being created. */
-vmm_status vmm__torch_reclaim_watch(vmm_torch_reclaim_fn reclaim);
+/* Whether a cache exists or is being created, so that settings no longer change. */
+bool vmm__torch_is_open(void);
 
 /* The function that receives each change of every cache, beside the library's own; NULL: none. */
 void vmm__torch_change_watch(void (*watch)(int device, const vmm_change *change));

@@ -161,7 +161,11 @@ static vmm_status options_set(int ordinal, vmm_pool_id id, const bool *use_on_oo
 
 vmm_status vmm__torch_pool_source(int ordinal, vmm_pool_id id, const vmm_segment_source *source)
 {
-    return options_set(ordinal, id, NULL, NULL, source);
+    const vmm_segment_source recorded = { .alloc = vmm__record_segment_alloc,
+                                          .free = vmm__record_segment_free,
+                                          .context = (void *)(uintptr_t)source,
+                                          .segment_bytes = source->segment_bytes };
+    return options_set(ordinal, id, NULL, NULL, &recorded);
 }
 
 vmm_status vmm__torch_pool_use_on_oom(int ordinal, vmm_pool_id id, int is_on)
@@ -260,20 +264,21 @@ vmm_status vmm__torch_pool_walk(int ordinal, vmm_pool_id id, vmm_visitor visit, 
     return status == VMM_OK ? vmm_pool_walk(pool, visit, context) : status;
 }
 
+/* A recording gets the block afterwards, as it does one whose allocation was under way when it started. */
 vmm_status vmm__torch_pool_place(int ordinal, vmm_pool_id id, uint64_t address, size_t bytes,
                                  vmm_stream stream)
 {
-    struct recorded_call call;
-    struct torch_device *device = vmm__torch_find(ordinal);
     vmm_pool *pool = NULL;
+    void *block = (void *)(uintptr_t)address;
     vmm_status status = pool_get(ordinal, id, &pool);
-    vmm__record_begin(&call, device, false);
     if (status == VMM_OK)
-        status = vmm_pool_place(pool, (void *)(uintptr_t)address, bytes, stream);
-    vmm__record_end(&call);
+        status = vmm_pool_place(pool, block, bytes, stream);
     if (status != VMM_OK)
         return status;
+    struct torch_device *device = vmm__torch_find(ordinal);
     uint64_t block_bytes = vmm_block_bytes(vmm__torch_cache_of(device), bytes);
     vmm__torch_stats_alloc(&device->stats, bytes, block_bytes);
+    if (vmm__torch_records())
+        vmm__record_late_alloc(device, block);
     return VMM_OK;
 }

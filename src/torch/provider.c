@@ -105,6 +105,14 @@ static vmm_status stats_reset_peak(int ordinal)
 
 /* ---- Listeners and history ------------------------------------------------------------------ */
 
+static vmm_status reclaim_watch(vmm_torch_reclaim_fn reclaim)
+{
+    if (reclaim != NULL && vmm__torch_is_open())
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "reclaim_watch: a device was opened before");
+    vmm__record_reclaim_set(reclaim);
+    return VMM_OK;
+}
+
 static vmm_status history_start(const vmm_torch_recording *wanted)
 {
     if (wanted == NULL || wanted->struct_size < sizeof *wanted)
@@ -187,7 +195,7 @@ static const vmm_torch_functions functions = {
     .share_open = vmm__torch_share_open,
     .share_close = vmm__torch_share_close,
     .oom_watch = vmm__torch_oom_watch,
-    .reclaim_watch = vmm__torch_reclaim_watch,
+    .reclaim_watch = reclaim_watch,
     .change_watch = vmm__torch_change_watch,
     .history_start = history_start,
     .history_stop = vmm_torch_history_stop,

@@ -1,15 +1,27 @@
 /* The recorder: see record.h. */
 #include "torch/record.h"
-#include "api/heard.h"
 #include "base/error.h"
 #include "torch/python.h"
+
+/* A recorded call of a cache, for the changes that the cache reports during the call. */
+struct call {
+    struct torch_device *device;
+    struct call *outer;
+    uint64_t stack;
+    uint64_t freed;     /* the block that the call frees; 0: none */
+    uint64_t completed; /* the number of that block's FREE_COMPLETED */
+    bool waits;         /* other streams still use that block */
+    bool is_forgotten;  /* the live map no longer has that block */
+};
 
 static struct mutex recording = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static uint64_t entries_kept; /* of each device; 0: not recording */
 static _Atomic(vmm_torch_stack_fn) stack_fn;
 static _Atomic(vmm_torch_stack_fn) free_stack_fn;
 static _Atomic(vmm_torch_stack_fn) texts_fn;
-static _Thread_local const struct recorded_call *innermost;
+static _Atomic(vmm_torch_reclaim_fn) reclaim_fn;
+static _Atomic bool pressure_ended;
+static _Thread_local struct call *innermost;
 
 static uint64_t stack_get(bool is_free)
 {
@@ -36,23 +48,34 @@ uint64_t vmm__record_stack(void)
     return stack_get(true);
 }
 
-void vmm__record_begin(struct recorded_call *call, const struct torch_device *device, bool is_free)
+static void call_enter(struct call *call)
 {
-    *call =
-        (struct recorded_call){ .device = device, .outer = innermost, .stack = stack_get(is_free) };
+    vmm__mutex_lock(&call->device->history.order);
+    call->outer = innermost;
     innermost = call;
 }
 
-void vmm__record_end(const struct recorded_call *call)
+/* Ends the call's own use of its stack. */
+static void call_leave(struct call *call)
 {
     innermost = call->outer;
+    vmm__mutex_unlock(&call->device->history.order);
     vmm__history_stack_drop(call->stack);
 }
 
-/* The recorded call that makes a change of a device; NULL: none does. */
-static const struct recorded_call *call_of(const struct torch_device *device)
+/* ---- Events --------------------------------------------------------------------------------- */
+
+static uint64_t block_record(struct torch_device *device, vmm_torch_action action,
+                             const struct live_block *block, uint64_t stack)
 {
-    return innermost != NULL && innermost->device == device ? innermost : NULL;
+    vmm_torch_event event = { .address = block->address,
+                              .bytes = block->requested_bytes,
+                              .stream = block->stream,
+                              .stack = stack,
+                              .pool = block->pool,
+                              .action = (int32_t)action,
+                              .device = device->ordinal };
+    return vmm__history_push(&device->history, &event);
 }
 
 static struct live_block block_of(const vmm_item *item)
@@ -63,100 +86,69 @@ static struct live_block block_of(const vmm_item *item)
                                 .pool = item->pool_id };
 }
 
-void vmm__record_found(struct torch_device *device, const vmm_item *item)
+/* Asks the cache about a live block. */
+static bool block_find(const struct torch_device *device, const void *ptr, struct live_block *out)
 {
-    struct live_block block = block_of(item);
-    vmm__history_alloc(&device->history, &block);
+    vmm_item item = VMM_ITEM_INIT;
+    struct error_line line;
+    vmm__error_save(&line);
+    if (vmm_find(vmm__torch_cache_of(device), ptr, &item) != VMM_OK) {
+        vmm__error_restore(&line);
+        return false;
+    }
+    *out = block_of(&item);
+    return item.address == (uint64_t)(uintptr_t)ptr;
 }
 
-void vmm__record_oom(struct torch_device *device, uint64_t bytes, vmm_stream stream)
+static void alloc_record(struct torch_device *device, struct live_block *block, uint64_t stack)
 {
-    const struct recorded_call *call = call_of(device);
-    struct live_block request = { .requested_bytes = bytes,
-                                  .stream = (uint64_t)(uintptr_t)stream,
-                                  .stack = call != NULL ? call->stack : 0 };
+    block->stack = stack;
+    block->is_told = true;
+    vmm__history_learn(&device->history, block);
+    (void)block_record(device, VMM_TORCH_ALLOC, block, stack);
+}
+
+static void oom_record(struct torch_device *device, uint64_t bytes, vmm_stream stream,
+                       uint64_t stack)
+{
+    vmm_torch_event event = { .bytes = bytes,
+                              .stream = (uint64_t)(uintptr_t)stream,
+                              .stack = stack,
+                              .action = VMM_TORCH_OOM,
+                              .device = device->ordinal };
     uint64_t total_bytes;
     VMM_QUIET();
-    (void)vmm_device_memory(vmm__torch_cache_of(device), &request.address, &total_bytes);
-    vmm__history_note(&device->history, VMM_TORCH_OOM, &request);
+    (void)vmm_device_memory(vmm__torch_cache_of(device), &event.address, &total_bytes);
+    (void)vmm__history_push(&device->history, &event);
 }
 
-/* ---- Changes -------------------------------------------------------------------------------- */
+/* ---- Calls ---------------------------------------------------------------------------------- */
 
-static void change_record(struct history *history, const vmm_change *change, uint64_t stack)
+vmm_status vmm__record_alloc(struct torch_device *device, size_t bytes, vmm_stream stream,
+                             void **out)
 {
-    bool is_of_block = change->kind == VMM_CHANGE_WAIT || (int)change->kind == VMM__CHANGE_ALLOC;
-    struct live_block block = { .address = change->address,
-                                .requested_bytes =
-                                    is_of_block ? change->requested_bytes : change->bytes,
-                                .stream = (uint64_t)(uintptr_t)change->stream,
-                                .stack = stack,
-                                .pool = change->pool_id };
-    switch ((int)change->kind) {
-    case VMM_CHANGE_MAP:
-        vmm__history_note(history, VMM_TORCH_SEGMENT_MAP, &block);
-        break;
-    case VMM_CHANGE_UNMAP:
-        vmm__history_note(history, VMM_TORCH_SEGMENT_UNMAP, &block);
-        break;
-    case VMM_CHANGE_WAIT:
-        vmm__history_wait(history, &block);
-        break;
-    case VMM_CHANGE_FREE:
-        vmm__history_complete(history, &block);
-        break;
-    case VMM__CHANGE_ALLOC:
-        vmm__history_alloc(history, &block);
-        break;
-    case VMM__CHANGE_RELEASE:
-        vmm__history_release(history, block.address, stack);
-        break;
-    }
+    struct call call = { .device = device, .stack = stack_get(false) };
+    struct live_block block;
+    call_enter(&call);
+    vmm_status status = vmm_alloc(vmm__torch_cache_of(device), bytes, stream, out);
+    if (status == VMM_OK && block_find(device, *out, &block)) /* the cache knows the block's pool */
+        alloc_record(device, &block, call.stack);
+    else if (vmm__is_oom(status))
+        oom_record(device, bytes, stream, call.stack);
+    call_leave(&call);
+    return status;
 }
 
-/* The end of a wait is not the call's that finds it. What no recorded call makes has texts only. */
-void vmm__record_change(struct torch_device *device, const vmm_change *change)
+void vmm__record_late_alloc(struct torch_device *device, const void *ptr)
 {
-    bool is_end = change->kind == VMM_CHANGE_FREE;
-    if (!vmm__torch_records()) {
-        if (is_end)
-            vmm__history_forget(&device->history, change->address, true);
-        return;
-    }
-    const struct recorded_call *call = is_end ? NULL : call_of(device);
-    uint64_t stack = call != NULL ? call->stack : texts_get();
-    change_record(&device->history, change, stack);
-    if (call == NULL)
-        vmm__history_stack_drop(stack);
-}
-
-/* ---- Start and stop ------------------------------------------------------------------------- */
-
-/* A block keeps the stack that an earlier recording has given it. */
-static int live_block_visit(void *context, const vmm_item *item)
-{
-    struct torch_device *device = context;
-    struct live_block block = block_of(item);
-    if (item->kind == VMM_ITEM_BLOCK && item->state == VMM_ITEM_LIVE)
-        vmm__history_learn(&device->history, &block);
-    return 0;
-}
-
-static vmm_status history_begin(void *context)
-{
-    struct torch_device *device = context;
-    return vmm__history_open(&device->history, entries_kept);
-}
-
-static vmm_status device_start(struct torch_device *device)
-{
-    return vmm__hear_begin(vmm__torch_cache_of(device), history_begin, live_block_visit, device);
-}
-
-static void device_stop(struct torch_device *device)
-{
-    vmm__hear_end(vmm__torch_cache_of(device));
-    vmm__history_close(&device->history);
+    struct call call = { .device = device, .stack = stack_get(false) };
+    struct live_block block;
+    call_enter(&call);
+    bool is_known =
+        vmm__history_recall(&device->history, (uint64_t)(uintptr_t)ptr, &block) && block.is_told;
+    if (!is_known && block_find(device, ptr, &block))
+        alloc_record(device, &block, call.stack);
+    call_leave(&call);
 }
 
 static void known_note_locked(void)
@@ -171,12 +163,255 @@ static void known_note_locked(void)
 /* Forgets an entry that describes the block that was freed, not one that lies there now. */
 void vmm__record_late_free(struct torch_device *device, const void *ptr)
 {
-    vmm__history_forget(&device->history, (uint64_t)(uintptr_t)ptr, false);
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    struct live_block block;
+    vmm__mutex_lock(&device->history.order);
+    if (vmm__history_recall(&device->history, address, &block) && !block.is_told)
+        vmm__history_forget(&device->history, address);
+    vmm__mutex_unlock(&device->history.order);
     if (vmm__history_knows())
         return;
     vmm__mutex_lock(&recording);
     known_note_locked();
     vmm__mutex_unlock(&recording);
+}
+
+void vmm__record_found(struct torch_device *device, const vmm_item *item)
+{
+    struct live_block block = block_of(item);
+    alloc_record(device, &block, 0);
+}
+
+/* Frees a block that the live map has, and forgets it unless other streams still use it. */
+static vmm_status free_record(struct call *call, void *ptr, const struct live_block *block)
+{
+    struct history *history = &call->device->history;
+    uint64_t requested = block_record(call->device, VMM_TORCH_FREE_REQUESTED, block, call->stack);
+    call->completed = block_record(call->device, VMM_TORCH_FREE_COMPLETED, block, call->stack);
+    vmm_status status = vmm_free(vmm__torch_cache_of(call->device), ptr);
+    if (status != VMM_OK && status != VMM_ERR_CORRUPTED) { /* a corrupted block was freed */
+        vmm__history_cancel(history, requested);
+        vmm__history_cancel(history, call->completed);
+    } else if (!call->waits && !call->is_forgotten) {
+        vmm__history_forget(history, call->freed);
+    }
+    return status;
+}
+
+vmm_status vmm__record_free(struct torch_device *device, void *ptr)
+{
+    struct call call = { .device = device,
+                         .stack = stack_get(true),
+                         .freed = (uint64_t)(uintptr_t)ptr };
+    struct live_block block;
+    vmm_status status;
+    call_enter(&call);
+    bool was_known = vmm__history_recall(&device->history, call.freed, &block);
+    if (!was_known && !block_find(device, ptr, &block)) {
+        status = vmm_free(vmm__torch_cache_of(device), ptr); /* it reports the misuse */
+    } else {
+        if (!was_known)
+            vmm__history_learn(&device->history, &block);
+        status = free_record(&call, ptr, &block);
+        if (status != VMM_OK && !was_known && !call.is_forgotten)
+            vmm__history_forget(&device->history, call.freed);
+    }
+    call_leave(&call);
+    return status;
+}
+
+vmm_status vmm__record_trim(struct torch_device *device)
+{
+    struct call call = { .device = device, .stack = stack_get(true) };
+    call_enter(&call);
+    vmm_status status = vmm_trim(vmm__torch_cache_of(device), 0, NULL);
+    call_leave(&call);
+    return status;
+}
+
+/* ---- Changes -------------------------------------------------------------------------------- */
+
+/* What a change says of its memory, as of a block. */
+static struct live_block block_of_change(const vmm_change *change)
+{
+    return (struct live_block){ .address = change->address,
+                                .requested_bytes = change->bytes,
+                                .stream = (uint64_t)(uintptr_t)change->stream,
+                                .pool = change->pool_id };
+}
+
+static void segment_record(struct torch_device *device, vmm_torch_action action,
+                           const vmm_change *change)
+{
+    const struct call *call = innermost;
+    bool is_of_call = call != NULL && call->device == device;
+    struct live_block segment = block_of_change(change);
+    uint64_t stack = is_of_call ? call->stack : texts_get();
+    (void)block_record(device, action, &segment, stack);
+    if (!is_of_call)
+        vmm__history_stack_drop(stack);
+}
+
+static void wait_record(struct torch_device *device, const vmm_change *change)
+{
+    struct call *call = innermost;
+    if (call == NULL || call->device != device || call->freed != change->address)
+        return;
+    vmm__history_cancel(&device->history, call->completed);
+    call->waits = true;
+}
+
+static void completed_record(struct torch_device *device, const vmm_change *change)
+{
+    struct live_block block;
+    if (!vmm__history_recall(&device->history, change->address, &block))
+        block = block_of_change(change);
+    uint64_t stack = texts_get();
+    vmm__history_forget(&device->history, change->address);
+    (void)block_record(device, VMM_TORCH_FREE_COMPLETED, &block, stack);
+    vmm__history_stack_drop(stack);
+}
+
+void vmm__record_change(struct torch_device *device, const vmm_change *change)
+{
+    if (!vmm__torch_records()) {
+        if (change->kind == VMM_CHANGE_FREE)
+            vmm__history_forget(&device->history, change->address);
+        return;
+    }
+    switch (change->kind) {
+    case VMM_CHANGE_MAP:
+        segment_record(device, VMM_TORCH_SEGMENT_MAP, change);
+        break;
+    case VMM_CHANGE_UNMAP:
+        segment_record(device, VMM_TORCH_SEGMENT_UNMAP, change);
+        break;
+    case VMM_CHANGE_WAIT:
+        wait_record(device, change);
+        break;
+    case VMM_CHANGE_FREE:
+        completed_record(device, change);
+        break;
+    }
+}
+
+void vmm_torch_pressure_end(void)
+{
+    atomic_store_explicit(&pressure_ended, true, memory_order_release);
+}
+
+/* Leaves the call that the thread is in, if any, so that the program may call any function. */
+static struct call *call_pause(void)
+{
+    struct call *call = innermost;
+    if (call == NULL)
+        return NULL;
+    innermost = NULL;
+    vmm__mutex_unlock(&call->device->history.order);
+    return call;
+}
+
+static void call_resume(struct call *call)
+{
+    if (call == NULL)
+        return;
+    vmm__mutex_lock(&call->device->history.order);
+    innermost = call;
+}
+
+void vmm__record_reclaim_set(vmm_torch_reclaim_fn reclaim)
+{
+    atomic_store_explicit(&reclaim_fn, reclaim, memory_order_release);
+}
+
+bool vmm__record_reclaims(void)
+{
+    return atomic_load_explicit(&reclaim_fn, memory_order_acquire) != NULL;
+}
+
+static int pressure_relieve(const struct torch_device *device, vmm_pool *pool, size_t bytes)
+{
+    vmm_torch_reclaim_fn reclaim = atomic_load_explicit(&reclaim_fn, memory_order_acquire);
+    if (reclaim != NULL && reclaim() != 0)
+        return 1;
+    if (device->pressure == NULL || atomic_load_explicit(&pressure_ended, memory_order_acquire))
+        return 0;
+    return device->pressure(device->pressure_context, pool, bytes);
+}
+
+int vmm__record_pressure(void *context, vmm_pool *pool, size_t bytes)
+{
+    struct torch_device *device = context;
+    struct call *call = call_pause();
+    int freed = pressure_relieve(device, pool, bytes);
+    call_resume(call);
+    return freed;
+}
+
+/* The cache has released the block that is being freed: its address may belong to another block from now on. */
+void vmm__record_misuse(void *context, const char *line)
+{
+    struct torch_device *device = context;
+    struct call *call = innermost;
+    if (call != NULL && call->device == device && call->freed != 0 && !call->waits) {
+        vmm__history_forget(&device->history, call->freed);
+        call->is_forgotten = true;
+    }
+    call = call_pause();
+    device->misuse(device->misuse_context, line);
+    call_resume(call);
+}
+
+void *vmm__record_segment_alloc(void *context, size_t bytes, vmm_stream stream)
+{
+    const vmm_segment_source *source = context;
+    struct call *call = call_pause();
+    void *segment = source->alloc(source->context, bytes, stream);
+    call_resume(call);
+    return segment;
+}
+
+void vmm__record_segment_free(void *context, void *segment, size_t bytes)
+{
+    const vmm_segment_source *source = context;
+    vmm_segment_free_fn give = source->free;
+    struct call *call = call_pause();
+    give(source->context, segment, bytes);
+    call_resume(call);
+}
+
+/* ---- Start and stop ------------------------------------------------------------------------- */
+
+/* A block keeps the stack that an earlier recording has given it. */
+static int live_block_visit(void *context, const vmm_item *item)
+{
+    struct torch_device *device = context;
+    struct live_block known, block = block_of(item);
+    if (item->kind != VMM_ITEM_BLOCK || item->state != VMM_ITEM_LIVE)
+        return 0;
+    if (!vmm__history_recall(&device->history, item->address, &known) ||
+        known.requested_bytes != block.requested_bytes)
+        vmm__history_learn(&device->history, &block);
+    return 0;
+}
+
+static vmm_status device_start(struct torch_device *device)
+{
+    vmm__mutex_lock(&device->history.order);
+    vmm_status status = vmm__history_prepare(&device->history, entries_kept);
+    if (status == VMM_OK)
+        status = vmm_walk(vmm__torch_cache_of(device), live_block_visit, device);
+    if (status == VMM_OK)
+        vmm__history_open(&device->history);
+    vmm__mutex_unlock(&device->history.order);
+    return status;
+}
+
+static void device_stop(struct torch_device *device)
+{
+    vmm__mutex_lock(&device->history.order);
+    vmm__history_close(&device->history);
+    vmm__mutex_unlock(&device->history.order);
 }
 
 /* A free sees one of the two flags, or both, until no block of the recording is known. */

@@ -3,8 +3,8 @@
  * of the same moment.
  *
  * Owns: the snapshots until vmm_torch_snapshot_drop().
- * Called by: the Python package and the provider. Locks: none of its own. The copied events end where the walk ends,
- * because the cache's memory cannot change during a walk.
+ * Called by: the Python package and the provider. Locks: holds the history's `order` while it takes a snapshot. The
+ * copied events end where the walk ends, because the cache's memory cannot change during a walk.
  */
 #include "base/error.h"
 #include "base/hostmem.h"
@@ -175,18 +175,30 @@ static int item_visit(void *context, const vmm_item *item)
 }
 
 /* Its own event comes last: the next snapshot has it. */
-static vmm_status builder_fill(struct builder *builder)
+static vmm_status builder_fill_locked(struct builder *builder, uint64_t stack)
 {
+    VMM_ASSERT_HELD(&builder->device->history.order);
     struct torch_device *device = builder->device;
+    vmm_torch_event event = { .stack = stack,
+                              .action = VMM_TORCH_SNAPSHOT,
+                              .device = device->ordinal };
     builder->history_end = vmm__history_length(&device->history);
     vmm_status status = vmm_walk(vmm__torch_cache_of(device), item_visit, builder);
     if (status != VMM_OK || builder->status != VMM_OK)
         return status != VMM_OK ? status : builder->status;
     segment_end(builder);
     status = vmm__history_copy(&device->history, builder->history_end, &builder->history);
-    const struct live_block none = { .stack = vmm__record_stack() };
-    vmm__history_note(&device->history, VMM_TORCH_SNAPSHOT, &none);
-    vmm__history_stack_drop(none.stack);
+    (void)vmm__history_push(&device->history, &event);
+    return status;
+}
+
+static vmm_status builder_fill(struct builder *builder)
+{
+    uint64_t stack = vmm__record_stack();
+    vmm__mutex_lock(&builder->device->history.order);
+    vmm_status status = builder_fill_locked(builder, stack);
+    vmm__mutex_unlock(&builder->device->history.order);
+    vmm__history_stack_drop(stack);
     return status != VMM_OK ? status : builder->status;
 }
 

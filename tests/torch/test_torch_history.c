@@ -190,13 +190,14 @@ TEST(blocks_in_views_are_segments)
 TEST(event_times_never_decrease)
 {
     static struct history history;
-    vmm__history_init(&history, 0);
-    assert_ok(vmm__history_open(&history, 4));
-    const struct live_block none = { 0 };
-    vmm__history_note(&history, VMM_TORCH_SNAPSHOT, &none);
+    vmm__history_init(&history);
+    assert_ok(vmm__history_prepare(&history, 4));
+    vmm__history_open(&history);
+    const vmm_torch_event event = { .action = 0 };
+    (void)vmm__history_push(&history, &event);
     uint64_t later_us = history.latest_us + 1000000000U;
     history.latest_us = later_us;
-    vmm__history_note(&history, VMM_TORCH_SNAPSHOT, &none);
+    (void)vmm__history_push(&history, &event);
     assert_int_equal(history.events[1].time_us, later_us);
     vmm__history_close(&history);
     assert_int_equal(history.latest_us, 0);
@@ -321,46 +322,6 @@ TEST(misuse_function_may_snapshot_and_allocate)
         return; /* only debug mode detects the overrun */
     misuse_check_while_recording(1000);
     misuse_check_while_recording(3 * MIB - 8);
-}
-
-/* ---- Calls past the hooks -------------------------------------------------------------------- */
-
-static uint64_t events_with(int device, vmm_torch_action action, const void *block)
-{
-    const vmm_torch_snapshot *snapshot;
-    uint64_t count = 0;
-    assert_ok(vmm_torch_snapshot_take(device, &snapshot));
-    (void)snapshot_play_back(snapshot);
-    for (uint64_t i = 0; i < snapshot->event_count; i++)
-        count += snapshot->events[i].action == (int32_t)action &&
-                 snapshot->events[i].address == (uint64_t)(uintptr_t)block;
-    vmm_torch_snapshot_drop(snapshot);
-    return count;
-}
-
-/* A program may have other libraries use PyTorch's caches. */
-TEST(calls_of_the_program_are_recorded)
-{
-    struct scene scene = scene_begin(91, 0);
-    vmm_cache *cache = vmm_torch_cache(scene.device);
-    void *block;
-    vmm_stream other = scene_stream(1);
-    assert_ok(vmm_torch_history_start(1000, stack_now, 1));
-    assert_ok(vmm_alloc(cache, 5 * MIB, NULL, &block));
-    assert_int_equal(events_with(scene.device, VMM_TORCH_ALLOC, block), 1);
-    if (!scene_is_guarded()) {
-        assert_ok(vmm_resize(cache, block, 3 * MIB, &block));
-        assert_int_equal(events_with(scene.device, VMM_TORCH_FREE_COMPLETED, block), 1);
-        assert_int_equal(events_with(scene.device, VMM_TORCH_ALLOC, block), 2);
-    }
-    assert_ok(vmm_record_stream(cache, block, other));
-    assert_ok(vmm__driver_fill(cache->driver, (uint64_t)(uintptr_t)block, 8, 7, other));
-    uint64_t before = events_with(scene.device, VMM_TORCH_FREE_REQUESTED, block);
-    assert_ok(vmm_free(cache, block));
-    assert_int_equal(events_with(scene.device, VMM_TORCH_FREE_REQUESTED, block), before + 1);
-    waits_end(&scene);
-    assert_int_equal(events_with(scene.device, VMM_TORCH_FREE_COMPLETED, block), before + 1);
-    assert_ok(vmm_torch_history_stop());
 }
 
 /* ---- Host memory ---------------------------------------------------------------------------- */

@@ -201,8 +201,9 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
 {
     struct heap *heap = vmm__cache_heap_of(cache, address);
     uint64_t frees;
-    if (heap != NULL && !vmm__slow_path_is_recorded(cache) &&
-        vmm__magazine_give(heap->lane, address, &frees)) {
+    bool is_recorded =
+        (atomic_load_explicit(&cache->slow_path, memory_order_acquire) & SLOW_PATH_RECORDED) != 0;
+    if (heap != NULL && !is_recorded && vmm__magazine_give(heap->lane, address, &frees)) {
         *should_poll = vmm__decay_should_poll(&cache->decay, &frees);
         return VMM_OK;
     }
@@ -218,8 +219,8 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
     if (magazines != NULL)
         vmm__magazines_drain_locked(lane, magazines, vmm__magazines_pending(magazines));
     status = vmm__lane_give_locked(lane, heap, inner);
-    if (status == VMM_OK && !lane->is_imported && vmm__slow_path_is_recorded(cache))
-        vmm__free_record(cache, address);
+    if (status == VMM_OK && !lane->is_imported)
+        vmm__record_block(&cache->directory.recorder, TRACE_FREE, address);
     *should_poll = vmm__decay_should_poll(&cache->decay, &lane->frees) || cache->no_caching ||
                    lane->is_imported;
     if (lane->is_imported)

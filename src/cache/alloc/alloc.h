@@ -99,14 +99,6 @@ vmm_status vmm__awake_lane_lock(struct vmm_cache *cache, const char *function, u
 /* Whether a live imported block begins at an address. */
 bool vmm__alloc_is_import(struct vmm_cache *cache, uint64_t address);
 
-/* Records that a call has freed a block, with the lock of its lane held. */
-static inline void vmm__free_record(const struct vmm_cache *cache, uint64_t address)
-{
-    vmm__record_block(&cache->directory.recorder, TRACE_FREE, address);
-    if (vmm__listener_hears_blocks(&cache->directory.listener))
-        vmm__listener_tell_given(&cache->directory.listener, address);
-}
-
 /* vmm_free() when the fast path could not lock the lane. *should_poll: whether the caller should run vmm__poll().
  * VMM__NOT_FOUND if no heap owns the address, or a reserved block begins there. */
 vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *should_poll);

@@ -30,7 +30,6 @@ static void size_record(const struct resize *resize)
     struct directory *directory = resize->heap->directory;
     const struct block *block = resize->block;
     struct recorder *recorder = atomic_load_explicit(&directory->recorder, memory_order_acquire);
-    uint64_t before = vmm__views_outer(resize->heap, resize->address);
     bool is_same = block->address == resize->address && block->requested_bytes == resize->bytes;
     char name[VMM_NAME_BYTES] = "";
     struct trace_event event = { .kind = TRACE_ALLOC,
@@ -38,15 +37,9 @@ static void size_record(const struct resize *resize)
                                  .bytes = resize->bytes,
                                  .stream = (uint64_t)(uintptr_t)resize->lane->stream,
                                  .pool = (uint64_t)(uintptr_t)resize->lane->pool->handle };
-    if (is_same)
+    if (recorder == NULL || is_same)
         return;
-    if (vmm__listener_hears_blocks(&directory->listener)) {
-        vmm__listener_tell_given(&directory->listener, before);
-        vmm__listener_tell_taken(&directory->listener, resize->lane, event.address, resize->bytes);
-    }
-    if (recorder == NULL)
-        return;
-    vmm__recorder_push_block(recorder, TRACE_FREE, before);
+    vmm__recorder_push_block(recorder, TRACE_FREE, vmm__views_outer(resize->heap, resize->address));
     vmm__recorder_push(recorder, event);
     event.kind = TRACE_NAME;
     if (block->is_noted)
