@@ -10,7 +10,8 @@
  * the wait, so a free needs no host memory.
  *
  * Owns: the notes, with their uses, events and names. Invariants:
- *  1. a live block has a note in the map, under its address, exactly if it is noted; no two have one address;
+ *  1. a live block, or a freed reserved one of a retained pool, has a note in the map, under its address, exactly if it
+ *     is noted; no two have one address;
  *  2. a stream uses a block at most once;
  *  3. a block waits for streams exactly if its note is in the list of waits, and then it has none in the map. An
  *     exported block waits for its shares: see lane.h.
