@@ -6,7 +6,6 @@
  * without host memory its buckets get longer instead. Invariants:
  *  1. a node is in the bucket that its key hashes to, and its key does not change meanwhile;
  *  2. the number of buckets is a power of two.
- * A pool has records for a map, made in batches, so that one seldom needs host memory. A pool of zeros has none.
  * May be called by: everything. Locks: the caller's.
  */
 #ifndef VMM_BASE_MAP_H
@@ -43,20 +42,5 @@ struct map_node *vmm__map_next(const struct map *map, const struct map_node *nod
 /* Removes all nodes, whose records still exist, and frees the buckets. Calls `drop` for each node, which may free its
  * record; NULL: no call. */
 void vmm__map_clear(struct map *map, void (*drop)(struct map_node *node));
-
-struct map_pool {
-    struct map_node *spare;
-    struct map_batch *batches;
-};
-
-/* Take a record, which begins with its node, and give it back; end() frees all. All records of a pool have the same
- * size. NULL: no host memory. */
-struct map_node *vmm__map_pool_take(struct map_pool *pool, size_t record_bytes);
-void vmm__map_pool_end(struct map_pool *pool, size_t record_bytes);
-static inline void vmm__map_pool_give(struct map_pool *pool, struct map_node *node)
-{
-    node->next = pool->spare;
-    pool->spare = node;
-}
 
 #endif

@@ -9,12 +9,18 @@
 #include <string.h>
 #include <time.h>
 
-enum { STREAM_MOST = 1023, FRAMES_MOST = 1 << 20 };
+enum { BATCH_BLOCKS = 256, STREAM_MOST = 1023, FRAMES_MOST = 1 << 20 };
 
 struct live_block {
     struct map_node node; /* its key is the address */
     uint64_t id;
     bool is_waiting;
+};
+
+/* Blocks are allocated in batches and used again, so that an event seldom needs host memory. */
+struct live_batch {
+    struct live_batch *next;
+    struct live_block blocks[BATCH_BLOCKS];
 };
 
 /* A stream or pool. */
@@ -218,13 +224,35 @@ static struct live_block *block_find(const struct writer *writer, uint64_t addre
     return (struct live_block *)vmm__map_find(&writer->live, address);
 }
 
+static void block_spare(struct writer *writer, struct live_block *block)
+{
+    block->node.next = (struct map_node *)writer->spare;
+    writer->spare = block;
+}
+
+static struct live_block *block_take(struct writer *writer)
+{
+    if (writer->spare == NULL) {
+        struct live_batch *batch = vmm__host_alloc(1, sizeof *batch);
+        if (batch == NULL)
+            return NULL;
+        batch->next = writer->batches;
+        writer->batches = batch;
+        for (unsigned i = 0; i < BATCH_BLOCKS; i++)
+            block_spare(writer, &batch->blocks[i]);
+    }
+    struct live_block *block = writer->spare;
+    writer->spare = (struct live_block *)block->node.next;
+    return block;
+}
+
 static void block_end(struct writer *writer, const struct trace_event *event,
                       struct live_block *block)
 {
     next_put(writer, event, 0, 0, 0);
     LINE_PUT(writer, "-", block->id);
     vmm__map_remove(&writer->live, &block->node);
-    vmm__map_pool_give(&writer->spare, &block->node);
+    block_spare(writer, block);
 }
 
 static void alloc_write(struct writer *writer, const struct trace_event *event)
@@ -234,7 +262,7 @@ static void alloc_write(struct writer *writer, const struct trace_event *event)
         return;
     if (block != NULL)
         block_end(writer, event, block);
-    block = (void *)vmm__map_pool_take(&writer->spare, sizeof *block);
+    block = block_take(writer);
     if (block == NULL) {
         writer->lost++;
         return;
@@ -382,5 +410,10 @@ void vmm__writer_close(struct writer *writer)
     vmm__map_clear(&writer->streams, numbered_drop);
     vmm__map_clear(&writer->pools, numbered_drop);
     vmm__map_clear(&writer->frames, frame_drop);
-    vmm__map_pool_end(&writer->spare, sizeof(struct live_block));
+    while (writer->batches != NULL) {
+        struct live_batch *batch = writer->batches;
+        writer->batches = batch->next;
+        vmm__host_free(batch, sizeof *batch);
+    }
+    writer->spare = NULL;
 }

@@ -24,12 +24,13 @@ struct trace_text {
 
 struct writer {
     struct lines lines;
-    uint64_t begin_us;     /* times in the trace count from here */
-    uint64_t written_us;   /* the last time in the trace */
-    uint64_t blocks;       /* ever allocated: their ids */
-    struct map live;       /* by address */
-    struct map_pool spare; /* blocks */
-    struct map streams;    /* numbers by handle */
+    uint64_t begin_us;   /* times in the trace count from here */
+    uint64_t written_us; /* the last time in the trace */
+    uint64_t blocks;     /* ever allocated: their ids */
+    struct map live;     /* by address */
+    struct live_block *spare;
+    struct live_batch *batches;
+    struct map streams; /* numbers by handle */
     struct map pools;
     struct map frames; /* by parent and address */
     uint64_t lost;     /* events for which there was no host memory */

@@ -146,29 +146,3 @@ TEST(buckets_stay_short)
     assert_true(longest <= 8);
     vmm__map_clear(&map, NULL);
 }
-
-struct pooled {
-    struct map_node node;
-    int number;
-};
-
-/* Each is a record of its own, one that came back is taken again, and at the end all memory is free. */
-TEST(a_pool_makes_records)
-{
-    static struct pooled *pooled[RECORDS];
-    struct map_pool pool = { .spare = NULL };
-    for (int i = 0; i < RECORDS; i++) {
-        pooled[i] = (void *)vmm__map_pool_take(&pool, sizeof **pooled);
-        assert_non_null(pooled[i]);
-        pooled[i]->number = i;
-    }
-    for (int i = 0; i < RECORDS; i++)
-        assert_int_equal(pooled[i]->number, i);
-    vmm__map_pool_give(&pool, &pooled[7]->node);
-    assert_ptr_equal(vmm__map_pool_take(&pool, sizeof **pooled), &pooled[7]->node);
-    vmm__map_pool_end(&pool, sizeof **pooled);
-    assert_int_equal(vmm__host_outstanding(), 0);
-    (void)vmm__host_fail_at(1);
-    assert_null(vmm__map_pool_take(&pool, sizeof **pooled));
-    (void)vmm__host_fail_at(0);
-}
