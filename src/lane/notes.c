@@ -151,6 +151,7 @@ void vmm__notes_name_read(const struct notes *notes, uint64_t address, char text
 }
 
 /* ---- One use --------------------------------------------------------------------------------- */
+
 static bool user_is(const struct use *use, struct user user)
 {
     return use->user.stream == user.stream && use->user.ends == user.ends &&

@@ -395,11 +395,14 @@ CACHE_TEST(names_and_other_streams_of_a_block_move_with_it)
 CACHE_TEST(an_address_inside_a_reserved_block_is_no_block)
 {
     void *out;
+    vmm_share *share;
     void *block = block_committed(test, 8 * MIB, 4 * MIB);
     assert_status(vmm_free(test->cache, at(block, 6 * MIB)), VMM_ERR_UNKNOWN_POINTER);
     assert_non_null(strstr(vmm_last_error(), "it is byte 6291456 of the block at"));
     assert_status(vmm_resize(test->cache, at(block, 6 * MIB), MIB, &out), VMM_ERR_UNKNOWN_POINTER);
     assert_status(vmm_pin(test->cache, at(block, 1)), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_share_export(test->cache, at(block, 6 * MIB), &share),
+                  VMM_ERR_UNKNOWN_POINTER);
     assert_status(vmm_commit(test->cache, at(block, 2 * MIB), 0, UNIT), VMM_ERR_UNKNOWN_POINTER);
     cache_verify(test);
     block_end(test, block);

@@ -156,10 +156,10 @@ static vmm_status begin_locked(struct vmm_cache *cache, uint64_t address, struct
         return VMM__NO_FIT;
     if (heap == NULL)
         return VMM__NOT_FOUND;
-    if (heap->is_reserved)
-        return VMM__NO_FIT;
     vmm__lane_lock(heap->lane);
-    vmm_status status = vmm__lane_asleep_check("vmm_share_export", heap->lane);
+    vmm_status status = VMM_OK;
+    if (!heap->is_reserved) /* which waking its pool would not help */
+        status = vmm__lane_asleep_check("vmm_share_export", heap->lane);
     if (status == VMM_OK)
         status = vmm__lane_export_locked(heap->lane, heap, address, &bytes, &requested_bytes);
     vmm__lane_unlock(heap->lane);

@@ -20,7 +20,7 @@ struct scene_run {
     FILE *text; /* for people */
     struct style style;
     char machine[320];
-    uint64_t limit_bytes; /* an outcome: what --memory comes to; 0: no limit */
+    uint64_t limit_bytes; /* the run sets it from --memory; 0: no limit */
     bool is_good;         /* an outcome: fragtest ends with 0 */
 };
 
