@@ -62,8 +62,8 @@ struct last_scan {
  * percent of the time, however many streams take turns; or if its thread had to queue for the grow lock: then takes of
  * threads hold each other up, and it counts as TAKES_QUEUED, half of the threads that one take of 16 lets wait. After
  * TAKES_KEEP hasty takes a lane keeps what it has: it no longer gathers, nor do others from it, and takes only what a
- * request needs, from the lane that has most. After TAKES_GROW it grows beyond the footprint target, by one request.
- * docs/results/holes.md says how near traces of GPU programs come.
+ * request needs. After TAKES_GROW it grows beyond the footprint target, by one request. docs/results/holes.md says how
+ * near traces of GPU programs come.
  */
 enum { TAKES_APART_US = 25, TAKES_QUEUED = 8, TAKES_KEEP = 32, TAKES_GROW = 64 };
 

@@ -62,24 +62,6 @@ POLICY_TEST(next_larger_block_is_tried)
     assert_ok(vmm__cache_check(scene->cache));
 }
 
-/* A stream that others take from in turn: the one that has most misses it least. */
-POLICY_TEST(a_lane_that_keeps_what_it_has_takes_of_the_one_that_has_most)
-{
-    struct lane *third;
-    assert_ok(vmm__stream_lane(scene->cache, STREAM(3), &third));
-    (void)extent(scene, &scene->lane->large, 10, 4, 2);
-    (void)extent(scene, &third->large, 24, 8, 2);
-    scene->other->hasty_takes = TAKES_KEEP;
-    assert_ok(transfer(scene, &scene->other->large, 3 * GRANULE, IDLE_FINISHED));
-    assert_int_equal(scene->other->large.free_bytes, 4 * GRANULE);
-    assert_int_equal(scene->lane->large.free_bytes, 4 * GRANULE);
-    assert_int_equal(third->large.free_bytes, 4 * GRANULE);
-    assert_ok(vmm__cache_check(scene->cache));
-    assert_ok(
-        transfer(scene, &scene->other->large, 8 * GRANULE, IDLE_FINISHED)); /* only together */
-    assert_ok(vmm__cache_check(scene->cache));
-}
-
 /* Of three runs, the shortest that is long enough. */
 POLICY_TEST(tightest_run_of_all_lanes_is_transferred)
 {

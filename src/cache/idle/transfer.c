@@ -69,23 +69,6 @@ static bool interval_find(const struct heap *heap, const struct idle_runs *runs,
     return best_bytes != UINT64_MAX;
 }
 
-/* A run of at least `bytes` of the heap that has most. False if there is none. While streams take from each other in
- * turn, one that has a single block would miss it at once. */
-static bool surplus_find(const struct idle_runs *runs, uint64_t bytes, struct interval *best)
-{
-    uint64_t most_bytes = 0;
-    for (uint64_t i = 0; i < runs->count; i++) {
-        const struct idle_run *run = &runs->items[i];
-        if (run->bytes < bytes || run->heap->bytes <= most_bytes)
-            continue;
-        most_bytes = run->heap->bytes;
-        *best = (struct interval){
-            .start = run->address, .end = run->address + run->bytes, .first = i, .count = 1
-        };
-    }
-    return most_bytes > 0;
-}
-
 /* Shortens a run to the chunks that begin before an address. */
 static void run_shorten(const struct vm *vm, uint64_t end, struct idle_run *run)
 {
@@ -124,9 +107,7 @@ static vmm_status transfer_locked(struct vmm_cache *cache, struct heap *heap, ui
     bool is_ok = vmm__idle_visit(cache, heap, when, vmm__idle_runs_add, &runs);
     if (runs.count > 1)
         qsort(runs.items, runs.count, sizeof *runs.items, by_address);
-    bool has_surplus =
-        is_ok && vmm__lane_keeps(heap->lane) && surplus_find(&runs, bytes, &interval);
-    if (has_surplus || (is_ok && interval_find(heap, &runs, bytes, &interval)))
+    if (is_ok && interval_find(heap, &runs, bytes, &interval))
         status = interval_take(cache, &interval, &runs, heap, bytes, when);
     vmm__idle_runs_free(&runs);
     return status;

@@ -2,8 +2,8 @@
  * Transfers idle chunks of other streams' heaps to a heap of the same kind, in place, so that it gets a free block that
  * is long enough for a request. The large heaps of streams share one home, so their free memory lies side by side: the
  * block may join free blocks of the heap and chunks of several others. Takes the shortest interval that holds the
- * request; for a lane that keeps what it has (lane.h), a run of the heap that has most. Of that it takes only chunks
- * at the low end. The chunks' places in views go with them. It makes no driver calls except for events.
+ * request, and of that only the chunks at its low end. The chunks' places in views go with them. It makes no driver
+ * calls except for events.
  *
  * The chunks' work must have finished; with IDLE_FOLLOW, the receiving stream waits for it on the device. The host
  * never waits.
