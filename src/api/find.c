@@ -23,8 +23,8 @@ static bool live_find(const struct heap *heap, uint64_t address, struct block_re
 static uint64_t address_of(const struct heap *heap, const struct block_ref *ref)
 {
     uint64_t inner = vmm__block_ref_address(ref);
-    const struct vmm_cache *cache = heap->lane->pool->cache;
-    return heap->lane->has_source ? vmm__sourced_outer(&cache->vm, inner) : inner;
+    const struct vmm_cache *cache = heap->lane->owner.pool->cache;
+    return heap->lane->owner.has_source ? vmm__sourced_outer(&cache->vm, inner) : inner;
 }
 
 /* ---- All of a block -------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ static bool listed_read(const struct vmm_cache *cache, uint64_t address, struct 
         !vmm__live_table_read(cache->directory.live, address, &out->requested_bytes))
         return false;
     out->address = address;
-    out->is_imported = heap->lane->is_imported;
+    out->is_imported = heap->lane->owner.is_imported;
     return true;
 }
 
@@ -113,7 +113,7 @@ static bool lane_read(struct vmm_cache *cache, uint64_t address, struct owned_bl
     if (found) {
         out->address = address_of(heap, &ref);
         out->requested_bytes = vmm__block_ref_requested_bytes(&ref);
-        out->is_imported = heap->lane->is_imported;
+        out->is_imported = heap->lane->owner.is_imported;
     }
     vmm__biased_unlock(&heap->lane->lock);
     return found;

@@ -146,7 +146,7 @@ static vmm_status copy_check(vmm_cache *cache, struct copy *copy, const void *in
     bool is_live = vmm__lane_find_live_locked(lane, heap, address, &ref);
     bool is_pinned = is_live && vmm__block_ref_is_pinned(&ref);
     bool has_ended = vmm__lane_has_ended(lane);
-    copy->stream = atomic_load_explicit(&lane->stream, memory_order_relaxed);
+    copy->stream = atomic_load_explicit(&lane->owner.stream, memory_order_relaxed);
     (void)vmm__notes_borrower(&lane->notes, address, &copy->stream, &has_ended);
     vmm__biased_unlock(&lane->lock);
     if (is_pinned)

@@ -24,7 +24,7 @@ static UNSEEN uint64_t peek(const uint64_t *value)
 
 static UNSEEN const struct pool *peek_pool(const struct lane *lane)
 {
-    return *(struct pool *const volatile *)&lane->pool;
+    return *(struct pool *const volatile *)&lane->owner.pool;
 }
 
 static UNSEEN uint32_t peek_phase(const struct pool *pool)
@@ -117,7 +117,8 @@ static void lane_read(struct records *records, const struct lane *lane)
     if (pool < cache->pools)
         lane_add(&records->pools[pool].stats, lane);
     struct monitor_lane record = {
-        .stream = (uint64_t)(uintptr_t)atomic_load_explicit(&lane->stream, memory_order_relaxed),
+        .stream =
+            (uint64_t)(uintptr_t)atomic_load_explicit(&lane->owner.stream, memory_order_relaxed),
         .pool = pool,
         .allocated_bytes = peek(&lane->counters.allocated_bytes.current),
         .waiting_bytes = peek(&lane->counters.waiting_bytes),

@@ -176,9 +176,9 @@ static const char *range_obstacle(const struct vmm_cache *cache, struct found bl
                                   size_t bytes)
 {
     uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
-    if (block.lane->is_imported)
+    if (block.lane->owner.is_imported)
         return "it is imported: the process that exported it can";
-    if (block.lane->has_source)
+    if (block.lane->owner.has_source)
         return "it is memory of a source: ask who made that memory";
     if (!block.stays)
         return "it may get other memory: call vmm_pin() before";

@@ -31,7 +31,7 @@ static uint64_t pool_of(struct vmm_cache *cache, const void *block)
     const struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
         return 0;
-    uint64_t pool = number_of(heap->lane->pool->handle);
+    uint64_t pool = number_of(heap->lane->owner.pool->handle);
     vmm__biased_unlock(&heap->lane->lock);
     return pool;
 }
@@ -73,7 +73,8 @@ vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct api_call 
         status = vmm__api_alloc_unrecorded(call, request, out);
     } else {
         status = vmm__lane_take_locked(lane, request->bytes, out);
-        pool = status == VMM_OK ? number_of(lane->pool->handle) : 0; /* others may lend a refill */
+        pool = status == VMM_OK ? number_of(lane->owner.pool->handle)
+                                : 0; /* others may lend a refill */
         vmm__biased_unlock(&lane->lock);
         if (status == VMM__NO_FIT)
             status = vmm__refill(cache, lane, NULL, request->bytes, out);

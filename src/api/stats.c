@@ -23,7 +23,7 @@ static void lane_read(const struct vm *memory, const struct lane *lane, vmm_stat
 {
     stats->occupied_bytes += lane->large.occupied_bytes;
     stats->unmovable_bytes += vmm__heap_unmovable(&lane->large) + vmm__heap_unmovable(&lane->small);
-    if (vmm__pool_is_asleep(lane->pool))
+    if (vmm__pool_is_asleep(lane->owner.pool))
         return;
     uint64_t slab_bytes = vmm__slabs_free_bytes(&lane->slabs);
     if (vmm__lane_is_retained(lane)) {
@@ -40,12 +40,12 @@ static void reserves_read(const struct vmm_cache *cache, const struct pool *pool
 {
     for (const struct reserved *block = cache->reserves; block != NULL; block = block->next) {
         uint64_t bytes = block->committed_granules << cache->vm.arena.granule_shift;
-        if (pool != NULL && pool != block->lane->pool)
+        if (pool != NULL && pool != block->lane->owner.pool)
             continue;
         vmm__biased_lock(&block->lane->lock); /* vmm_pin() takes only that one */
         stats->unmovable_bytes += block->block.pins != 0 ? bytes : 0;
         vmm__biased_unlock(&block->lane->lock);
-        bool is_there = !vmm__pool_is_asleep(block->lane->pool);
+        bool is_there = !vmm__pool_is_asleep(block->lane->owner.pool);
         stats->retained_bytes += vmm__reserved_is_freed(block) && is_there ? bytes : 0;
     }
 }
@@ -54,7 +54,7 @@ static void reserves_read(const struct vmm_cache *cache, const struct pool *pool
 static void lanes_read(struct vmm_cache *cache, const struct pool *pool, vmm_stats *stats)
 {
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if ((pool != NULL && pool != lane->pool) || lane->is_imported)
+        if ((pool != NULL && pool != lane->owner.pool) || lane->owner.is_imported)
             continue;
         vmm__lane_lock(lane);
         vmm__lane_counters_flush(lane);
@@ -64,7 +64,7 @@ static void lanes_read(struct vmm_cache *cache, const struct pool *pool, vmm_sta
     reserves_read(cache, pool, stats);
     stats->free_bytes = stats->idle_bytes + stats->pinned_bytes + stats->retained_bytes;
     for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
-        bool is_counted = pool == NULL || pool == lane->pool;
+        bool is_counted = pool == NULL || pool == lane->owner.pool;
         stats->streams += is_counted ? 1 : 0;
     }
 }

@@ -16,7 +16,7 @@ unsigned vmm__wait_streams(vmm_cache *cache, const void *ptr, vmm_stream *stream
     struct lane *lane = lane_lock(cache, &address);
     if (lane == NULL)
         return 0;
-    streams[0] = lane->stream;
+    streams[0] = lane->owner.stream;
     unsigned count = vmm__notes_streams(&lane->notes, address, streams + 1, room - 1);
     vmm__biased_unlock(&lane->lock);
     return count == 0 ? 0 : count + 1;

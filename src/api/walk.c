@@ -54,7 +54,7 @@ static void item_visit(struct walk *walk, vmm_item item)
     item.pool = walk->pool->handle;
     item.pool_id = walk->pool->id;
     if (lane != NULL) {
-        item.stream = lane->stream;
+        item.stream = lane->owner.stream;
         item.is_small = walk->heap->is_small;
     }
     if (item.kind == VMM_ITEM_CHUNK) {
@@ -84,11 +84,11 @@ vmm_item vmm__block_item(const struct heap *heap, const struct block_ref *ref)
                       .address = vmm__block_ref_address(ref),
                       .bytes = vmm__block_ref_bytes(ref),
                       .is_view = ref->block->is_in_view,
-                      .stream = lane->stream,
-                      .pool = lane->pool->handle,
-                      .pool_id = lane->pool->id,
+                      .stream = lane->owner.stream,
+                      .pool = lane->owner.pool->handle,
+                      .pool_id = lane->owner.pool->id,
                       .is_small = heap->is_small,
-                      .is_imported = lane->is_imported,
+                      .is_imported = lane->owner.is_imported,
                       .is_reserved = heap->is_reserved };
     if (item.state == VMM_ITEM_LIVE)
         item.requested_bytes = vmm__block_ref_requested_bytes(ref);
@@ -269,7 +269,7 @@ static void reserved_visit(struct walk *walk, struct reserved *block)
     uint64_t limit = vmm__reserved_end(cache, block);
     walk->heap = block->lane->reserved;
     walk->block = NULL;
-    walk->pool = block->lane->pool;
+    walk->pool = block->lane->owner.pool;
     bool has_visited = vmm__reserved_is_freed(block);
     for (uint64_t at = vmm__reserved_first(cache, block); at < limit && !walk->ended;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);

@@ -235,7 +235,7 @@ static vmm_status streams_wait(struct vmm_cache *cache)
          lane = lane_after(cache, lane)) {
         if (vmm__lane_has_ended(lane))
             continue;
-        vmm_status status = vmm__clock_stream_wait(&cache->clock, lane->stream);
+        vmm_status status = vmm__clock_stream_wait(&cache->clock, lane->owner.stream);
         bool is_passed_over = status == VMM__PENDING || status == VMM_ERR_INVALID_ARGUMENT;
         if (is_passed_over || first != VMM_OK) {
             vmm__error_restore(&line); /* what it was, or that of the first */

@@ -28,7 +28,7 @@ static bool stream_next(void *context, void **place, struct known_stream *out)
     *place = lane;
     if (lane == NULL)
         return false;
-    *out = (struct known_stream){ .stream = lane->stream, .is_gone = &lane->is_gone };
+    *out = (struct known_stream){ .stream = lane->owner.stream, .is_gone = &lane->is_gone };
     return true;
 }
 
@@ -50,7 +50,7 @@ static bool live_next(void *context, void **place, struct known_stream *out)
         if (lane == NULL || vmm__lane_has_ended(lane) || !is_in_use(lane))
             continue;
         *place = (void *)seen;
-        *out = (struct known_stream){ .stream = lane->stream, .is_gone = &lane->is_gone };
+        *out = (struct known_stream){ .stream = lane->owner.stream, .is_gone = &lane->is_gone };
         return true;
     }
     return false;
@@ -82,7 +82,7 @@ void vmm__streams_tick(struct vmm_cache *cache)
 /* Whether a lane, in any pool, is this open stream's: not one of a closed stream with the same handle. */
 static bool is_open(const struct lane *lane, vmm_stream stream)
 {
-    return lane->stream == stream && !vmm__lane_has_ended(lane);
+    return lane->owner.stream == stream && !vmm__lane_has_ended(lane);
 }
 
 /* Detaches a lane, so that other streams may use its free memory. Settles it, unless its pool is retained: no later
@@ -105,8 +105,9 @@ static struct lane *lane_next(const struct vmm_cache *cache, vmm_stream stream,
 {
     struct lane *next = lane == NULL ? vmm__lane_table_find(&cache->pool.table, stream) : NULL;
     if (next == NULL)
-        next = lane != NULL && lane->is_pooled ? vmm__lanes_pooled_next(lane)
-                                               : vmm__lanes_pooled_first(&cache->lanes, stream);
+        next = lane != NULL && lane->owner.is_pooled
+                   ? vmm__lanes_pooled_next(lane)
+                   : vmm__lanes_pooled_first(&cache->lanes, stream);
     while (next != NULL && !is_open(next, stream))
         next = vmm__lanes_pooled_next(next);
     return next;
@@ -155,7 +156,7 @@ static bool lane_give(struct lane *lane, vmm_stream stream)
     atomic_store_explicit(&lane->is_gone, false, memory_order_relaxed);
     lane->hasty_takes = 0;
     /* before the clock sees it as open */
-    atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
+    atomic_store_explicit(&lane->owner.stream, stream, memory_order_relaxed);
     atomic_store_explicit(&lane->has_ended, false, memory_order_release);
     return true;
 }
@@ -193,7 +194,7 @@ static bool has_passed(struct lane *lane)
 bool vmm__stream_serves(struct lanes *lanes, struct lane *lane, vmm_stream stream)
 {
     if (!vmm__lane_has_ended(lane))
-        return lane->stream == stream;
+        return lane->owner.stream == stream;
     bool serves = has_passed(lane) && lane_give(lane, stream);
     if (serves)
         vmm__lanes_pooled_give(lanes, lane);

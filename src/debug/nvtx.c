@@ -117,8 +117,8 @@ static void block_name(struct vmm_cache *cache, uint64_t address, const char *te
     uint64_t inner = address;
     const struct heap *heap = vmm__free_lane_lock(cache, &inner);
     if (heap != NULL) {
-        (void)snprintf(name, sizeof name, "pool %s, stream 0x%llx", heap->lane->pool->name,
-                       (unsigned long long)(uintptr_t)heap->lane->stream);
+        (void)snprintf(name, sizeof name, "pool %s, stream 0x%llx", heap->lane->owner.pool->name,
+                       (unsigned long long)(uintptr_t)heap->lane->owner.stream);
         vmm__biased_unlock(&heap->lane->lock);
     }
     region_name(cache->nvtx, address, text == NULL || *text == '\0' ? name : text);

@@ -15,7 +15,7 @@ struct tally {
 static vmm_status broken(const struct heap *heap, uint64_t address, const char *what)
 {
     return vmm__error(VMM_ERR_INTERNAL, "%s heap of stream %p at 0x%llx: invariant %s",
-                      heap->is_small ? "small" : "large", heap->lane->stream,
+                      heap->is_small ? "small" : "large", heap->lane->owner.stream,
                       (unsigned long long)address, what);
 }
 
@@ -70,7 +70,7 @@ static vmm_status slab_check(const struct heap *heap, const struct block *block)
     if (slab->pinned_bits != (slab->pins[0] | slab->pins[1]))
         return broken(heap, block->address, "slab 2: pinned_bits is not the union of pins");
     uint64_t alignment = UINT64_C(2) << vmm__log2(block->node.size - 1);
-    if (heap->lane->is_pooled && slab->address % alignment != 0)
+    if (heap->lane->owner.is_pooled && slab->address % alignment != 0)
         return broken(heap, block->address, "slab 5: its start does not follow from its objects");
     for (uint64_t at = 0; at < block->node.size; at += SMALL_SLOT_BYTES) {
         if (*vmm__directory_slot(heap->directory, block->address + at) != block)

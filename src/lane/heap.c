@@ -2,7 +2,6 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
-#include "lane/lane.h"
 #include "lane/views.h"
 
 /* The first batch serves a stream with one live block: that, what is free beside it, and two records for a change. The
@@ -179,12 +178,9 @@ static struct block *block_release(struct heap *heap, struct block *block)
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
-void vmm__heap_init(struct heap *heap, struct lane *lane, struct directory *directory,
-                    bool is_small)
+void vmm__heap_init(struct heap *heap, struct directory *directory, bool is_small)
 {
-    *heap = (struct heap){ .lane = lane,
-                           .directory = directory,
-                           .clock = lane->clock,
+    *heap = (struct heap){ .directory = directory,
                            .is_small = is_small,
                            .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES,
                            .strand_bytes = UINT64_MAX };
@@ -352,7 +348,7 @@ void vmm__heap_settle(struct heap *heap)
     if (last_freed == NULL)
         return;
     (void)block_give(heap, last_freed, last_freed->epoch);
-    vmm__counters_settle(&heap->lane->counters, &heap->lane->pool->totals);
+    vmm__counters_settle(heap->counters, &heap->owner->pool->totals);
 }
 
 /* The last freed block was freed earlier, so it is stamped first: epochs never decrease. */

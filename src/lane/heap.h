@@ -33,6 +33,7 @@
 
 #include "base/size_index.h"
 #include "lane/directory.h"
+#include "lane/owner.h"
 
 struct lane;
 struct slab;
@@ -95,9 +96,11 @@ struct heap {
     uint64_t free_bytes;
     uint64_t strand_bytes; /* no block is taken that strands as much: see vmm__views_strand() */
     struct block_store store;
-    uint64_t view_chunks;    /* chunks of the heap that have places in views */
-    uint64_t occupied_bytes; /* of its blocks in views */
-    uint64_t pinned_bytes;   /* free in partly live chunks, as the last plan counted them */
+    uint64_t view_chunks;      /* chunks of the heap that have places in views */
+    uint64_t occupied_bytes;   /* of its blocks in views */
+    uint64_t pinned_bytes;     /* free in partly live chunks, as the last plan counted them */
+    const struct owner *owner; /* the lane's */
+    struct counters *counters; /* the lane's: settling the last freed block flushes them */
     _Alignas(64) struct lane *lane;
     uint64_t bytes;                   /* of its extents; changes under the grow lock */
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
@@ -111,8 +114,8 @@ struct heap {
     struct heap *next_drained;
 };
 
-void vmm__heap_init(struct heap *heap, struct lane *lane, struct directory *directory,
-                    bool is_small);
+/* The caller sets lane, owner, counters and clock. */
+void vmm__heap_init(struct heap *heap, struct directory *directory, bool is_small);
 
 /* Give a reserved block further granules, and take granules from it. The caller also holds the grow lock. */
 void vmm__heap_reserve(struct heap *heap, struct block *block, uint64_t address, uint64_t bytes);

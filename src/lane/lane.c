@@ -39,6 +39,36 @@ static vmm_status clock_close(const struct lane *lane)
     return status;
 }
 
+static void pool_leave(struct lane *lane)
+{
+    *lane->pool_link = lane->next_of_pool;
+    if (lane->next_of_pool != NULL)
+        lane->next_of_pool->pool_link = lane->pool_link;
+}
+
+void vmm__lane_join(struct lane *lane, struct pool *pool)
+{
+    if (lane->owner.pool != NULL)
+        pool_leave(lane);
+    lane->owner.pool = pool;
+    lane->hasty_takes = 0;
+    lane->next_of_pool = pool->lanes;
+    lane->pool_link = &pool->lanes;
+    if (lane->next_of_pool != NULL)
+        lane->next_of_pool->pool_link = &lane->next_of_pool;
+    pool->lanes = lane;
+}
+
+static void heap_open(struct lane *lane, struct heap *heap, struct directory *directory,
+                      bool is_small)
+{
+    vmm__heap_init(heap, directory, is_small);
+    heap->lane = lane;
+    heap->owner = &lane->owner;
+    heap->counters = &lane->counters;
+    heap->clock = lane->clock;
+}
+
 vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct pool *pool,
                           struct lane **out)
 {
@@ -48,19 +78,19 @@ vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct
         return vmm__error(VMM_ERR_HOST_OOM, "lane: no host memory for the lane of a stream");
     }
     lane->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
-    atomic_init(&lane->stream, stream);
-    vmm__pool_join(pool, lane);
-    lane->has_own_chunks = pool->has_own_chunks;
-    lane->is_imported = pool->account.is_imported;
-    lane->has_source = vmm__pool_has_source(pool);
+    atomic_init(&lane->owner.stream, stream);
+    vmm__lane_join(lane, pool);
+    lane->owner.has_own_chunks = pool->has_own_chunks;
+    lane->owner.is_imported = pool->account.is_imported;
+    lane->owner.has_source = vmm__pool_has_source(pool);
     lane->until_due_bytes = UINT64_MAX;
     lane->due_bytes = UINT64_MAX;
     lane->gather_bytes = UINT64_MAX;
     lane->last.block = &no_block;
     vmm__biased_init(&lane->lock);
     vmm__counters_init(&lane->counters);
-    vmm__heap_init(&lane->small, lane, directory, true);
-    vmm__heap_init(&lane->large, lane, directory, false);
+    heap_open(lane, &lane->small, directory, true);
+    heap_open(lane, &lane->large, directory, false);
     lane->slabs.heap = &lane->small;
     vmm__notes_init(&lane->notes, directory->clock);
     *out = lane;
@@ -75,7 +105,7 @@ vmm_status vmm__lane_close(struct lane *lane)
     vmm__heap_fini(&lane->large);
     vmm__heap_fini(&lane->small);
     vmm__host_free(lane->reserved, sizeof *lane->reserved); /* it owns nothing */
-    vmm__pool_leave(lane);
+    pool_leave(lane);
     vmm_status status = clock_close(lane);
     vmm__biased_fini(&lane->lock);
     vmm__host_free(lane, sizeof *lane);
@@ -89,7 +119,7 @@ vmm_status vmm__lane_reserved_keep(struct lane *lane)
     struct heap *heap = vmm__host_alloc(1, sizeof *heap);
     if (heap == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_reserve: no host memory for the stream's heap");
-    vmm__heap_init(heap, lane, lane->large.directory, false);
+    heap_open(lane, heap, lane->large.directory, false);
     heap->is_reserved = true;
     lane->reserved = heap;
     return VMM_OK;
@@ -205,7 +235,7 @@ static inline __attribute__((always_inline)) void *
 block_publish(struct lane *lane, struct heap *heap, struct block *block, uint64_t bytes)
 {
     block->requested_bytes = bytes;
-    vmm__counters_alloc(&lane->counters, &lane->pool->totals, bytes, block->node.size);
+    vmm__counters_alloc(&lane->counters, &lane->owner.pool->totals, bytes, block->node.size);
     return address_publish(lane, heap, block, block->address);
 }
 
@@ -213,7 +243,7 @@ static inline __attribute__((always_inline)) void *object_publish(struct lane *l
                                                                   struct slab *slab, uint64_t bytes)
 {
     uint32_t object = vmm__slab_take(&lane->slabs, slab, bytes);
-    vmm__counters_alloc(&lane->counters, &lane->pool->totals, bytes, slab->object_bytes);
+    vmm__counters_alloc(&lane->counters, &lane->owner.pool->totals, bytes, slab->object_bytes);
     return address_publish(lane, &lane->small, slab->block, vmm__slab_address(slab, object));
 }
 
@@ -222,7 +252,7 @@ enum { TAKES_MEAN_OF = 8, TAKES_GAP_MOST_US = 4 * TAKES_APART_US };
 
 void vmm__lane_takes_count(struct lane *lane, bool has_queued)
 {
-    struct takes *takes = &lane->pool->takes;
+    struct takes *takes = &lane->owner.pool->takes;
     uint32_t now_us = (uint32_t)(vmm__time_ns() / 1000);
     uint32_t gap_us = now_us - takes->last_us;
     gap_us = gap_us < TAKES_GAP_MOST_US ? gap_us : TAKES_GAP_MOST_US;
@@ -247,7 +277,7 @@ static __attribute__((noinline)) vmm_status object_open(struct lane *lane, uint3
 bool vmm__lane_should_gather_locked(struct lane *lane, struct heap *heap, uint64_t block_bytes)
 {
     VMM_ASSERT_HELD(&lane->lock);
-    if (block_bytes < lane->gather_bytes || !vmm__pool_should_gather(lane->pool, lane))
+    if (block_bytes < lane->gather_bytes || !vmm__pool_should_gather(lane->owner.pool, lane))
         return false;
     vmm__heap_settle(heap);
     const struct size_node *fit = vmm__size_index_find(&heap->index, block_bytes);
@@ -320,7 +350,7 @@ static vmm_status object_take_misfit(struct lane *lane, uint64_t bytes, void **o
 static vmm_status misfit_take(struct lane *lane, uint64_t bytes, void **out)
 {
     struct block *block;
-    bool may = !lane->is_pooled && !vmm__lane_is_retained(lane);
+    bool may = !lane->owner.is_pooled && !vmm__lane_is_retained(lane);
     if (bytes > LANE_SMALL_LARGEST_BYTES || !may)
         return VMM__NO_FIT;
     if (bytes <= SLAB_LARGEST_BYTES && object_take_misfit(lane, bytes, out) == VMM_OK)
@@ -423,7 +453,7 @@ static vmm_status object_place(struct lane *lane, uint64_t address, uint64_t byt
     if ((slab->free_bits >> object & 1) == 0)
         return VMM__NO_FIT;
     vmm__slab_take_object(&lane->slabs, slab, object, bytes);
-    vmm__counters_alloc(&lane->counters, &lane->pool->totals, bytes, slab->object_bytes);
+    vmm__counters_alloc(&lane->counters, &lane->owner.pool->totals, bytes, slab->object_bytes);
     (void)address_publish(lane, &lane->small, slab->block, address);
     return VMM_OK;
 }
@@ -432,7 +462,7 @@ static vmm_status object_place(struct lane *lane, uint64_t address, uint64_t byt
  * the rest of its chunks. */
 static bool would_split(const struct heap *heap, uint64_t address, uint64_t bytes)
 {
-    if (!heap->lane->has_own_chunks || !vmm__heap_has_extent(heap, address))
+    if (!heap->lane->owner.has_own_chunks || !vmm__heap_has_extent(heap, address))
         return false;
     const struct block *block = vmm__heap_cover(heap, address);
     return block->state == BLOCK_FREE && (block->address != address || block->node.size != bytes);
@@ -480,14 +510,14 @@ bool vmm__lane_find_live_locked(struct lane *lane, const struct heap *heap, uint
 
 static void object_give(struct lane *lane, struct slab *slab, uint32_t object)
 {
-    vmm__counters_free(&lane->counters, &lane->pool->totals, slab->requested[object],
+    vmm__counters_free(&lane->counters, &lane->owner.pool->totals, slab->requested[object],
                        slab->object_bytes);
     vmm__slab_give(&lane->slabs, slab, object);
 }
 
 void vmm__lane_clock_arm_locked(struct lane *lane)
 {
-    lane->due_bytes = vmm__stat_now(&lane->pool->account.reserved_bytes) / CLOCK_SHARES;
+    lane->due_bytes = vmm__stat_now(&lane->owner.pool->account.reserved_bytes) / CLOCK_SHARES;
     lane->until_due_bytes = vmm__min(lane->until_due_bytes, lane->due_bytes);
 }
 
@@ -496,7 +526,7 @@ static __attribute__((noinline)) void freed_note(struct lane *lane)
 {
     vmm__clock_due(lane->clock);
     atomic_store_explicit(&lane->is_fast, false, memory_order_relaxed);
-    vmm__pool_note_free(lane->pool, lane);
+    vmm__pool_note_free(lane->owner.pool, lane);
     lane->until_due_bytes = lane->due_bytes;
 }
 
@@ -520,7 +550,7 @@ static void block_give(struct lane *lane, struct heap *heap, struct block *block
         vmm__counters_free_last(&lane->counters, requested_bytes, bytes);
         return;
     }
-    vmm__counters_free(&lane->counters, &lane->pool->totals, requested_bytes, bytes);
+    vmm__counters_free(&lane->counters, &lane->owner.pool->totals, requested_bytes, bytes);
     block_return(lane, heap, block);
 }
 
@@ -552,7 +582,7 @@ static bool ref_await(struct lane *lane, struct heap *heap, uint64_t address, st
     vmm__block_ref_set_pinned(heap, ref, false);
     /* First, because the next call may flush and the bytes stay active. */
     vmm__counters_wait(&lane->counters, bytes);
-    vmm__counters_free(&lane->counters, &lane->pool->totals, requested_bytes, bytes);
+    vmm__counters_free(&lane->counters, &lane->owner.pool->totals, requested_bytes, bytes);
     vmm__block_ref_wait(ref);
     vmm__listener_call_block(heap, VMM_CHANGE_WAIT, address, bytes, requested_bytes);
     return true;

@@ -71,15 +71,9 @@ struct block_ref;
 struct lane_list;
 
 struct lane {
-    _Atomic(vmm_stream) stream; /* changes only while the lane is hidden and empty */
-    /* Changes, under both locks, when the pool is destroyed, or while the lane has no memory. */
-    struct pool *pool;
-    bool is_pooled;      /* it was made for another pool than the default one */
-    bool is_in_table;    /* of its pool */
-    bool has_own_chunks; /* made for a pool whose blocks have: see pool.h */
-    bool is_imported;    /* its memory belongs to other caches: see cache/share/import.h */
-    bool has_source;     /* made for a pool with a source: see pool.h */
-    uint32_t exports;    /* of its blocks: how many are exported; guarded by `lock` */
+    struct owner owner;
+    bool is_in_table; /* of its pool */
+    uint32_t exports; /* of its blocks: how many are exported; guarded by `lock` */
     /* Its pool is not awake: no request is served. Changes under both locks, with the magazines closed. */
     bool is_asleep;
     bool stays_awake; /* its pool adopted it when it was not awake; guarded by the grow lock */
@@ -129,6 +123,9 @@ vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct
 /* Frees the lane in any case. Returns the first driver error. */
 vmm_status vmm__lane_close(struct lane *lane);
 
+/* Gives a lane to a pool; it leaves the one that it is of. The caller holds the grow lock. */
+void vmm__lane_join(struct lane *lane, struct pool *pool);
+
 /* Flushes the counters of a lane that has no memory, and frees what only a lane with memory
  * needs. The caller also holds the grow lock. */
 void vmm__lane_vacate_locked(struct lane *lane);
@@ -136,13 +133,13 @@ void vmm__lane_vacate_locked(struct lane *lane);
 /* Adds what the lane's counters have changed since the last flush to the totals. */
 static inline void vmm__lane_counters_flush(struct lane *lane)
 {
-    vmm__counters_flush(&lane->counters, &lane->pool->totals);
+    vmm__counters_flush(&lane->counters, &lane->owner.pool->totals);
 }
 
 /* Whether its memory stays where it is, and serves no other lane: see pool.h. The caller holds the grow lock. */
 static inline bool vmm__lane_is_retained(const struct lane *lane)
 {
-    return vmm__pool_is_retained(lane->pool);
+    return vmm__pool_is_retained(lane->owner.pool);
 }
 
 /* Count a take of other lanes' idle memory, by a request that has_queued for the grow lock or not, and a growth instead
@@ -172,24 +169,25 @@ static inline vmm_status vmm__lane_asleep_check(const char *call, const struct l
 {
     if (!lane->is_asleep)
         return VMM_OK;
-    return vmm__error(VMM_ERR_ASLEEP, "%s: pool %s sleeps: wake it first", call, lane->pool->name);
+    return vmm__error(VMM_ERR_ASLEEP, "%s: pool %s sleeps: wake it first", call,
+                      lane->owner.pool->name);
 }
 
 /* VMM__NOT_FOUND if a lane is not of the pool of a handle, which was destroyed; NULL: any will do. The caller holds the
  * lane's lock. */
 static inline vmm_status vmm__lane_check_of(const struct lane *lane, const vmm_pool *handle)
 {
-    bool is_of =
-        handle == NULL || atomic_load_explicit(&lane->pool->handle, memory_order_relaxed) == handle;
+    bool is_of = handle == NULL ||
+                 atomic_load_explicit(&lane->owner.pool->handle, memory_order_relaxed) == handle;
     return is_of ? VMM_OK : VMM__NOT_FOUND;
 }
 
 /* Whether idle memory of a lane may go to another one. The caller holds the grow lock. */
 static inline bool vmm__lane_may_give(const struct lane *from, const struct lane *to)
 {
-    bool is_one_pool = from->pool == to->pool;
-    return !vmm__lane_is_retained(from) &&
-           (is_one_pool || (vmm__pool_shares(from->pool) && vmm__pool_shares(to->pool)));
+    bool is_one_pool = from->owner.pool == to->owner.pool;
+    return !vmm__lane_is_retained(from) && (is_one_pool || (vmm__pool_shares(from->owner.pool) &&
+                                                            vmm__pool_shares(to->owner.pool)));
 }
 
 /* Whether the stream of a lane has ended: no more work comes on it, and the same handle may name another one. */
@@ -201,13 +199,14 @@ static inline bool vmm__lane_has_ended(const struct lane *lane)
 /* Whether a lane is another one's stream's, which has one in each pool that it uses. */
 static inline bool vmm__lane_is_of(const struct lane *lane, const struct lane *other)
 {
-    return lane == other || (lane->stream == other->stream && !vmm__lane_has_ended(lane));
+    return lane == other ||
+           (lane->owner.stream == other->owner.stream && !vmm__lane_has_ended(lane));
 }
 
 /* The stream of a lane, as a user of other lanes' blocks. */
 static inline struct user vmm__lane_user(const struct lane *lane)
 {
-    vmm_stream stream = atomic_load_explicit(&lane->stream, memory_order_relaxed);
+    vmm_stream stream = atomic_load_explicit(&lane->owner.stream, memory_order_relaxed);
     return (struct user){ .stream = stream, .ends = &lane->ends };
 }
 

@@ -1,5 +1,7 @@
 /* Lists and tables of lanes: see lanes.h. */
 #include "lane/lanes.h"
+#include "base/error.h"
+#include "base/hostmem.h"
 
 /* ---- Lists -------------------------------------------------------------------------------- */
 
@@ -42,7 +44,7 @@ void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane)
     if (!vmm__lane_has_ended(lane))
         list_leave(lane);
     else
-        list_move(lane, lane->is_pooled ? &lanes->vacant_pooled : &lanes->vacant_detached);
+        list_move(lane, lane->owner.is_pooled ? &lanes->vacant_pooled : &lanes->vacant_detached);
 }
 
 void vmm__lanes_touch(struct lanes *lanes, struct lane *lane)
@@ -77,7 +79,7 @@ void vmm__lanes_counters_flush(const struct lanes *lanes, const struct lane *hel
 static void table_enter(struct lane *lane)
 {
     atomic_store_explicit(&lane->is_detached, false, memory_order_release);
-    vmm__lane_table_enter(&lane->pool->table, lane);
+    vmm__lane_table_enter(&lane->owner.pool->table, lane);
 }
 
 void vmm__lanes_show(struct lanes *lanes, struct lane *lane)
@@ -90,9 +92,66 @@ void vmm__lanes_hide(struct lanes *lanes, struct lane *lane)
 {
     atomic_store_explicit(&lane->is_detached, true, memory_order_release);
     if (lane->is_in_table)
-        vmm__lane_table_leave(&lane->pool->table, lane);
+        vmm__lane_table_leave(&lane->owner.pool->table, lane);
     if (lane->list != &lanes->stocked)
         vmm__lanes_vacate(lanes, lane);
+}
+
+/* ---- The table of a pool -------------------------------------------------------------------- */
+
+static size_t table_bytes(const struct lane_table *table)
+{
+    return ((size_t)1 << table->bits) * sizeof *table->buckets;
+}
+
+vmm_status vmm__lane_table_init(struct lane_table *table, unsigned bits)
+{
+    table->bits = bits;
+    table->buckets = vmm__host_table_alloc(table_bytes(table));
+    if (table->buckets != NULL)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_HOST_OOM, "pool: no host memory for the table of its streams");
+}
+
+void vmm__lane_table_fini(struct lane_table *table)
+{
+    vmm__host_table_free(table->buckets, table_bytes(table));
+}
+
+static _Atomic(struct lane *) *bucket_of(const struct lane_table *table, vmm_stream stream)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)stream * UINT64_C(0x9E3779B97F4A7C15);
+    return &table->buckets[hash >> (64 - table->bits)];
+}
+
+struct lane *vmm__lane_table_find(const struct lane_table *table, vmm_stream stream)
+{
+    struct lane *lane = atomic_load_explicit(bucket_of(table, stream), memory_order_acquire);
+    while (lane != NULL && lane->owner.stream != stream)
+        lane = atomic_load_explicit(&lane->next_in_bucket, memory_order_acquire);
+    return lane;
+}
+
+void vmm__lane_table_enter(struct lane_table *table, struct lane *lane)
+{
+    _Atomic(struct lane *) *bucket = bucket_of(table, lane->owner.stream);
+    struct lane *next = atomic_load_explicit(bucket, memory_order_relaxed);
+    atomic_store_explicit(&lane->next_in_bucket, next, memory_order_release);
+    atomic_store_explicit(bucket, lane, memory_order_release);
+    lane->is_in_table = true;
+}
+
+void vmm__lane_table_leave(struct lane_table *table, struct lane *lane)
+{
+    _Atomic(struct lane *) *link = bucket_of(table, lane->owner.stream);
+    struct lane *found = atomic_load_explicit(link, memory_order_relaxed);
+    while (found != lane) {
+        link = &found->next_in_bucket;
+        found = atomic_load_explicit(link, memory_order_relaxed);
+    }
+    struct lane *next = atomic_load_explicit(&lane->next_in_bucket, memory_order_relaxed);
+    atomic_store_explicit(link, next, memory_order_release);
+    lane->is_in_table = false;
 }
 
 /* ---- All ---------------------------------------------------------------------------------- */
@@ -105,9 +164,9 @@ static void all_add(struct lanes *lanes, struct lane *lane)
 
 void vmm__lanes_add_pooled(struct lanes *lanes, struct lane *lane)
 {
-    lane->is_pooled = true;
+    lane->owner.is_pooled = true;
     atomic_store_explicit(&lane->is_detached, true, memory_order_relaxed);
-    lane->by_stream.key = (uint64_t)(uintptr_t)lane->stream;
+    lane->by_stream.key = (uint64_t)(uintptr_t)lane->owner.stream;
     vmm__map_add(&lanes->pooled_streams, &lane->by_stream);
     all_add(lanes, lane);
 }
@@ -130,7 +189,7 @@ struct lane *vmm__lanes_pooled_next(const struct lane *lane)
 void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane)
 {
     vmm__map_remove(&lanes->pooled_streams, &lane->by_stream);
-    lane->by_stream.key = (uint64_t)(uintptr_t)lane->stream;
+    lane->by_stream.key = (uint64_t)(uintptr_t)lane->owner.stream;
     vmm__map_add(&lanes->pooled_streams, &lane->by_stream);
     if (lane->list == &lanes->vacant_pooled)
         list_leave(lane);

@@ -40,6 +40,20 @@ struct lanes {
     uint64_t recent_count;
 };
 
+/* ---- The table of a pool -------------------------------------------------------------------- */
+
+/* ERR_HOST_OOM. */
+vmm_status vmm__lane_table_init(struct lane_table *table, unsigned bits);
+void vmm__lane_table_fini(struct lane_table *table);
+
+/* NULL if the stream has no lane. */
+struct lane *vmm__lane_table_find(const struct lane_table *table, vmm_stream stream);
+
+void vmm__lane_table_enter(struct lane_table *table, struct lane *lane);
+void vmm__lane_table_leave(struct lane_table *table, struct lane *lane);
+
+/* ---- All lanes ------------------------------------------------------------------------------ */
+
 /* Closes all lanes. Returns the first driver error. */
 vmm_status vmm__lanes_fini(struct lanes *lanes);
 

@@ -1,7 +1,6 @@
 /* Calls to the listener, and to the recorder: see listener.h. */
 #include "lane/listener.h"
 #include "base/callback.h"
-#include "lane/lane.h"
 #include "lane/views.h"
 
 /* Whether a block in a view begins at an address of a heap, or such a block was there until now. */
@@ -24,13 +23,13 @@ static void change_record(const struct heap *heap, vmm_change_kind kind, uint64_
                                              [VMM_CHANGE_FREE] = TRACE_DONE };
     struct recorder *recorder =
         atomic_load_explicit(&heap->directory->recorder, memory_order_acquire);
-    if (recorder == NULL || heap->lane->is_imported)
+    if (recorder == NULL || heap->owner->is_imported)
         return;
     struct trace_event event = { .kind = kinds[kind],
                                  .address = address,
                                  .bytes = bytes,
-                                 .stream = (uint64_t)(uintptr_t)heap->lane->stream,
-                                 .pool = (uint64_t)(uintptr_t)heap->lane->pool->handle };
+                                 .stream = (uint64_t)(uintptr_t)heap->owner->stream,
+                                 .pool = (uint64_t)(uintptr_t)heap->owner->pool->handle };
     vmm__recorder_push(recorder, event);
 }
 
@@ -53,12 +52,12 @@ void vmm__listener_call_block(const struct heap *heap, vmm_change_kind kind, uin
                           .kind = kind,
                           .address = address,
                           .bytes = bytes,
-                          .stream = heap->lane->stream,
-                          .pool = heap->lane->pool->handle,
-                          .pool_id = heap->lane->pool->id,
+                          .stream = heap->owner->stream,
+                          .pool = heap->owner->pool->handle,
+                          .pool_id = heap->owner->pool->id,
                           .is_small = heap->is_small,
                           .is_view = is_view(heap, inner),
-                          .is_imported = heap->lane->is_imported,
+                          .is_imported = heap->owner->is_imported,
                           .requested_bytes = requested_bytes };
     struct callback callback;
     vmm__callback_begin(&callback, listener->owner, true);

@@ -139,19 +139,4 @@ static inline struct pool *vmm__pool_of_account(struct account *account)
     return (struct pool *)(void *)((char *)account - offsetof(struct pool, account));
 }
 
-/* Gives a lane to a pool; it leaves the one that it is of, if there is one. leave: before the lane is closed. The
- * caller holds the grow lock. */
-void vmm__pool_join(struct pool *pool, struct lane *lane);
-void vmm__pool_leave(struct lane *lane);
-
-/* ERR_HOST_OOM. */
-vmm_status vmm__lane_table_init(struct lane_table *table, unsigned bits);
-void vmm__lane_table_fini(struct lane_table *table);
-
-/* NULL if the stream has no lane. */
-struct lane *vmm__lane_table_find(const struct lane_table *table, vmm_stream stream);
-
-void vmm__lane_table_enter(struct lane_table *table, struct lane *lane);
-void vmm__lane_table_leave(struct lane_table *table, struct lane *lane);
-
 #endif

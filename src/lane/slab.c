@@ -3,7 +3,6 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
-#include "lane/lane.h"
 
 enum { RUN_LIMIT_BYTES = 65536 };
 
@@ -38,7 +37,7 @@ static uint64_t slab_alignment(uint32_t class_index)
 
 uint64_t vmm__slab_need_bytes(const struct slabs *slabs, uint32_t class_index)
 {
-    uint64_t padding_bytes = slabs->heap->lane->is_pooled ? slab_alignment(class_index) : 0;
+    uint64_t padding_bytes = slabs->heap->owner->is_pooled ? slab_alignment(class_index) : 0;
     return vmm__slab_run_bytes(class_index) + padding_bytes;
 }
 
@@ -93,7 +92,7 @@ static void slots_fill(const struct slabs *slabs, const struct slab *slab, struc
 static vmm_status run_take(struct heap *heap, uint32_t class_index, uint64_t bytes,
                            uint64_t address, struct block **out)
 {
-    if (address == 0 && !heap->lane->is_pooled)
+    if (address == 0 && !heap->owner->is_pooled)
         return vmm__heap_take(heap, bytes, out);
     if (address == 0) {
         uint64_t alignment = slab_alignment(class_index);

@@ -3,7 +3,6 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
-#include "lane/lane.h"
 
 #include <string.h>
 
@@ -704,7 +703,7 @@ void vmm__views_close(struct heap *heap)
 uint64_t vmm__views_outer(const struct heap *heap, uint64_t address)
 {
     const struct views *views = heap->directory->views;
-    if (views == NULL || !heap->lane->has_source)
+    if (views == NULL || !heap->owner->has_source)
         return address;
     return vmm__sourced_outer(views->vm, address);
 }

@@ -1,6 +1,5 @@
 /* Blocks in views: taken from runs, freed, and moved to other chunks by a relocation. See views.h. */
 #include "base/arith.h"
-#include "lane/lane.h"
 #include "lane/views.h"
 
 /* ---- Take and give --------------------------------------------------------------------------- */

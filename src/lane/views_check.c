@@ -1,6 +1,5 @@
 /* Checks the numbered invariants of views.h, and invariant 6 of heap.h. */
 #include "base/error.h"
-#include "lane/lane.h"
 #include "lane/views.h"
 
 /* Sums over the places of a heap. */
@@ -16,7 +15,7 @@ struct tally {
 static vmm_status broken(const struct heap *heap, uint64_t granule, const char *what)
 {
     return vmm__error(VMM_ERR_INTERNAL, "views of stream %p at granule %llu: invariant %s",
-                      heap->lane->stream, (unsigned long long)granule, what);
+                      heap->owner->stream, (unsigned long long)granule, what);
 }
 
 static bool bit_is_set(const struct views *views, uint64_t granule)

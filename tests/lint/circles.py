@@ -15,9 +15,10 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 ALLOWED = {
     "headers": {},
     "modules": {
-        ("lane/block_ref", "lane/directory", "lane/heap", "lane/lane", "lane/listener", "lane/magazine", "lane/pool",
-         "lane/slab", "lane/views"):
-            "a heap belongs to a lane; its slabs, magazines and views take blocks from that lane and its heaps",
+        ("lane/directory", "lane/heap", "lane/listener", "lane/views"):
+            "blocks are found by address in the directory, change in heaps, and may lie in views; listeners hear of it",
+        ("lane/lane", "lane/magazine"):
+            "a lane keeps freed blocks in its magazines, and takes them back from there",
         ("cache/compact/compact", "cache/idle/trim"):
             "compaction trims what it has emptied, and a trim compacts where live bytes pin memory",
         ("debug/debug_mode", "debug/internal", "debug/misuse"):

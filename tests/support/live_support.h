@@ -35,7 +35,7 @@ static inline void live_blocks_check(struct scene *scene)
         const struct live *live = &lives[i];
         if (live->address != 0)
             memory_check(scene->driver, live->address, live->bytes, live_word(live->address),
-                         live->heap->lane->stream);
+                         live->heap->lane->owner.stream);
     }
     if (mismatches(scene->driver) != 0)
         fail_msg("%s", vmm__sim_mismatch(scene->driver));
@@ -76,7 +76,7 @@ static inline struct block *live_block_at(struct scene *scene, struct heap *heap
     vmm__heap_settle(heap);
     struct block *block = vmm__heap_take_at(heap, address, bytes);
     block->requested_bytes = bytes;
-    memory_fill(scene->driver, address, bytes, live_word(address), heap->lane->stream);
+    memory_fill(scene->driver, address, bytes, live_word(address), heap->lane->owner.stream);
     assert_true(live_count < LIVES_MOST);
     lives[live_count++] = (struct live){ .heap = heap, .address = address, .bytes = bytes };
     return block;
@@ -88,7 +88,7 @@ static inline struct block *live_view_take(struct scene *scene, struct heap *hea
     struct block *block = view_take(heap, bytes);
     block->requested_bytes = bytes;
     memory_fill(scene->driver, block->address, bytes, live_word(block->address),
-                heap->lane->stream);
+                heap->lane->owner.stream);
     assert_true(live_count < LIVES_MOST);
     lives[live_count++] = (struct live){ .heap = heap, .address = block->address, .bytes = bytes };
     return block;

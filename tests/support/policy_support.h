@@ -93,7 +93,8 @@ static inline struct block *extent(struct scene *scene, struct heap *heap, uint6
     uint64_t address = scene_address(scene, granule);
     vmm__lanes_touch(&scene->cache->lanes, heap->lane);
     vmm__arena_take(&memory->arena, granule, count);
-    assert_ok(vmm__vm_map(memory, &heap->lane->pool->account, granule, count, chunk_granules));
+    assert_ok(
+        vmm__vm_map(memory, &heap->lane->owner.pool->account, granule, count, chunk_granules));
     assert_ok(vmm__vm_access(memory, granule, count));
     assert_ok(vmm__heap_attach(heap, address, count * GRANULE, 0));
     return vmm__heap_cover(heap, address);
@@ -112,7 +113,7 @@ static inline struct block *block_free_busy(struct scene *scene, struct heap *he
                                             struct block *block)
 {
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
-    memory_fill(scene->driver, block->address, block->node.size, 1, heap->lane->stream);
+    memory_fill(scene->driver, block->address, block->node.size, 1, heap->lane->owner.stream);
     return vmm__heap_give(heap, block);
 }
 

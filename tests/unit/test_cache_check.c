@@ -79,13 +79,14 @@ SIM_TEST(finds_pools_and_lanes_that_do_not_match)
     struct scene scene = scene_make(driver, false);
     vmm_cache *cache = scene.cache;
     assert_found(vmm__cache_check(cache), scene.pool->handle, NULL, "pools: invariant 1");
-    assert_found(vmm__cache_check(cache), scene.lane->is_pooled, false, "pools: invariant 2");
+    assert_found(vmm__cache_check(cache), scene.lane->owner.is_pooled, false, "pools: invariant 2");
     assert_found(vmm__cache_check(cache), scene.lane->pool_link, &scene.lane->next_of_pool,
                  "pools: invariant 2");
     assert_found(vmm__cache_check(cache), cache->pools.leaving, 1, "pools: invariant 3");
     assert_found(vmm__cache_check(cache), cache->pools.keeping, 1, "pools: invariant 4");
     assert_found(vmm__cache_check(cache), scene.pool->is_keeping, true, "pools: invariant 4");
-    assert_found(vmm__cache_check(cache), scene.lane->is_imported, true, "import: invariant 1");
+    assert_found(vmm__cache_check(cache), scene.lane->owner.is_imported, true,
+                 "import: invariant 1");
     void *other;
     assert_ok(vmm_alloc(cache, 4 * MIB, NULL, &other));
     assert_found(vmm__cache_check(cache), cache->lanes.last->is_detached, true,

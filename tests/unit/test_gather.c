@@ -194,7 +194,7 @@ POLICY_TEST(a_request_that_a_free_block_fits_does_not_gather)
 POLICY_TEST(takes_of_threads_that_queue_are_hasty)
 {
     struct lane *lane = scene->other;
-    struct takes *takes = &lane->pool->takes;
+    struct takes *takes = &lane->owner.pool->takes;
     for (int i = 0; i < TAKES_KEEP; i += TAKES_QUEUED) {
         assert_false(vmm__lane_keeps(lane));
         takes->apart_us = 1000 * TAKES_APART_US;
@@ -221,8 +221,8 @@ POLICY_TEST(the_lane_that_gathered_last_does_not_gather_again)
     const struct lane *lane = scene->other;
     turns_begin(scene);
     (void)stream_alloc(scene, 2, CHUNK_BYTES);
-    assert_false(vmm__pool_should_gather(lane->pool, lane));
-    assert_true(vmm__pool_should_gather(lane->pool, scene->lane));
+    assert_false(vmm__pool_should_gather(lane->owner.pool, lane));
+    assert_true(vmm__pool_should_gather(lane->owner.pool, scene->lane));
 }
 
 /* Until a request that misses finds all work finished. */
@@ -237,8 +237,8 @@ POLICY_TEST(unfinished_work_ends_the_turns)
     assert_ok(vmm_free(scene->cache, block));
     (void)stream_alloc(scene, 2, CHUNK_BYTES);
     assert_int_equal(lane->large.bytes, bytes);
-    assert_false(vmm__pool_should_gather(lane->pool, lane));
-    assert_false(vmm__pool_should_gather(lane->pool, scene->lane));
+    assert_false(vmm__pool_should_gather(lane->owner.pool, lane));
+    assert_false(vmm__pool_should_gather(lane->owner.pool, scene->lane));
 }
 
 /* A view of stream 1 spans three chunks between live blocks. Stream 2 borrows one of them for a while; then the view

@@ -149,7 +149,7 @@ POLICY_TEST(memory_in_limbo_is_released_first)
     struct vm *vm = &scene->cache->vm;
     struct heap *heap = &scene->lane->large;
     vmm__arena_take(&vm->arena, 40, 2);
-    assert_ok(vmm__vm_map(vm, &heap->lane->pool->account, 40, 2, 2));
+    assert_ok(vmm__vm_map(vm, &heap->lane->owner.pool->account, 40, 2, 2));
     assert_ok(vmm__vm_access(vm, 40, 2));
     vmm__vm_discard(vm, 40, 2, NULL, 0);
     assert_int_equal(vm->counts.limbo_bytes, 2 * GRANULE);

@@ -151,10 +151,10 @@ ENGINE_TEST(finds_slabs_of_pools_that_start_elsewhere)
 {
     struct row row = { .lane = engine->lane };
     struct slab *slab = slab_create(engine);
-    row.lane->is_pooled = true;
+    row.lane->owner.is_pooled = true;
     assert_ok(check(&row));
     assert_found(check(&row), slab->address, slab->address + SMALL_SLOT_BYTES, "slab 5");
-    row.lane->is_pooled = false;
+    row.lane->owner.is_pooled = false;
 }
 
 /* ---- Lanes -------------------------------------------------------------------------------- */

@@ -351,7 +351,7 @@ ENGINE_TEST(a_caller_can_end_a_wait)
         assert_true(vmm__notes_end(notes, ADDRESS + i));
     }
     assert_int_equal(vmm__notes_streams(notes, ADDRESS + 1, streams, 2), 1);
-    assert_ptr_equal(streams[0], engine->other->stream);
+    assert_ptr_equal(streams[0], engine->other->owner.stream);
     assert_int_equal(vmm__notes_streams(notes, ADDRESS + 1, streams, 0), 1);
     assert_true(vmm__notes_wait_end(notes, ADDRESS + 2)); /* the last one */
     assert_true(vmm__notes_wait_end(notes, ADDRESS));

@@ -196,10 +196,10 @@ POLICY_TEST(the_longest_line_fits)
     memory->limit_bytes = 2 * TIB;
     memory->counts.limbo_bytes = TIB;
     scene->cache->compaction = VMM_OFF;
-    scene->lane->stream = (vmm_stream)UINTPTR_MAX;
+    scene->lane->owner.stream = (vmm_stream)UINTPTR_MAX;
     uint64_t handle = handle_create(scene->driver, 4 * TIB - GRANULE);
     const char *line = report(scene, 1);
-    scene->lane->stream = STREAM(1);
+    scene->lane->owner.stream = STREAM(1);
     vmm__stat_subtract(&scene->cache->totals.requested_bytes, TIB);
     vmm__stat_subtract(&memory->reserved_bytes, TIB);
     memory->counts.limbo_bytes = 0;
@@ -232,7 +232,7 @@ POLICY_TEST(the_longest_line_of_a_pool_fits)
         struct block *block = extent(scene, &lanes[i]->large, (uint64_t)(10 + 10 * i), 4, 4);
         (void)block_make_live(&lanes[i]->large, block, GRANULE / 2);
     }
-    struct pool *pool = lanes[0]->pool;
+    struct pool *pool = lanes[0]->owner.pool;
     uint64_t total_bytes = scene->driver->total_bytes;
     scene->driver->total_bytes = 4 * TIB;
     vmm__stat_add(&scene->cache->totals.requested_bytes, TIB + MIB);
@@ -242,12 +242,12 @@ POLICY_TEST(the_longest_line_of_a_pool_fits)
     memory->counts.limbo_bytes = TIB + MIB;
     memory->counts.asleep_bytes = TIB + MIB;
     struct lane *lane = scene->lane;
-    lanes[0]->stream = (vmm_stream)UINTPTR_MAX;
+    lanes[0]->owner.stream = (vmm_stream)UINTPTR_MAX;
     scene->lane = lanes[0];
     scene->cache->compaction = VMM_OFF;
     const char *line = report(scene, 1);
     scene->lane = lane;
-    lanes[0]->stream = STREAM(1);
+    lanes[0]->owner.stream = STREAM(1);
     vmm__stat_subtract(&scene->cache->totals.requested_bytes, TIB + MIB);
     vmm__stat_subtract(&pool->totals.requested_bytes, TIB + MIB);
     vmm__stat_subtract(&memory->reserved_bytes, TIB + MIB);

@@ -250,10 +250,10 @@ POLICY_TEST(a_place_with_unfinished_work_is_not_evicted)
 POLICY_TEST(a_retained_pool_keeps_its_places)
 {
     struct chunk *chunk = crowd_create(scene);
-    scene->lane->pool->uses++;
+    scene->lane->owner.pool->uses++;
     assert_true(crowd_serves(scene));
     assert_false(crowd_serves_at_bound(scene, chunk));
-    scene->lane->pool->uses--;
+    scene->lane->owner.pool->uses--;
     assert_int_equal(chunk->places, PLACES_USUAL);
 }
 

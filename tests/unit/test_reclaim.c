@@ -20,7 +20,7 @@ static struct request request_of(struct scene *scene, uint64_t bytes)
                              .bytes = bytes,
                              .heap = &scene->lane->large,
                              .block_bytes = bytes,
-                             .owner = scene->lane->pool->handle };
+                             .owner = scene->lane->owner.pool->handle };
 }
 
 static vmm_status reclaim_run(struct scene *scene, struct request *request)

@@ -28,7 +28,7 @@ TEST(every_size_has_the_smallest_class_that_fits)
 ENGINE_TEST(slabs_of_pools_are_found_again_by_their_objects)
 {
     struct slabs *slabs = slabs_prepare(engine);
-    engine->lane->is_pooled = true;
+    engine->lane->owner.is_pooled = true;
     for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
         struct block *before = heap_take(slabs->heap, SMALL_SLOT_BYTES * (1 + class_index));
         struct slab *slab;
@@ -61,7 +61,7 @@ ENGINE_TEST(the_slab_of_a_pool_fits_in_the_bytes_that_it_needs)
     struct slabs *slabs = &engine->lane->slabs;
     struct heap *heap = slabs->heap;
     (void)engine_attach(engine, heap, 20, 4, 1);
-    engine->lane->is_pooled = true;
+    engine->lane->owner.is_pooled = true;
     uint64_t start = engine_address(engine, 20);
     for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
         uint64_t bytes = vmm__slab_need_bytes(slabs, class_index);

@@ -164,9 +164,9 @@ POLICY_TEST(chunks_with_unfinished_work_stay)
 POLICY_TEST(chunks_of_retained_pools_stay)
 {
     (void)extent(scene, heap_sparing(scene, 4), 10, 8, 8);
-    vmm__pool_retain(scene->lane->pool);
+    vmm__pool_retain(scene->lane->owner.pool);
     assert_true(scene_split(scene, 5 * MIB));
-    assert_ok(vmm__pool_drop(scene->lane->pool));
+    assert_ok(vmm__pool_drop(scene->lane->owner.pool));
     assert_int_equal(granules_at(scene, 10), 8);
 }
 

@@ -21,8 +21,8 @@ static void lane_lock(struct vmm_cache *cache, struct lane *lane)
 static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane,
                                     const vmm_pool *handle, uint64_t bytes, void **out)
 {
-    vmm_stream stream = lane->stream;
-    if (cache->no_caching || lane->has_own_chunks)
+    vmm_stream stream = lane->owner.stream;
+    if (cache->no_caching || lane->owner.has_own_chunks)
         return VMM__NO_FIT;
     vmm__clock_tick_due(lane->clock, cache->announces_captures ? NULL : &stream);
     lane_lock(cache, lane);
@@ -32,7 +32,7 @@ static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane,
     if (status == VMM_OK)
         status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
-    if (status == VMM_OK && lane->has_source)
+    if (status == VMM_OK && lane->owner.has_source)
         *out = vmm__source_outer(cache, *out);
     return status;
 }
@@ -83,7 +83,8 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t by
 static void guards_settle(struct vmm_cache *cache, struct request *request)
 {
     vmm__fair_lock(&cache->grow_lock);
-    request->wants_guards = !vmm__lane_is_retained(request->lane) && !request->lane->has_source;
+    request->wants_guards =
+        !vmm__lane_is_retained(request->lane) && !request->lane->owner.has_source;
     vmm__fair_unlock(&cache->grow_lock);
     request->is_alone = request->wants_guards;
     request->bytes = request->wants_guards ? request->bytes : request->padded_bytes;
@@ -95,13 +96,13 @@ static vmm_status alignment_settle(const struct vmm_cache *cache, struct request
     const struct lane *lane = request->lane;
     unsigned long long alignment = request->alignment;
     uint64_t granule_bytes = cache->vm.arena.granule_bytes;
-    if (lane->has_source)
+    if (lane->owner.has_source)
         return vmm__error(
             VMM_ERR_UNSUPPORTED,
             "vmm_alloc_aligned: alignment is %llu; the memory of pool %s is that of its "
             "source, and has an alignment of %d",
-            alignment, lane->pool->name, LARGE_UNIT_BYTES);
-    if (!lane->has_own_chunks)
+            alignment, lane->owner.pool->name, LARGE_UNIT_BYTES);
+    if (!lane->owner.has_own_chunks)
         return VMM_OK;
     request->alignment = 0;
     return alignment <= granule_bytes
@@ -109,7 +110,7 @@ static vmm_status alignment_settle(const struct vmm_cache *cache, struct request
                : vmm__error(VMM_ERR_UNSUPPORTED,
                             "vmm_alloc_aligned: alignment is %llu; blocks of pool %s have chunks "
                             "of their own, and can have %llu at most",
-                            alignment, lane->pool->name, (unsigned long long)granule_bytes);
+                            alignment, lane->owner.pool->name, (unsigned long long)granule_bytes);
 }
 
 /* Chooses the lane, and settles what its pool does not allow. */
@@ -191,7 +192,7 @@ bool vmm__alloc_is_import(struct vmm_cache *cache, uint64_t address)
     struct heap *heap = vmm__free_lane_lock(cache, &address);
     if (heap == NULL)
         return false;
-    bool is_import = heap->lane->is_imported && vmm__block_ref_find_live(heap, address, &ref);
+    bool is_import = heap->lane->owner.is_imported && vmm__block_ref_find_live(heap, address, &ref);
     vmm__biased_unlock(&heap->lane->lock);
     return is_import;
 }
@@ -219,11 +220,11 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
     if (magazines != NULL)
         vmm__magazines_drain_locked(lane, magazines, vmm__magazines_pending(magazines));
     status = vmm__lane_give_locked(lane, heap, inner);
-    if (status == VMM_OK && !lane->is_imported)
+    if (status == VMM_OK && !lane->owner.is_imported)
         vmm__record_block(&cache->directory.recorder, TRACE_FREE, address);
     *should_poll = vmm__decay_should_poll(&cache->decay, &lane->frees) || cache->no_caching ||
-                   lane->is_imported;
-    if (lane->is_imported)
+                   lane->owner.is_imported;
+    if (lane->owner.is_imported)
         atomic_store_explicit(&cache->has_freed_imports, true, memory_order_relaxed);
     vmm__biased_unlock(&lane->lock);
     return status;

@@ -25,7 +25,7 @@ static inline struct lane *vmm__alloc_lane_lock_unless(struct vmm_cache *cache, 
     struct lane *lane = atomic_load_explicit(&cache->active_lane, memory_order_acquire);
     /* The stream is read last: a closed stream's lane may be given to another stream. */
     if (lane == NULL || atomic_load_explicit(&lane->is_detached, memory_order_acquire) ||
-        lane->stream != stream)
+        lane->owner.stream != stream)
         lane = vmm__lane_table_find(&cache->pool.table, stream);
     uint8_t slow_path = atomic_load_explicit(&cache->slow_path, memory_order_acquire);
     if (lane == NULL || (slow_path & bits) != 0 || !vmm__cache_lane_lock_fast(lane))
@@ -84,7 +84,7 @@ struct heap *vmm__alloc_sourced_owner(struct vmm_cache *cache, uint64_t *address
 static inline struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *address)
 {
     struct heap *heap = vmm__cache_heap_of(cache, *address);
-    bool is_plain = heap != NULL && !heap->lane->has_source;
+    bool is_plain = heap != NULL && !heap->lane->owner.has_source;
     return is_plain ? heap : vmm__alloc_sourced_owner(cache, address);
 }
 

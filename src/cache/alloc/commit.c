@@ -66,7 +66,7 @@ static void new_mark(struct vmm_cache *cache, uint64_t granule, uint64_t end)
 /* Creates memory where there is none. What a failed commit could not give back to the driver gets access. */
 static vmm_status units_create(struct vmm_cache *cache, const struct part *part)
 {
-    struct account *account = &part->block->lane->pool->account;
+    struct account *account = &part->block->lane->owner.pool->account;
     vmm_status status = VMM_OK;
     uint64_t end;
     for (uint64_t at = part->first; at < part->end && status == VMM_OK; at = end) {
@@ -106,7 +106,7 @@ static vmm_status units_follow(struct vmm_cache *cache, const struct part *part)
     for (uint64_t at = part->first; at < part->end;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
         if (chunk != NULL && chunk->state == CHUNK_LIMBO)
-            return vmm__notes_follow(&lane->notes, part->address, lane->stream);
+            return vmm__notes_follow(&lane->notes, part->address, lane->owner.stream);
     }
     return VMM_OK;
 }
@@ -118,7 +118,7 @@ static vmm_status unit_clear(struct vmm_cache *cache, const struct part *part,
     if (vmm__lane_has_ended(lane)) /* the handle may be another stream's */
         return part_refuse(part, "its stream has ended, so nothing can clear new memory");
     return vmm__driver_clear(cache->driver, vmm__chunk_address(&cache->vm, chunk),
-                             vmm__chunk_bytes(&cache->vm, chunk), 0, lane->stream);
+                             vmm__chunk_bytes(&cache->vm, chunk), 0, lane->owner.stream);
 }
 
 /* For vmm_config.zero. */
@@ -169,7 +169,7 @@ static void units_settle(struct vmm_cache *cache, const struct part *part)
     }
     uint64_t bytes = granules << cache->vm.arena.granule_shift;
     part->block->committed_granules += granules;
-    vmm__counters_grow(&lane->counters, &lane->pool->totals, bytes, bytes);
+    vmm__counters_grow(&lane->counters, &lane->owner.pool->totals, bytes, bytes);
 }
 
 /* The caller holds the grow lock and the lock of the block's lane. */

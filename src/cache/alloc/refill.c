@@ -67,7 +67,7 @@ static vmm_status step_within(struct vmm_cache *cache, const struct request *req
  * one's. */
 static bool has_one_each(const struct vmm_cache *cache, const struct request *request)
 {
-    const struct pool *pool = request->lane->pool;
+    const struct pool *pool = request->lane->owner.pool;
     uint64_t reserved_bytes = vmm__stat_now(&pool->account.reserved_bytes);
     uint64_t allocated_bytes = vmm__stat_now(&pool->totals.allocated_bytes);
     uint64_t free_bytes = reserved_bytes - vmm__min(reserved_bytes, allocated_bytes);
@@ -143,7 +143,7 @@ static struct block *idle_find(const struct vmm_cache *cache, const struct reque
 {
     struct size_index *index = &request->heap->index;
     uint64_t bytes = vmm__align_up(request->block_bytes, cache->vm.arena.granule_bytes);
-    if (cache->no_caching || !request->lane->has_own_chunks)
+    if (cache->no_caching || !request->lane->owner.has_own_chunks)
         return NULL;
     index->search_all = true;
     struct size_node *node = vmm__size_index_find(index, bytes);
@@ -157,7 +157,7 @@ static vmm_status refill_alone(struct vmm_cache *cache, const struct request *re
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
     struct block *block = idle_find(cache, request);
     vmm_status status = VMM_OK;
-    if (block == NULL && request->lane->has_source)
+    if (block == NULL && request->lane->owner.has_source)
         status = vmm__source_grow(cache, heap, request->block_bytes, &block);
     else if (block == NULL)
         status = vmm__grow_alone(cache, heap, request->block_bytes, &block);
@@ -201,8 +201,8 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
         return refill_aligned(cache, request, out);
     if (request->is_alone)
         return refill_alone(cache, request, out);
-    return refill_stepwise(cache, request, request->lane->has_source ? sourced_steps : cached_steps,
-                           out);
+    return refill_stepwise(cache, request,
+                           request->lane->owner.has_source ? sourced_steps : cached_steps, out);
 }
 
 /* An attempt that fails drains limbo. If that released more than the attempt created, there is room now, which no step
@@ -228,7 +228,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
         return status;
     vmm__count(&cache->counts.retries, 1);
     request->passes_busy_lanes = false;
-    request->owner = request->lane->pool->handle;
+    request->owner = request->lane->owner.pool->handle;
     while (vmm__is_oom(status)) {
         request->refused = status;
         vmm_status step_status = vmm__reclaim_next(cache, request);
@@ -272,7 +272,7 @@ static bool need_find(const struct vmm_cache *cache, struct request *request)
     struct lane *lane = request->lane;
     bool is_aligned = request->alignment > 0;
     uint64_t bytes = is_aligned ? vmm__max(request->bytes, SLAB_LARGEST_BYTES + 1) : request->bytes;
-    request->is_alone |= cache->no_caching || lane->has_own_chunks;
+    request->is_alone |= cache->no_caching || lane->owner.has_own_chunks;
     if (!vmm__lane_need(lane, bytes, &request->heap, &request->block_bytes))
         return false;
     if (request->is_alone || request->serve != NULL)
@@ -292,7 +292,7 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     if (!need_find(cache, request))
         return arena_exceeded(cache, request);
     /* a source has no views: the steps that allow them change nothing */
-    request->from = lane->has_source ? GROW_FOLLOW : GROW_TARGET;
+    request->from = lane->owner.has_source ? GROW_FOLLOW : GROW_TARGET;
     struct error_line line;
     vmm__error_save(&line);
     vmm__cache_lane_activate(cache, lane);
@@ -313,7 +313,7 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     if (status != VMM_OK && vmm__lane_check_of(lane, request->handle) != VMM_OK)
         status = VMM__NOT_FOUND;
     lane->refills--;
-    if (!lane->has_source) /* a segment cannot be split */
+    if (!lane->owner.has_source) /* a segment cannot be split */
         lane->large.strand_bytes = vmm__target_strand_bytes(cache);
     lane->small.index.search_all = false;
     lane->large.index.search_all = false;

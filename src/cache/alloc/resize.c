@@ -35,8 +35,8 @@ static void size_record(const struct resize *resize)
     struct trace_event event = { .kind = TRACE_ALLOC,
                                  .address = vmm__views_outer(resize->heap, block->address),
                                  .bytes = resize->bytes,
-                                 .stream = (uint64_t)(uintptr_t)resize->lane->stream,
-                                 .pool = (uint64_t)(uintptr_t)resize->lane->pool->handle };
+                                 .stream = (uint64_t)(uintptr_t)resize->lane->owner.stream,
+                                 .pool = (uint64_t)(uintptr_t)resize->lane->owner.pool->handle };
     if (recorder == NULL || is_same)
         return;
     vmm__recorder_push_block(recorder, TRACE_FREE, vmm__views_outer(resize->heap, resize->address));
@@ -54,7 +54,7 @@ static void size_note(const struct resize *resize, uint64_t before)
     size_record(resize);
     struct block *block = resize->block;
     struct counters *counters = &resize->lane->counters;
-    struct totals *totals = &resize->lane->pool->totals;
+    struct totals *totals = &resize->lane->owner.pool->totals;
     uint64_t now = block->node.size;
     if (block->pins != 0)
         atomic_fetch_add_explicit(&resize->heap->unmovable_bytes, now - before,
@@ -95,7 +95,7 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
     const struct block *next = resize->block->next;
     uint64_t end = vmm__block_end(resize->block) + free_bytes;
     bool has_more = next != NULL && (free_bytes == 0 || next->next != NULL);
-    if (has_more || resize->lane->has_source) /* a segment has its size */
+    if (has_more || resize->lane->owner.has_source) /* a segment has its size */
         return VMM__NO_FIT;
     uint64_t granule = vmm__arena_granule(arena, end);
     uint64_t bytes = vmm__align_up(need_bytes - free_bytes, arena->granule_bytes);
@@ -112,7 +112,7 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
  * nothing has waited for what lies behind. No two blocks share a chunk that one has alone. */
 static bool may_extend(const struct resize *resize, uint64_t free_bytes, uint64_t need_bytes)
 {
-    bool would_split = resize->lane->has_own_chunks && free_bytes > need_bytes;
+    bool would_split = resize->lane->owner.has_own_chunks && free_bytes > need_bytes;
     vmm_stream stream;
     bool has_ended;
     bool is_borrowed =
@@ -272,7 +272,7 @@ static vmm_status place_choose(struct vmm_cache *cache, const struct resize *res
 static vmm_status ends_fill(struct vmm_cache *cache, const struct resize *resize,
                             const struct move *move)
 {
-    struct account *account = &resize->lane->pool->account;
+    struct account *account = &resize->lane->owner.pool->account;
     uint32_t chunk_granules = vmm__target_chunk_granules(cache, resize->heap, resize->block_bytes);
     uint64_t own_granules = move->own_bytes >> cache->vm.arena.granule_shift;
     uint64_t first = move->parts[0].granule;
@@ -290,7 +290,7 @@ static vmm_status ends_fill(struct vmm_cache *cache, const struct resize *resize
 static vmm_status ends_copy(struct vmm_cache *cache, const struct resize *resize,
                             const struct move *move)
 {
-    vmm_stream stream = resize->lane->stream;
+    vmm_stream stream = resize->lane->owner.stream;
     uint64_t tail = move->lead_bytes + move->own_bytes;
     vmm_status status = VMM_OK;
     if (move->lead_bytes > 0)
@@ -416,7 +416,7 @@ static vmm_status move_check(const struct vmm_cache *cache, const struct resize 
     bool has_aliases = cache->driver->has_aliases;
     if (resize->reserved == NULL) {
         bool may = has_aliases && resize->block->pins == 0 && !block_is_used(resize) &&
-                   !vmm__lane_is_retained(resize->lane) && !resize->lane->has_source;
+                   !vmm__lane_is_retained(resize->lane) && !resize->lane->owner.has_source;
         return may ? VMM_OK : VMM__NO_FIT;
     }
     vmm_status status = reserved_check(resize, "move");
@@ -432,7 +432,8 @@ static vmm_status stream_query(struct vmm_cache *cache, const struct lane *lane)
     bool is_captured = false;
     if (vmm__lane_has_ended(lane))
         return VMM__PENDING;
-    vmm_status status = vmm__driver_stream_capturing(cache->driver, lane->stream, &is_captured);
+    vmm_status status =
+        vmm__driver_stream_capturing(cache->driver, lane->owner.stream, &is_captured);
     return status == VMM_OK && is_captured ? VMM__PENDING : status;
 }
 
@@ -475,7 +476,7 @@ static vmm_status resize_locked(struct vmm_cache *cache, struct resize *resize)
     if (status != VMM_OK)
         return status;
     bool is_exported = (resize->block->pins & PIN_EXPORT) != 0;
-    if ((resize->lane->has_own_chunks || is_exported) &&
+    if ((resize->lane->owner.has_own_chunks || is_exported) &&
         resize->block_bytes < resize->block->node.size)
         return VMM__NO_FIT; /* the rest would serve another block, which importers would write to */
     if (resize->block_bytes <= resize->block->node.size) {
@@ -564,13 +565,14 @@ vmm_status vmm__resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes
         return reserved_resize(cache, &resize, out);
     resize.block_bytes = vmm__cache_block_bytes(cache, vmm__max(bytes, LANE_LARGE_LEAST_BYTES));
     resize.lane = heap->lane;
-    if (resize.lane->has_own_chunks) /* what cannot be rounded up is beyond any arena as it is */
+    if (resize.lane->owner
+            .has_own_chunks) /* what cannot be rounded up is beyond any arena as it is */
         (void)vmm__align_up_checked(bytes, cache->vm.arena.granule_bytes, &resize.block_bytes);
     resize.request = (struct request){
         .lane = heap->lane, .bytes = bytes, .serve = resize_serve, .context = &resize
     };
     vmm_status status = vmm__refill_request(cache, &resize.request, &found);
     if (status == VMM_OK && found != NULL)
-        *out = resize.lane->has_source ? vmm__source_outer(cache, found) : found;
+        *out = resize.lane->owner.has_source ? vmm__source_outer(cache, found) : found;
     return status == VMM_OK && found == NULL ? VMM__NO_FIT : status;
 }

@@ -32,7 +32,7 @@ static vmm_status chunk_check(const struct vmm_cache *cache, uint32_t id, uint64
     if (heap == NULL || heap->is_reserved != chunk->keeps_addresses)
         return vmm__error(VMM_ERR_INTERNAL,
                           "reserve: invariant 1: chunk %u is of no heap, or of a wrong one", id);
-    const struct pool *pool = heap->lane->pool;
+    const struct pool *pool = heap->lane->owner.pool;
     if (chunk->account != &pool->account)
         return vmm__error(VMM_ERR_INTERNAL, "pool: invariant 1: chunk %u is of another pool", id);
     if (pool->phase == VMM_POOL_AWAKE && (chunk->is_asleep || chunk->unmapped > 0))
@@ -169,7 +169,7 @@ static const struct lane_list *vacant_list(const struct lanes *lanes, const stru
 {
     if (!vmm__lane_has_ended(lane))
         return NULL;
-    return lane->is_pooled ? &lanes->vacant_pooled : &lanes->vacant_detached;
+    return lane->owner.is_pooled ? &lanes->vacant_pooled : &lanes->vacant_detached;
 }
 
 /* Invariants of lanes.h. */
@@ -180,7 +180,7 @@ static vmm_status lists_check(const struct lanes *lanes, const struct lane *lane
         return broken("lanes: invariant 1: a lane with memory is not stocked");
     if (!is_stocked && lane->list != vacant_list(lanes, lane))
         return broken("lanes: invariant 2: a lane without memory is in another list");
-    if (lane->is_pooled && !map_has(&lanes->pooled_streams, &lane->by_stream))
+    if (lane->owner.is_pooled && !map_has(&lanes->pooled_streams, &lane->by_stream))
         return broken("lanes: invariant 3: a lane cannot be found by its stream");
     return VMM_OK;
 }
@@ -188,17 +188,17 @@ static vmm_status lists_check(const struct lanes *lanes, const struct lane *lane
 /* Invariant 2 of pools.h, 1 of sleep.h, import.h and streams.h. */
 static vmm_status lane_check(const struct vmm_cache *cache, struct lane *lane)
 {
-    const struct pool *pool = lane->pool;
+    const struct pool *pool = lane->owner.pool;
     bool is_default = pool == &cache->pool;
     bool is_awake = pool->phase == VMM_POOL_AWAKE;
-    if (*lane->pool_link != lane || (!is_default && !lane->is_pooled))
+    if (*lane->pool_link != lane || (!is_default && !lane->owner.is_pooled))
         return broken("pools: invariant 2: a lane is not in the list of its pool");
     if (lane->is_asleep == is_awake || (!is_awake && !is_default && lane->is_in_table))
         return broken("sleep: invariant 1: a lane is of another phase than its pool");
-    if (lane->is_imported != (pool == &cache->imports) ||
-        (lane->is_imported && lane->lock.may_bias))
+    if (lane->owner.is_imported != (pool == &cache->imports) ||
+        (lane->owner.is_imported && lane->lock.may_bias))
         return broken("import: invariant 1: a lane has imported memory and others'");
-    if (!lane->is_pooled && lane->is_detached != vmm__lane_has_ended(lane))
+    if (!lane->owner.is_pooled && lane->is_detached != vmm__lane_has_ended(lane))
         return broken("streams: invariant 1: a detached lane has a stream");
     return vmm__lane_check_locked(lane);
 }

@@ -88,7 +88,7 @@ static bool may_relocate(const struct compaction *compaction, const struct partl
 {
     const struct pool *pool = compaction->pool;
     return !partly->is_pinned && idle_granules(partly) > 0 &&
-           (pool == NULL || partly->heap->lane->pool == pool);
+           (pool == NULL || partly->heap->lane->owner.pool == pool);
 }
 
 /* Relocates chunks until as much is released as is wanted. */
@@ -146,7 +146,7 @@ static vmm_status device_settle(struct compaction *compaction, struct lane *held
                                  .when = IDLE_FINISHED,
                                  .held = held,
                                  .pool = compaction->pool,
-                                 .taker = held == NULL ? NULL : held->pool };
+                                 .taker = held == NULL ? NULL : held->owner.pool };
     (void)vmm__trim_idle(cache, &trim);
     (void)vmm__limbo_drain(&cache->vm, NULL);
     return VMM_OK;

@@ -114,7 +114,7 @@ vmm_status vmm__occupancy_scan_begin(struct vmm_cache *cache, struct occupancy_s
                               (unsigned long long)occupancy_scan.capacity);
     }
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (vmm__lane_is_retained(lane) || lane->has_source)
+        if (vmm__lane_is_retained(lane) || lane->owner.has_source)
             continue;
         heap_add(cache, &lane->large, &occupancy_scan);
         heap_add(cache, &lane->small, &occupancy_scan);

@@ -8,10 +8,11 @@ static vmm_status chunks_create(struct vmm_cache *cache, struct heap *heap, uint
 {
     struct vm *vm = &cache->vm;
     const struct lane *lane = heap->lane;
-    uint32_t chunk_granules =
-        lane->has_own_chunks ? (uint32_t)count : vmm__target_chunk_granules(cache, heap, bytes);
+    uint32_t chunk_granules = lane->owner.has_own_chunks
+                                  ? (uint32_t)count
+                                  : vmm__target_chunk_granules(cache, heap, bytes);
     vmm__arena_take(&vm->arena, granule, count);
-    vmm_status status = vmm__vm_map(vm, &lane->pool->account, granule, count, chunk_granules);
+    vmm_status status = vmm__vm_map(vm, &lane->owner.pool->account, granule, count, chunk_granules);
     if (status != VMM_OK)
         return status;
     status = vmm__vm_access(vm, granule, count);

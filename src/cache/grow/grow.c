@@ -50,7 +50,7 @@ static vmm_status placement_grow(struct vmm_cache *cache, struct heap *heap, uin
     if (is_at_home)
         *heap->home_end = vmm__arena_address(arena, placement->granule + placement->count);
     vmm__cache_log(cache, "grow: stream %p: %llu granules at 0x%llx, reserved %llu MiB",
-                   heap->lane->stream, (unsigned long long)placement->count,
+                   heap->lane->owner.stream, (unsigned long long)placement->count,
                    (unsigned long long)vmm__arena_address(arena, placement->granule),
                    (unsigned long long)vmm__stat_now(&cache->vm.reserved_bytes) >> 20);
     return VMM_OK;

@@ -173,7 +173,7 @@ static bool run_add(void *context, const struct idle_run *found)
     struct search *search = context;
     const struct vm *vm = &search->cache->vm;
     struct idle_run run = *found;
-    if (run.heap->lane->pool != search->heap->lane->pool) {
+    if (run.heap->lane->owner.pool != search->heap->lane->owner.pool) {
         if (!vmm__idle_cut(vm, search->room_bytes, &run))
             return true;
         search->room_bytes -= run.bytes;
@@ -414,7 +414,7 @@ struct plan vmm__plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes
         .heap = heap,
         .bytes = bytes,
         .allowed_bytes = vmm__align_down(allowed_bytes, cache->vm.arena.granule_bytes),
-        .room_bytes = vmm__account_room_bytes(&heap->lane->pool->account),
+        .room_bytes = vmm__account_room_bytes(&heap->lane->owner.pool->account),
         .idle = list_open(cache, LIST_IDLE),
         .heads = list_open(cache, LIST_HEADS),
         .tails = list_open(cache, LIST_TAILS),

@@ -95,8 +95,8 @@ uint64_t vmm__source_segment_bytes(const struct vmm_cache *cache, const struct h
                                    uint64_t bytes)
 {
     const struct lane *lane = heap->lane;
-    bool is_exact = heap->is_small || lane->has_own_chunks || cache->no_caching;
-    uint64_t least_bytes = is_exact ? 0 : lane->pool->source.segment_bytes;
+    bool is_exact = heap->is_small || lane->owner.has_own_chunks || cache->no_caching;
+    uint64_t least_bytes = is_exact ? 0 : lane->owner.pool->source.segment_bytes;
     uint64_t segment_bytes;
     if (!vmm__align_up_checked(vmm__max(bytes, least_bytes), cache->vm.arena.granule_bytes,
                                &segment_bytes))
@@ -107,11 +107,11 @@ uint64_t vmm__source_segment_bytes(const struct vmm_cache *cache, const struct h
 /* Calls the source without locks. The end of the pool waits for the call. */
 static uint64_t source_call(struct vmm_cache *cache, struct lane *lane, uint64_t bytes)
 {
-    vmm_segment_source source = lane->pool->source;
+    vmm_segment_source source = lane->owner.pool->source;
     struct callback callback;
     vmm__cache_locks_drop(cache, lane);
     vmm__callback_begin(&callback, cache, false);
-    void *memory = source.alloc(source.context, bytes, lane->stream);
+    void *memory = source.alloc(source.context, bytes, lane->owner.stream);
     vmm__callback_end(&callback);
     vmm__cache_locks_take(cache, lane);
     return (uint64_t)(uintptr_t)memory;
@@ -167,7 +167,7 @@ static vmm_status segment_get(struct vmm_cache *cache, struct heap *heap, uint64
                               struct block **out)
 {
     struct lane *lane = heap->lane;
-    struct pool *pool = lane->pool;
+    struct pool *pool = lane->owner.pool;
     struct sourced_segment memory = { .source = pool->source, .bytes = bytes };
     uint64_t granule = 0;
     memory.outer = source_call(cache, lane, bytes);
@@ -187,7 +187,7 @@ static vmm_status segment_get(struct vmm_cache *cache, struct heap *heap, uint64
 vmm_status vmm__source_grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                             struct block **out)
 {
-    struct account *account = &heap->lane->pool->account;
+    struct account *account = &heap->lane->owner.pool->account;
     uint64_t segment_bytes = vmm__source_segment_bytes(cache, heap, bytes);
     vmm_status status = vmm__account_check(&cache->vm, account, segment_bytes);
     if (status != VMM_OK)

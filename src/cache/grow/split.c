@@ -51,13 +51,13 @@ static vmm_status parts_map(const struct split *split)
     struct vm *vm = &split->cache->vm;
     uint64_t second = split->first + split->part;
     uint32_t rest = split->granules - split->part;
-    vmm_status status =
-        vmm__vm_map(vm, &split->heap->lane->pool->account, split->first, split->part, split->part);
+    vmm_status status = vmm__vm_map(vm, &split->heap->lane->owner.pool->account, split->first,
+                                    split->part, split->part);
     if (status != VMM_OK) {
         vmm__arena_give(&vm->arena, second, rest);
         return status;
     }
-    status = vmm__vm_map(vm, &split->heap->lane->pool->account, second, rest, rest);
+    status = vmm__vm_map(vm, &split->heap->lane->owner.pool->account, second, rest, rest);
     if (status != VMM_OK)
         vmm__vm_discard(vm, split->first, split->part, NULL, 0);
     return status;

@@ -196,7 +196,7 @@ vmm_status vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t byte
     (void)chunks_each(&stitch, place_add);
     vmm__count(&cache->counts.stitches, 1);
     vmm__cache_log(cache, "view: stream %p: %llu granules at 0x%llx, %llu of them new",
-                   heap->lane->stream, (unsigned long long)stitch.mapped,
+                   heap->lane->owner.stream, (unsigned long long)stitch.mapped,
                    (unsigned long long)vmm__arena_address(&cache->vm.arena, mapped_first(&stitch)),
                    (unsigned long long)stitch.new_count);
     return VMM_OK;

@@ -41,7 +41,7 @@ static vmm_status block_clear(const struct vmm_cache *cache, struct lane *from,
     bool is_object = heap->is_small && bytes <= SLAB_LARGEST_BYTES;
     uint64_t epoch = vmm__clock_now(from->clock);
     if (vmm__clock_is_own(from->clock))
-        return vmm__clock_follow(from->clock, epoch, to->stream);
+        return vmm__clock_follow(from->clock, epoch, to->owner.stream);
     if (!is_object) /* a slab does not say when its objects were freed */
         epoch = block_epoch(cache, address, bytes);
     return vmm__clock_query(from->clock, epoch);
@@ -77,7 +77,7 @@ static vmm_status whole_take(const struct vmm_cache *cache, struct lane *from, u
 static vmm_status hole_take(const struct vmm_cache *cache, struct lane *from, uint64_t bytes,
                             void **out)
 {
-    if (from->has_own_chunks || cache->no_caching)
+    if (from->owner.has_own_chunks || cache->no_caching)
         return whole_take(cache, from, bytes, out);
     return vmm__lane_take_any_locked(from, bytes, out);
 }
@@ -110,7 +110,8 @@ static vmm_status lanes_borrow(struct vmm_cache *cache, struct lane *to, uint64_
                                void **out)
 {
     vmm_status status = VMM__NO_FIT;
-    if (vmm__lane_is_retained(to) || cache->debug != NULL || to->has_own_chunks || to->has_source)
+    if (vmm__lane_is_retained(to) || cache->debug != NULL || to->owner.has_own_chunks ||
+        to->owner.has_source)
         return VMM__NO_FIT;
     vmm__lane_counters_flush(to);
     for (struct lane *from = cache->lanes.stocked.first; from != NULL && status != VMM_OK;
@@ -127,7 +128,7 @@ static vmm_status lanes_borrow(struct vmm_cache *cache, struct lane *to, uint64_
 /* Blocks that a destroyed pool left with chunks of their own stay whole: the driver gets those back instead. */
 static bool may_give(const struct lane *from, const struct lane *to)
 {
-    return from != to && from->pool == to->pool && !from->has_own_chunks;
+    return from != to && from->owner.pool == to->owner.pool && !from->owner.has_own_chunks;
 }
 
 vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
@@ -137,8 +138,9 @@ vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes,
 
 static bool may_lend(const struct lane *from, const struct lane *to)
 {
-    const struct pool *pool = from->pool;
-    return pool->lends && pool != to->pool && pool->handle != NULL && pool->phase == VMM_POOL_AWAKE;
+    const struct pool *pool = from->owner.pool;
+    return pool->lends && pool != to->owner.pool && pool->handle != NULL &&
+           pool->phase == VMM_POOL_AWAKE;
 }
 
 vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)

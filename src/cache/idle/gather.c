@@ -32,7 +32,8 @@ static bool gather_locked(struct vmm_cache *cache, struct heap *heap, uint64_t c
     struct idle_runs runs = { .items = NULL };
     bool has_gathered = false;
     for (struct lane *lane = cache->scanned; lane != NULL; lane = lane->scan_next) {
-        if (lane == heap->lane || lane->pool != heap->lane->pool || vmm__lane_keeps(lane))
+        if (lane == heap->lane || lane->owner.pool != heap->lane->owner.pool ||
+            vmm__lane_keeps(lane))
             continue;
         lane->gather_bytes = chunk_bytes;
         if (heap_list(cache, &lane->large, heap, &runs))
@@ -47,7 +48,7 @@ static bool gather_locked(struct vmm_cache *cache, struct heap *heap, uint64_t c
 bool vmm__gather(struct vmm_cache *cache, const struct request *request, uint64_t chunk_bytes)
 {
     struct lane *lane = request->heap->lane;
-    struct gathering *gathering = &lane->pool->gathering;
+    struct gathering *gathering = &lane->owner.pool->gathering;
     bool has_gathered = false;
     bool has_all = !vmm__lane_is_retained(lane);
     if (request->heap->is_small)

@@ -48,12 +48,12 @@ vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
     struct clock *clock = run->heap->clock;
     if (run->heap->lane == to)
         return VMM_OK;
-    if (run->heap->lane->pool != to->pool &&
-        vmm__account_short_bytes(&to->pool->account, run->bytes) > 0)
+    if (run->heap->lane->owner.pool != to->owner.pool &&
+        vmm__account_short_bytes(&to->owner.pool->account, run->bytes) > 0)
         return VMM__PENDING;
     uint64_t epoch = vmm__idle_epoch(cache, run);
     if (when == IDLE_FOLLOW)
-        return vmm__clock_follow(clock, epoch, to->stream);
+        return vmm__clock_follow(clock, epoch, to->owner.stream);
     return vmm__clock_query(clock, epoch);
 }
 
@@ -71,7 +71,7 @@ static bool epoch_may(struct idle_scan *scan, uint64_t epoch)
     if (epoch <= scan->clear_epoch || epoch >= scan->stuck_epoch)
         return epoch <= scan->clear_epoch;
     vmm_status status = scan->when == IDLE_FOLLOW
-                            ? vmm__clock_follow_check(clock, epoch, scan->to->stream)
+                            ? vmm__clock_follow_check(clock, epoch, scan->to->owner.stream)
                             : vmm__clock_query(clock, epoch);
     if (status == VMM_OK)
         scan->clear_epoch = epoch;
@@ -282,6 +282,6 @@ vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, s
     if (status != VMM_OK)
         return status;
     vmm__account_move(&cache->vm, vmm__arena_granule(arena, run->address),
-                      run->bytes >> arena->granule_shift, &to->lane->pool->account);
+                      run->bytes >> arena->granule_shift, &to->lane->owner.pool->account);
     return status;
 }

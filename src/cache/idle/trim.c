@@ -121,7 +121,7 @@ uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_request *trim)
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && put_bytes < all.bytes;
          lane = lane->list_next) {
         struct left left = left_after(all, put_bytes);
-        left.most_bytes = vmm__min(left.most_bytes, pool_most_bytes(trim, lane->pool));
+        left.most_bytes = vmm__min(left.most_bytes, pool_most_bytes(trim, lane->owner.pool));
         left.bytes = vmm__min(left.bytes, left.most_bytes);
         if (left.bytes == 0)
             continue;

@@ -54,18 +54,19 @@ static vmm_status heap_find(struct vmm_cache *cache, struct place *place)
     char stream[32];
     place->inner = vmm__sourced_inner(&cache->vm, place->address);
     place->heap = vmm__cache_heap_of(cache, place->inner);
-    if (place->heap != NULL && place->heap->lane->has_source && place->inner == place->address)
+    if (place->heap != NULL && place->heap->lane->owner.has_source &&
+        place->inner == place->address)
         place->heap = NULL; /* it is no address of the program */
     if (place->heap == NULL || place->heap->is_reserved)
         return place_refuse(place, "the cache has no free memory there");
     const struct lane *lane = place->heap->lane;
-    if (lane->pool != place->lane->pool)
-        return place_refuse_other(place, "pool", lane->pool->name);
-    (void)snprintf(stream, sizeof stream, "%p", (void *)lane->stream);
+    if (lane->owner.pool != place->lane->owner.pool)
+        return place_refuse_other(place, "pool", lane->owner.pool->name);
+    (void)snprintf(stream, sizeof stream, "%p", (void *)lane->owner.stream);
     if (lane != place->lane)
         return place_refuse_other(place, "stream", stream);
-    bool is_small =
-        place->bytes <= LANE_SMALL_LARGEST_BYTES && !cache->no_caching && !lane->has_own_chunks;
+    bool is_small = place->bytes <= LANE_SMALL_LARGEST_BYTES && !cache->no_caching &&
+                    !lane->owner.has_own_chunks;
     if (place->heap->is_small != is_small)
         return place_refuse(place, is_small ? "the memory there is for blocks above 1 MiB"
                                             : "the memory there is for blocks of up to 1 MiB");
@@ -76,8 +77,8 @@ static vmm_status heap_find(struct vmm_cache *cache, struct place *place)
 static uint64_t block_bytes_choose(const struct vmm_cache *cache, const struct place *place)
 {
     uint64_t bytes = vmm__cache_block_bytes(cache, place->bytes);
-    return place->lane->has_own_chunks ? vmm__align_up(bytes, cache->vm.arena.granule_bytes)
-                                       : bytes;
+    return place->lane->owner.has_own_chunks ? vmm__align_up(bytes, cache->vm.arena.granule_bytes)
+                                             : bytes;
 }
 
 static vmm_status place_locked(struct vmm_cache *cache, struct place *place)

@@ -12,7 +12,7 @@ static bool is_live(const struct pool *pool, uint64_t address)
     const struct vmm_cache *cache = pool->cache;
     struct block_ref ref;
     struct heap *heap = vmm__cache_heap_of(cache, address);
-    if (heap == NULL || heap->lane->pool != pool)
+    if (heap == NULL || heap->lane->owner.pool != pool)
         return false;
     vmm__lane_lock(heap->lane);
     bool lives = vmm__block_ref_around(heap, address, &ref) && vmm__block_ref_is_live(&ref);

@@ -34,17 +34,17 @@ static void list_remove(struct pools *pools, const struct pool *pool)
  * finished. */
 static bool is_of(struct lane *lane, const struct pool *pool, vmm_stream stream)
 {
-    return lane->pool == pool && vmm__stream_serves(&pool->cache->lanes, lane, stream);
+    return lane->owner.pool == pool && vmm__stream_serves(&pool->cache->lanes, lane, stream);
 }
 
 /* Whether a lane without memory can serve the stream in a pool: one of a destroyed pool, or of a stream of the pool
  * that has ended. */
 static bool is_spare(struct lane *lane, const struct pool *pool, vmm_stream stream)
 {
-    bool is_free = lane->pool == pool || lane->pool == &pool->cache->pool;
-    bool is_alike = lane->has_own_chunks == pool->has_own_chunks &&
-                    lane->is_imported == pool->account.is_imported &&
-                    lane->has_source == vmm__pool_has_source(pool);
+    bool is_free = lane->owner.pool == pool || lane->owner.pool == &pool->cache->pool;
+    bool is_alike = lane->owner.has_own_chunks == pool->has_own_chunks &&
+                    lane->owner.is_imported == pool->account.is_imported &&
+                    lane->owner.has_source == vmm__pool_has_source(pool);
     return is_free && is_alike && !vmm__lane_has_memory(lane) &&
            vmm__stream_serves(&pool->cache->lanes, lane, stream);
 }
@@ -83,7 +83,7 @@ static vmm_status lane_make(struct pool *pool, vmm_stream stream, struct lane **
     bool shares_home =
         pool->kind == VMM_POOL_GENERAL; /* lanes of graph pools have nothing to transfer */
     vmm__lane_lock(lane);
-    vmm__pool_join(pool, lane);
+    vmm__lane_join(lane, pool);
     lane->is_asleep = pool->phase != VMM_POOL_AWAKE;
     lane->large.home_end = shares_home ? &pool->home_end : &lane->large.own_home_end;
     vmm__lane_unlock(lane);
@@ -162,7 +162,7 @@ static void pool_adopt(struct vmm_cache *cache, struct pool *pool)
         vmm__lane_lock(lane);
         vmm__lane_counters_flush(lane);
         lane->large.home_end = &lane->large.own_home_end;
-        vmm__pool_join(&cache->pool, lane);
+        vmm__lane_join(lane, &cache->pool);
         lane->is_asleep = cache->pool.phase != VMM_POOL_AWAKE;
         lane->stays_awake = lane->is_asleep;
         vmm__lane_unlock(lane);
@@ -369,7 +369,7 @@ uint64_t vmm__pools_kept_bytes(struct vmm_cache *cache, const struct lane *from)
     if (cache->pools.keeping == 0)
         return 0;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (lane == from || !lane->pool->is_keeping)
+        if (lane == from || !lane->owner.pool->is_keeping)
             continue;
         vmm__lane_lock(lane);
         bytes += lane->large.free_bytes + lane->small.free_bytes;

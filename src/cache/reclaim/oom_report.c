@@ -45,7 +45,7 @@ static struct free_memory free_memory_read(struct vmm_cache *cache, const struct
         uint64_t slab_bytes = vmm__slabs_free_bytes(&lane->slabs);
         uint64_t free_bytes = lane->small.free_bytes + lane->large.free_bytes + slab_bytes;
         if (vmm__lane_is_retained(lane)) /* what is free in a sleeping pool has no memory */
-            free_memory.retained_bytes += vmm__pool_is_asleep(lane->pool) ? 0 : free_bytes;
+            free_memory.retained_bytes += vmm__pool_is_asleep(lane->owner.pool) ? 0 : free_bytes;
         else
             pinned_bytes = heap_read(cache, &lane->small, &free_memory) +
                            heap_read(cache, &lane->large, &free_memory) + slab_bytes;
@@ -53,7 +53,7 @@ static struct free_memory free_memory_read(struct vmm_cache *cache, const struct
         free_memory.pinned_bytes += pinned_bytes;
         if (pinned_bytes > free_memory.pinner_bytes) {
             free_memory.pinner_bytes = pinned_bytes;
-            free_memory.pinner = lane->stream;
+            free_memory.pinner = lane->owner.stream;
         }
     }
     return free_memory;
@@ -224,13 +224,14 @@ vmm_status vmm__oom_report(struct vmm_cache *cache, const struct oom *oom)
 {
     struct line line = { .length = 0 };
     struct free_memory free_memory = free_memory_read(cache, oom->lane);
-    line_add(&line, "needed %s on stream %p: ", vmm__size_text(oom->bytes).text, oom->lane->stream);
+    line_add(&line, "needed %s on stream %p: ", vmm__size_text(oom->bytes).text,
+             oom->lane->owner.stream);
     free_memory_add(&line, cache, &free_memory);
     if (oom->status == VMM_ERR_ADDRESS_SPACE)
         addresses_add(&line, &cache->vm.arena, oom->bytes);
     else
         compaction_add(&line, cache, &free_memory,
-                       cause_add(&line, cache, oom->lane->pool, oom->grow_bytes));
+                       cause_add(&line, cache, oom->lane->owner.pool, oom->grow_bytes));
     if (vmm__clock_capture_query(&cache->clock) == VMM__PENDING)
         line_add(&line, "; until a capture ends, other streams do not get what is freed meanwhile");
     return vmm__error(oom->status, "%s", line.text);

@@ -19,7 +19,8 @@ bool vmm__pressure_ask(struct vmm_cache *cache, struct lane *held, uint64_t byte
 {
     if (cache->pressure == NULL || vmm__callback_is_in(cache, false))
         return false;
-    vmm_pool *pool = held->pool->handle; /* without the locks, another thread may destroy it */
+    vmm_pool *pool =
+        held->owner.pool->handle; /* without the locks, another thread may destroy it */
     vmm__cache_locks_drop(cache, held);
     bool freed = vmm__pressure_call(cache, pool, bytes);
     vmm__cache_locks_take(cache, held);

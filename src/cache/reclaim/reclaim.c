@@ -38,11 +38,11 @@ struct need {
 
 static struct need need_of(struct vmm_cache *cache, const struct request *request)
 {
-    const struct pool *pool = request->lane->pool;
+    const struct pool *pool = request->lane->owner.pool;
     struct need need = { .beside = NULL };
     if (!vmm__request_is_plain(request))
         need.grow_bytes = request->new_bytes;
-    else if (request->lane->has_source)
+    else if (request->lane->owner.has_source)
         need.grow_bytes = vmm__source_segment_bytes(cache, request->heap, request->block_bytes);
     else
         need.grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &need.beside);
@@ -64,7 +64,7 @@ static uint64_t idle_discard(struct vmm_cache *cache, const struct request *requ
                                  .held = request->lane,
                                  .bytes = need.bytes,
                                  .pool = need.pool,
-                                 .taker = request->lane->pool,
+                                 .taker = request->lane->owner.pool,
                                  .keep = need.beside };
     uint64_t put_bytes = vmm__trim_idle(cache, &trim);
     if (put_bytes < trim.bytes && need.beside != NULL) {
@@ -176,7 +176,7 @@ static struct unfinished oldest_unfinished(struct vmm_cache *cache, const struct
     const struct pool *only = need_of(cache, request).pool;
     struct unfinished oldest = { .clock = NULL };
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (only != NULL && only != lane->pool)
+        if (only != NULL && only != lane->owner.pool)
             continue;
         vmm__lane_lock_beside(lane, request->lane);
         heap_look(cache, &lane->large, &oldest);
@@ -234,7 +234,7 @@ static bool oldest_use(struct vmm_cache *cache, const struct request *request, s
     *event = NULL;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && *event == NULL;
          lane = lane->list_next) {
-        if (only != NULL && only != lane->pool)
+        if (only != NULL && only != lane->owner.pool)
             continue;
         vmm__lane_lock_beside(lane, request->lane);
         found = vmm__notes_oldest(&lane->notes, event, epoch) || found;
@@ -295,7 +295,7 @@ static bool other_has_room(struct vmm_cache *cache, const struct request *reques
     bool has_room = false;
     for (struct lane *from = cache->lanes.stocked.first; from != NULL && !has_room;
          from = from->list_next) {
-        if (from == to || (from->pool != to->pool && !from->pool->lends))
+        if (from == to || (from->owner.pool != to->owner.pool && !from->owner.pool->lends))
             continue;
         vmm__lane_lock_beside(from, to);
         has_room = lane_may_have_room(from, request);
@@ -375,7 +375,7 @@ static vmm_status step_lend(struct vmm_cache *cache, struct request *request)
 static vmm_status step_neighbours(struct vmm_cache *cache, struct request *request)
 {
     if (cache->neighbours == NULL || request->refused != VMM_ERR_DEVICE_OOM ||
-        request->lane->has_source)
+        request->lane->owner.has_source)
         return VMM__NOTHING;
     struct need need = need_of(cache, request);
     vmm_status status = need.is_limited
@@ -425,7 +425,7 @@ static bool is_outcome(vmm_status status)
 /* Whether the pool was destroyed while a step held no lock: other limits hold for the memory of the default one. */
 static bool has_new_owner(struct request *request)
 {
-    const vmm_pool *owner = request->lane->pool->handle;
+    const vmm_pool *owner = request->lane->owner.pool->handle;
     bool is_new = owner != request->owner;
     request->owner = owner;
     return is_new;

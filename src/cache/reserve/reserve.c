@@ -103,7 +103,7 @@ static void block_add(struct vmm_cache *cache, struct reserved *block, uint64_t 
     vmm__lanes_touch(&cache->lanes, lane);
     vmm__cache_lane_lock_slow(cache, lane);
     vmm__reserved_range_set(block, address, bytes);
-    vmm__counters_alloc(&lane->counters, &lane->pool->totals, 0, 0);
+    vmm__counters_alloc(&lane->counters, &lane->owner.pool->totals, 0, 0);
     vmm__biased_unlock(&lane->lock);
 }
 
@@ -163,8 +163,8 @@ static void unit_record(struct vmm_cache *cache, const struct reserved *block, e
     struct trace_event event = { .kind = kind,
                                  .address = vmm__chunk_address(&cache->vm, chunk),
                                  .bytes = vmm__chunk_bytes(&cache->vm, chunk),
-                                 .stream = (uint64_t)(uintptr_t)block->lane->stream,
-                                 .pool = (uint64_t)(uintptr_t)block->lane->pool->handle };
+                                 .stream = (uint64_t)(uintptr_t)block->lane->owner.stream,
+                                 .pool = (uint64_t)(uintptr_t)block->lane->owner.pool->handle };
     if (recorder == NULL || vmm__reserved_is_freed(block))
         return;
     vmm__recorder_push(recorder, event);
@@ -213,7 +213,7 @@ void vmm__reserved_decommit(struct vmm_cache *cache, struct reserved *block, uin
     uint64_t before = block->committed_granules;
     units_discard(cache, block, granule, count);
     uint64_t bytes = (before - block->committed_granules) << cache->vm.arena.granule_shift;
-    vmm__counters_shrink(&lane->counters, &lane->pool->totals, bytes, bytes);
+    vmm__counters_shrink(&lane->counters, &lane->owner.pool->totals, bytes, bytes);
 }
 
 /* ---- Free ---------------------------------------------------------------------------------- */
@@ -234,7 +234,7 @@ static void block_uncount(struct vmm_cache *cache, struct reserved *block)
     block->block.is_noted = vmm__notes_has(&lane->notes, block->block.address);
     block->block.pins = 0;
     block->block.state = BLOCK_RETAINED;
-    vmm__counters_free(&lane->counters, &lane->pool->totals, bytes, bytes);
+    vmm__counters_free(&lane->counters, &lane->owner.pool->totals, bytes, bytes);
     vmm__biased_unlock(&lane->lock);
 }
 
@@ -285,7 +285,7 @@ void vmm__reserves_end_locked(struct vmm_cache *cache, const struct pool *pool)
         const struct lane *lane = block->lane;
         next = block->next;
         if (vmm__reserved_is_freed(block) &&
-            (pool == NULL ? !vmm__lane_is_retained(lane) : lane->pool == pool))
+            (pool == NULL ? !vmm__lane_is_retained(lane) : lane->owner.pool == pool))
             freed_end(cache, block);
     }
 }

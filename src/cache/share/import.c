@@ -33,7 +33,7 @@ void vmm__import_close(struct vmm_cache *cache)
 bool vmm__import_owns(const struct vmm_cache *cache, uint64_t address)
 {
     const struct heap *heap = vmm__cache_heap_of(cache, address);
-    return heap != NULL && heap->lane->is_imported;
+    return heap != NULL && heap->lane->owner.is_imported;
 }
 
 /* ---- Release ------------------------------------------------------------------------------- */
