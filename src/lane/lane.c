@@ -260,7 +260,7 @@ void vmm__lane_takes_count(struct lane *lane, bool has_queued)
     takes->last_us = now_us;
     bool is_hasty = has_queued || takes->apart_us < TAKES_APART_US;
     lane->hasty_takes = is_hasty ? lane->hasty_takes + (has_queued ? TAKES_QUEUED : 1) : 0;
-    if (vmm__lane_keeps(lane))
+    if (vmm__lane_hoards(lane))
         lane->gather_bytes = UINT64_MAX; /* it need not gather what it keeps */
 }
 

@@ -61,11 +61,11 @@ struct last_scan {
  * last ones of the pool, of whatever lanes, were less than TAKES_APART_US apart in the mean: then takes cost some
  * percent of the time, however many streams take turns; or if its thread had to queue for the grow lock: then takes of
  * threads hold each other up, and it counts as TAKES_QUEUED, half of the threads that one take of 16 lets wait. After
- * TAKES_KEEP hasty takes a lane keeps what it has: it no longer gathers, nor do others from it, and takes only what a
+ * TAKES_HOARD hasty takes a lane keeps what it has: it no longer gathers, nor do others from it, and takes only what a
  * request needs. After TAKES_GROW it grows beyond the footprint target, by one request. docs/results/holes.md says how
  * near traces of GPU programs come.
  */
-enum { TAKES_APART_US = 25, TAKES_QUEUED = 8, TAKES_KEEP = 32, TAKES_GROW = 64 };
+enum { TAKES_APART_US = 25, TAKES_QUEUED = 8, TAKES_HOARD = 32, TAKES_GROW = 64 };
 
 struct block_ref;
 struct lane_list;
@@ -147,13 +147,13 @@ static inline bool vmm__lane_is_retained(const struct lane *lane)
 void vmm__lane_takes_count(struct lane *lane, bool has_queued);
 static inline void vmm__lane_takes_lower(struct lane *lane)
 {
-    lane->hasty_takes = TAKES_KEEP;
+    lane->hasty_takes = TAKES_HOARD;
 }
 
 /* Whether the lane takes no more than a request needs, and whether it rather grows. */
-static inline bool vmm__lane_keeps(const struct lane *lane)
+static inline bool vmm__lane_hoards(const struct lane *lane)
 {
-    return lane->hasty_takes >= TAKES_KEEP;
+    return lane->hasty_takes >= TAKES_HOARD;
 }
 static inline bool vmm__lane_rather_grows(const struct lane *lane)
 {

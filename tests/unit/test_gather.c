@@ -195,21 +195,21 @@ POLICY_TEST(takes_of_threads_that_queue_are_hasty)
 {
     struct lane *lane = scene->other;
     struct takes *takes = &lane->owner.pool->takes;
-    for (int i = 0; i < TAKES_KEEP; i += TAKES_QUEUED) {
-        assert_false(vmm__lane_keeps(lane));
+    for (int i = 0; i < TAKES_HOARD; i += TAKES_QUEUED) {
+        assert_false(vmm__lane_hoards(lane));
         takes->apart_us = 1000 * TAKES_APART_US;
         vmm__lane_takes_count(lane, true);
     }
-    assert_true(vmm__lane_keeps(lane));
+    assert_true(vmm__lane_hoards(lane));
     takes->apart_us = 1000 * TAKES_APART_US;
     vmm__lane_takes_count(lane, false);
-    assert_false(vmm__lane_keeps(lane));
+    assert_false(vmm__lane_hoards(lane));
 }
 
 POLICY_TEST(others_gather_nothing_from_a_lane_that_keeps_what_it_has)
 {
     (void)extent(scene, &scene->lane->large, 10, 4, 2);
-    scene->lane->hasty_takes = TAKES_KEEP;
+    scene->lane->hasty_takes = TAKES_HOARD;
     assert_false(gather(scene, &scene->other->large));
     scene->lane->hasty_takes = 0;
     assert_true(gather(scene, &scene->other->large));

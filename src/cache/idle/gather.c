@@ -33,7 +33,7 @@ static bool gather_locked(struct vmm_cache *cache, struct heap *heap, uint64_t c
     bool has_gathered = false;
     for (struct lane *lane = cache->scanned; lane != NULL; lane = lane->scan_next) {
         if (lane == heap->lane || lane->owner.pool != heap->lane->owner.pool ||
-            vmm__lane_keeps(lane))
+            vmm__lane_hoards(lane))
             continue;
         lane->gather_bytes = chunk_bytes;
         if (heap_list(cache, &lane->large, heap, &runs))

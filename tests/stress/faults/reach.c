@@ -27,7 +27,7 @@
 #define REACH_MAP(X)                                                                               \
     X(growth)                                                                                      \
     X(gather)                                                                                      \
-    X(cross)                                                                                       \
+    X(transfer)                                                                                    \
     X(plan)                                                                                        \
     X(view)                                                                                        \
     X(view_new)                                                                                    \
@@ -98,7 +98,7 @@ REACHED(growth, is_done, vmm_status, vmm__grow,
 REACHED(gather, is_some, bool, vmm__gather,
         (struct vmm_cache * cache, const struct request *request, uint64_t chunk_bytes), cache,
         request, chunk_bytes)
-REACHED(cross, is_done, vmm_status, vmm__transfer,
+REACHED(transfer, is_done, vmm_status, vmm__transfer,
         (struct vmm_cache * cache, const struct request *request, enum idle_when when), cache,
         request, when)
 REACHED(borrow, is_done, vmm_status, vmm__borrow,
