@@ -470,23 +470,28 @@ void vmm__clock_pass(struct clock *clock, uint64_t epoch)
 
 /* ---- Waits of the host ----------------------------------------------------------------------- */
 
-enum { NS_PER_S = 1000000000, LONG_WAIT_NS = NS_PER_S, PAUSE_NS = 200000 };
+/* A pause is this part of the wait so far, so it adds little to any wait; below SPIN_NS the kernel would make it as
+ * long as that. */
+enum { LONG_WAIT_NS = 1000000000, SPIN_NS = 50000, PAUSE_PART = 32 };
 
 /* Asks for a second, then says what it waits for. A simulated device does not run meanwhile. */
 static void wait_watch(const struct clock *clock, const struct event *event)
 {
-    static const struct timespec pause = { .tv_nsec = PAUSE_NS };
     uint64_t begin_ns = vmm__time_ns();
+    uint64_t waited_ns = 0;
     if (clock->driver->ops->clock != NULL || clock->general->watch.tell == NULL)
         return;
     while (vmm__driver_event_query(clock->driver, event->handle) == VMM__PENDING) {
-        if (vmm__time_ns() - begin_ns > LONG_WAIT_NS) {
+        struct timespec pause = { .tv_nsec = (long)(waited_ns / PAUSE_PART) };
+        if (waited_ns > LONG_WAIT_NS) {
             tell(clock->general,
                  "clock: a call has waited for a second until earlier work ends; "
                  "vmm_config.reuse = VMM_REUSE_DECLARED waits for the streams of the memory only");
             return;
         }
-        (void)nanosleep(&pause, NULL);
+        if (waited_ns > SPIN_NS)
+            (void)nanosleep(&pause, NULL);
+        waited_ns = vmm__time_ns() - begin_ns;
     }
 }
 
