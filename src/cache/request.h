@@ -51,7 +51,7 @@ struct request {
     bool searches_all_lanes; /* memory has run out: searches the lanes of all streams */
 
     bool has_queued;     /* for the grow lock: other threads held it */
-    enum grow_from from; /* GROW_TARGET at first; steps of reclaim raise it, or begin anew */
+    enum grow_from from; /* see vmm__request_begin(); steps of reclaim raise it, or begin anew */
     unsigned step;       /* of reclaim that it has reached */
     /* Of the lane, as that step knew it: it changes if the pool is destroyed. */
     const vmm_pool *owner;
@@ -69,6 +69,13 @@ struct request {
 static inline bool vmm__request_is_plain(const struct request *request)
 {
     return request->serve == NULL && request->alignment == 0;
+}
+
+/* Begins anew, at first and when other threads have run without the locks. A source has no views: it begins with the
+ * last place, because the others would only ask the source again. */
+static inline void vmm__request_begin(struct request *request)
+{
+    request->from = request->lane->owner.has_source ? GROW_FOLLOW : GROW_TARGET;
 }
 
 /* Lock the lanes that a request searches for idle memory, beside its own, and unlock them. */

@@ -210,6 +210,31 @@ CACHE_TEST(an_oom_waits_for_memory_outside_captures)
     block_free(test, large);
 }
 
+/* In whatever order the streams came. */
+static void idle_is_waited_for(struct cache_test *test, unsigned first)
+{
+    struct graph graph;
+    void *blocks[3];
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .reuse = VMM_REUSE_DECLARED);
+    blocks[first] = block_alloc(test, CACHE_LIMIT / 2, first);
+    blocks[3 - first] = block_alloc(test, CACHE_LIMIT / 2, 3 - first);
+    lag_set(UINT64_C(1) << 40, test);
+    block_fill(test, blocks[2], CACHE_LIMIT / 2, 1, 2);
+    graph_begin(test, &graph, 1, 1);
+    block_free(test, blocks[2]);
+    block_free(test, blocks[1]);
+    graph_free(test, &graph, graph_alloc(test, &graph, 2 * LARGE));
+    graph_end(test, &graph);
+    graph_release(test, &graph);
+    lag_set(0, test);
+}
+
+CACHE_TEST(an_oom_waits_for_idle_memory_whatever_capture_came_first)
+{
+    idle_is_waited_for(test, 1);
+    idle_is_waited_for(test, 2);
+}
+
 /* A stream that the cache does not know may read it, so nothing is waited for. */
 CACHE_TEST(an_oom_names_the_capture_that_stops_the_clock)
 {

@@ -33,7 +33,7 @@ static vmm_status given(const struct request *request, vmm_status status)
 static vmm_status step_gather(struct vmm_cache *cache, const struct request *request)
 {
     uint64_t granules = vmm__target_chunk_granules(cache, request->heap, 0);
-    if (vmm__lane_keeps(request->lane) ||
+    if (vmm__lane_hoards(request->lane) ||
         !vmm__gather(cache, request, granules << cache->vm.arena.granule_shift))
         return VMM__NO_FIT;
     vmm__lane_takes_count(request->lane, request->has_queued);
@@ -206,7 +206,8 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
 }
 
 /* An attempt that fails drains limbo. If that released more than the attempt created, there is room now, which no step
- * of reclaim would notice. Only a holder of the grow lock changes the reserved bytes. */
+ * of reclaim would notice. Only a holder of the grow lock changes the reserved bytes; while the program's source runs,
+ * another thread may be that. */
 static vmm_status refill_attempt(struct vmm_cache *cache, const struct request *request, void **out)
 {
     uint64_t reserved_bytes;
@@ -224,6 +225,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
     VMM_ASSERT_HELD(&cache->grow_lock);
     VMM_ASSERT_HELD(&request->lane->lock);
     vmm_status status = refill_attempt(cache, request, out);
+    VMM_ASSERT(status != VMM__NO_FIT); /* the last step gives what is missing, or fails */
     if (!vmm__is_oom(status))
         return status;
     vmm__count(&cache->counts.retries, 1);
@@ -291,8 +293,7 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     struct lane *lane = request->lane;
     if (!need_find(cache, request))
         return arena_exceeded(cache, request);
-    /* a source has no views: the steps that allow them change nothing */
-    request->from = lane->owner.has_source ? GROW_FOLLOW : GROW_TARGET;
+    vmm__request_begin(request);
     struct error_line line;
     vmm__error_save(&line);
     vmm__cache_lane_activate(cache, lane);

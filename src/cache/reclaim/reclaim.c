@@ -134,7 +134,7 @@ static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
 enum { WAITS_MOST = 1024 };
 
 /* Also succeeds if another thread has emptied the quarantine since this request last looked. Other threads run
- * while no lock is held, so the request restarts from GROW_TARGET. */
+ * while no lock is held, so the request begins anew. */
 static vmm_status step_quarantine(struct vmm_cache *cache, struct request *request)
 {
     bool has_flushed = request->waits < WAITS_MOST &&
@@ -144,11 +144,11 @@ static vmm_status step_quarantine(struct vmm_cache *cache, struct request *reque
     if (!has_flushed)
         return VMM__NOTHING;
     request->waits++;
-    request->from = GROW_TARGET;
+    vmm__request_begin(request);
     return VMM_OK;
 }
 
-/* The idle memory with the earliest free whose work is unfinished. clock NULL: there is none. */
+/* Idle memory whose work is unfinished, of those of its clock the first that was freed. clock NULL: there is none. */
 struct unfinished {
     struct clock *clock;
     uint64_t epoch;
@@ -165,17 +165,21 @@ static void heap_look(struct vmm_cache *cache, struct heap *heap, struct unfinis
 {
     struct idle_scan scan = vmm__idle_scan(heap, NULL, IDLE_FINISHED);
     (void)vmm__idle_visit_heap(cache, &scan, run_pass_over, NULL);
-    bool is_older =
-        oldest->clock == NULL || (oldest->clock == heap->clock && scan.stuck_epoch < oldest->epoch);
+    bool is_older = oldest->clock == NULL || scan.stuck_epoch < oldest->epoch;
     if (scan.stuck_epoch != UINT64_MAX && is_older)
         *oldest = (struct unfinished){ .clock = heap->clock, .epoch = scan.stuck_epoch };
 }
 
-static struct unfinished oldest_unfinished(struct vmm_cache *cache, const struct request *request)
+/* Epochs of different clocks cannot be compared, so it looks at the lanes from *next on until it has found something on
+ * a lane's own clock. *next: the lane behind. */
+static struct unfinished oldest_unfinished(struct vmm_cache *cache, const struct request *request,
+                                           struct lane **next)
 {
     const struct pool *only = need_of(cache, request).pool;
     struct unfinished oldest = { .clock = NULL };
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+    while (*next != NULL && (oldest.clock == NULL || !vmm__clock_is_own(oldest.clock))) {
+        struct lane *lane = *next;
+        *next = lane->list_next;
         if (only != NULL && only != lane->owner.pool)
             continue;
         vmm__lane_lock_beside(lane, request->lane);
@@ -186,18 +190,22 @@ static struct unfinished oldest_unfinished(struct vmm_cache *cache, const struct
     return oldest;
 }
 
-/* Until it has finished, idle memory stays where it is: its own stream may use it at any time. */
+/* Until it has finished, idle memory stays where it is: its own stream may use it at any time. A capture stops the
+ * clock of its stream, so the step then waits for another lane's. What has finished since step_idle_finished, it
+ * releases. */
 static vmm_status step_wait_idle(struct vmm_cache *cache, struct request *request)
 {
-    if (request->waits >= WAITS_MOST)
-        return VMM__NOTHING;
-    struct unfinished oldest = oldest_unfinished(cache, request);
-    if (oldest.clock == NULL)
-        return VMM__NOTHING;
-    request->waits++;
-    vmm__lane_unlock(request->lane);
-    vmm_status status = vmm__clock_wait(oldest.clock, oldest.epoch);
-    vmm__lane_lock(request->lane);
+    struct lane *next = cache->lanes.stocked.first; /* the grow lock keeps the list as it is */
+    vmm_status status = VMM__PENDING;
+    while (status == VMM__PENDING && request->waits < WAITS_MOST) {
+        struct unfinished oldest = oldest_unfinished(cache, request, &next);
+        if (oldest.clock == NULL)
+            return step_idle_finished(cache, request);
+        request->waits++;
+        vmm__lane_unlock(request->lane);
+        status = vmm__clock_wait(oldest.clock, oldest.epoch);
+        vmm__lane_lock(request->lane);
+    }
     return status;
 }
 
@@ -382,7 +390,7 @@ static vmm_status step_neighbours(struct vmm_cache *cache, struct request *reque
                             ? VMM__NOTHING
                             : vmm__claim(cache, &request->claim, request->lane, need.grow_bytes);
     if (status == VMM_OK)
-        request->from = GROW_TARGET;
+        vmm__request_begin(request);
     return status;
 }
 
@@ -390,7 +398,7 @@ static vmm_status step_neighbours(struct vmm_cache *cache, struct request *reque
 enum { QUESTIONS_MOST = 64 };
 
 /* Also succeeds if the function returned 0 but memory was released while it ran, for example by vmm_trim(). Other
- * threads run while no lock is held, so the request restarts from GROW_TARGET. */
+ * threads run while no lock is held, so the request begins anew. */
 static vmm_status step_pressure(struct vmm_cache *cache, struct request *request)
 {
     if (request->questions >= QUESTIONS_MOST)
@@ -401,7 +409,7 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
     if (!vmm__pressure_ask(cache, request->lane, bytes) &&
         vmm__stat_now(&cache->vm.reserved_bytes) >= reserved_bytes)
         return VMM__NOTHING;
-    request->from = GROW_TARGET;
+    vmm__request_begin(request);
     return VMM_OK;
 }
 
@@ -435,7 +443,7 @@ vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request)
 {
     for (; request->step < RECLAIM_STEPS; request->step++) {
         if (has_new_owner(request)) {
-            request->from = GROW_TARGET;
+            vmm__request_begin(request);
             request->step = 0;
             return VMM_OK;
         }

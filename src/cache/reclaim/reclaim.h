@@ -11,9 +11,9 @@
  *  step_misfit           Serve a small block from a hole of the lane that is for other sizes (lane.h).
  *  step_borrow           Serve a block from another stream's hole (idle/borrow.h).
  *  step_quarantine       In debug mode, empty the quarantine, with no lock held; restart.
- *  step_wait_limbo       Wait on the host until a chunk of limbo is released, the oldest if it can be.
+ *  step_wait_limbo       Wait on the host until a chunk of limbo is released, the oldest whose clock no capture stops.
  *  step_wait_idle        Wait on the host for the idle memory that was freed first, of one lane if lanes have clocks
- *                        of their own; restart. step_idle_finished comes again: work may have finished since.
+ *                        of their own; release what has finished since step_idle_finished; restart.
  *  step_wait_uses        Wait on the host for freed blocks that other streams still use; restart.
  *  step_wait_pools       Wait on the host for pools that are leaving; restart.
  *  step_wait_clock       Wait on the host for all work, if a part of another stream's chunk could serve the request
@@ -27,7 +27,8 @@
  *
  * Owns: nothing. May be called by: refill. Locks: the caller holds the grow lock and the requesting lane's lock. Steps
  * that wait for the device drop the lane's lock while they wait, but not the grow lock: other threads free and allocate
- * cached memory meanwhile, and their refills queue. step_quarantine, step_neighbours and step_pressure drop both.
+ * cached memory meanwhile, and their refills queue. step_quarantine, step_neighbours and step_pressure drop both; so
+ * does the return of segments to their source, which follows a step that released some.
  */
 #ifndef VMM_CACHE_RECLAIM_RECLAIM_H
 #define VMM_CACHE_RECLAIM_RECLAIM_H
@@ -46,7 +47,6 @@
     X(QUARANTINE, step_quarantine, true)                                                           \
     X(WAIT_LIMBO, step_wait_limbo, false)                                                          \
     X(WAIT_IDLE, step_wait_idle, true)                                                             \
-    X(IDLE_AGAIN, step_idle_finished, false)                                                       \
     X(WAIT_USES, step_wait_uses, true)                                                             \
     X(WAIT_POOLS, step_wait_pools, true)                                                           \
     X(WAIT_CLOCK, step_wait_clock, true)                                                           \
