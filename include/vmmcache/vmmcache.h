@@ -1573,7 +1573,8 @@ typedef struct vmm_stat {
  * kind: OVER_TIME is a vmm_stat, all others are one number: a GAUGE may fall; a PEAK is the highest value, and a TOTAL
  * the sum, since vmm_create(); a SCAN is a gauge that is read from the heaps, under their locks, so vmmtop does not
  * have it. of: POOL is also a statistic of a pool; CACHE is 0 there. label: of vmm_summary_write(), up to 21
- * characters.
+ * characters. unit: only names of BYTES end in _bytes, only those of NANOSECONDS in _ns. text: what it counts, up to 60
+ * characters, with a capital letter and no full stop.
  */
 #define VMM_STAT_MAP(X)                                                                            \
     X(requested_bytes, BYTES, OVER_TIME, POOL, "Requested (live)",                                 \
