@@ -60,7 +60,8 @@ struct last_scan {
  * takes. So streams that take the same memory from each other again and again should have more. A take is hasty if the
  * last ones of the pool, of whatever lanes, were less than TAKES_APART_US apart in the mean: then takes cost some
  * percent of the time, however many streams take turns; or if its thread had to queue for the grow lock: then takes of
- * threads hold each other up, and it counts as TAKES_QUEUED, half of the threads that one take of 16 lets wait. After
+ * threads hold each other up, and it counts as TAKES_QUEUED hasty ones: of 16 threads, a take lets half wait on
+ * average. After
  * TAKES_HOARD hasty takes a lane keeps what it has: it no longer gathers, nor do others from it, and takes only what a
  * request needs. After TAKES_GROW it grows beyond the footprint target, by one request. docs/results/holes.md says how
  * near traces of GPU programs come.

@@ -322,8 +322,9 @@ static const struct clock_event *event_covering(struct clock *clock, uint64_t ep
     return event_at(clock, position);
 }
 
-/* Makes room for an event, which covers later work of the stream. So it may replace the newest one; but one of all work
- * covers that of streams that the lane had before: then it is the one before that goes, which that one covers. */
+/* Makes room for an event. An event covers all earlier work of its stream, so the new one may replace the newest. But
+ * if the newest covers all streams, and the new one will cover only the lane's, then the one before the newest goes:
+ * the newest covers it. */
 static void ring_room_make(struct clock *clock)
 {
     struct clock_event *newest = event_at(clock, clock->count - 1);

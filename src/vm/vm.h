@@ -25,7 +25,7 @@
  *     (lane/views.h);
  *  7. segments.sorted has every open segment, by outer address; no two overlap, and none lies in the arena; an open
  *     segment has one chunk, of as many bytes, with one mapping.
- * This module knows nothing of blocks and lanes.
+ * This module knows nothing of blocks and lanes; it only keeps the fields of a chunk that lane/views.h owns.
  * May be called by: lane, cache, debug, api. Locks: the cache's grow lock guards all of it; the atomic statistics may
  * be read without it.
  */

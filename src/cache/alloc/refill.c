@@ -87,8 +87,8 @@ static vmm_status step_new(struct vmm_cache *cache, const struct request *reques
     return vmm__error_end(&line, vmm__is_oom(status) ? VMM__NO_FIT : status);
 }
 
-/* Neighbouring idle memory of other streams, where it lies, as much as the request needs. Streams that wait for each
- * other's work on the device share for that price, so such takes do not count. */
+/* Neighbouring idle memory of other streams, where it lies, as much as the request needs. A take for which the
+ * stream waits on the device does not count as hasty: the wait is what sharing costs there. */
 static vmm_status step_transfer(struct vmm_cache *cache, const struct request *request)
 {
     enum idle_when when = vmm__idle_usual(cache, request->lane);

@@ -124,8 +124,8 @@ static void mapped_undo(struct stitch *stitch, uint64_t granules)
     }
 }
 
-/* Unmaps a place of each chunk that is to give one up; an earlier one's row may have had it. VMM__NO_FIT if the driver
- * refuses. */
+/* Unmaps a place of each chunk that is to give one up, unless the row of another one took it along. VMM__NO_FIT if the
+ * driver refuses. */
 static vmm_status places_evict(const struct stitch *stitch)
 {
     for (uint32_t i = 0; i < stitch->plan->count; i++) {

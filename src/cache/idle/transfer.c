@@ -79,7 +79,7 @@ static void run_shorten(const struct vm *vm, uint64_t end, struct idle_run *run)
 }
 
 /* Transfers the runs that lie in the first `bytes` of an interval. VMM__NO_FIT if the heap's own free block is long
- * enough: a request that cannot use it cannot use the interval. */
+ * enough: the lane was searched before, so something else keeps the request from using it. */
 static vmm_status interval_take(struct vmm_cache *cache, const struct interval *interval,
                                 const struct idle_runs *runs, struct heap *heap, uint64_t bytes,
                                 enum idle_when when)

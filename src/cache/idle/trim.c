@@ -220,7 +220,8 @@ vmm_status vmm__trim_expired_locked(struct vmm_cache *cache)
     VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t released_bytes = 0;
     bool has_more;
-    uint64_t most_bytes = cache->trims == 0 ? UINT64_MAX : 0; /* that call goes on with it */
+    uint64_t most_bytes =
+        cache->trims == 0 ? UINT64_MAX : 0; /* while a trim runs, that one releases the rest */
     vmm_status status = expired_release(cache, most_bytes, &has_more, &released_bytes);
     vmm__cache_lanes_vacate(cache);
     if (released_bytes == 0)
