@@ -327,6 +327,32 @@ CLOCK_TEST(after_the_change_the_clock_is_blind_until_a_wait_for_the_device)
     assert_int_equal(calls_of(scene, DRIVER_CALL_device_wait), 1);
 }
 
+static void capture_ended(void *context, const char *line)
+{
+    struct scene *scene = context;
+    assert_non_null(line);
+    assert_status(vmm__driver_capture_end(scene->driver, STREAM(7)), VMM_ERR_DRIVER);
+}
+
+/* The wait for an event meets a capture, and then an error; the wait for the device, which follows, has neither. */
+CLOCK_TEST(a_wait_that_succeeds_at_last_leaves_no_line)
+{
+    struct event *event;
+    assert_ok(vmm__event_take(&scene->events, &event));
+    vmm__event_drop(&scene->events, event);
+    capture_begin(scene, STREAM(7));
+    (void)work_start(scene, STREAM(2));
+    scene->clock.watch.tell = capture_ended;
+    (void)vmm__error(VMM_ERR_DRIVER, "before");
+    vmm__sim_fail_at(scene->driver, 3, VMM_ERR_DRIVER,
+                     false); /* of two questions, and a record between them */
+    assert_ok(vmm__clock_wait_all(&scene->clock));
+    assert_int_equal(vmm__sim_faults_fired(scene->driver), 1);
+    assert_string_equal(vmm_last_error(), "before");
+    assert_int_equal(kind_of(scene), VMM_CLOCK_STREAMS);
+    sim_assert_violations(scene->driver, 1, "clock record during the capture");
+}
+
 /* ---- Marks ----------------------------------------------------------------------------------- */
 
 /* A mark on a stream that is captured, or about to be, would belong to the capture. */
