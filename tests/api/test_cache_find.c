@@ -188,7 +188,6 @@ CACHE_TEST(items_of_an_older_caller_fit_its_struct)
     assert_ok(vmm_find(test->cache, block, &longer.item));
     assert_int_equal(longer.item.struct_size, sizeof longer);
     assert_int_equal(longer.later, 9);
-    block_free(test, block);
 }
 
 CACHE_TEST(wrong_arguments_are_reported)
@@ -207,7 +206,6 @@ CACHE_TEST(wrong_arguments_are_reported)
     item.struct_size = sizeof item;
     assert_status(vmm_find(test->cache, &item, &item), VMM_ERR_UNKNOWN_POINTER);
     assert_non_null(strstr(vmm_last_error(), "is in no live block"));
-    block_free(test, block);
 }
 
 /* The arena's bytes: a driver may reserve more than it was asked for. */

@@ -215,11 +215,9 @@ CACHE_TEST(no_pinned_memory_is_reported_without_live_blocks)
     block_free(test, crowd_alloc(test, TINY_BYTES, test->streams[1]));
     assert_status(vmm_alloc(test->cache, 2 * LIMIT, test->streams[0], &block), VMM_ERR_DEVICE_OOM);
     assert_null(strstr(vmm_last_error(), "pinned"));
-    void *live = crowd_alloc(test, TINY_BYTES, test->streams[1]);
+    (void)crowd_alloc(test, TINY_BYTES, test->streams[1]);
     assert_status(vmm_alloc(test->cache, 2 * LIMIT, test->streams[0], &block), VMM_ERR_DEVICE_OOM);
     assert_non_null(strstr(vmm_last_error(), "pinned beside live blocks"));
-    block_free(test, live);
-    cache_verify_empty(test);
 }
 
 /* ---- Handles that CUDA gives a meaning -------------------------------------------------------- */
@@ -238,7 +236,6 @@ CACHE_TEST(the_legacy_stream_is_the_default_one)
     assert_int_equal(cache_stats(test).streams, streams);
     assert_status(vmm_stream_end(test->cache, legacy), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "the default stream has no end"));
-    block_free(test, block);
 }
 
 CACHE_TEST(the_per_thread_stream_is_refused_by_name)
@@ -256,7 +253,6 @@ CACHE_TEST(the_per_thread_stream_is_refused_by_name)
     assert_status(vmm_stream_end(test->cache, per_thread), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "vmm_stream_end: stream 0x2 (CU_STREAM_PER_THREAD)"));
     assert_int_equal(cache_stats(test).streams, streams);
-    block_free(test, block);
 }
 
 DRIVER_MAIN(crowd_group_setup, cache_group_teardown)

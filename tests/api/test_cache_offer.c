@@ -112,7 +112,6 @@ CACHE_TEST(what_is_offered_serves_no_request_claimed_or_not)
         tenant_refill(test, &tenant);
         tenant_check(test, &tenant);
     }
-    tenant_end(test, &tenant);
 }
 
 CACHE_TEST(an_unclaimed_offer_costs_the_driver_nothing)
@@ -131,7 +130,6 @@ CACHE_TEST(an_unclaimed_offer_costs_the_driver_nothing)
     assert_int_equal(after.event_calls, before.event_calls);
     assert_int_equal(after.stalls, before.stalls);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* Its idle memory goes first. */
@@ -157,7 +155,6 @@ CACHE_TEST(idle_memory_of_an_offered_pool_is_as_of_an_awake_one)
     assert_int_equal(cache_stats(test).idle_bytes, 0);
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 CACHE_TEST(the_default_pool_can_be_offered)
@@ -176,9 +173,6 @@ CACHE_TEST(the_default_pool_can_be_offered)
     pool_wake(pool);
     block_check(test, block, 3 * MIB, 77, 1);
     tenant_check(test, &adopted);
-    tenant_free(test, &adopted);
-    block_free(test, block);
-    cache_verify_empty(test);
 }
 
 /* A sleep that the program asks for names all blocks that the pool has by then. */
@@ -194,8 +188,6 @@ CACHE_TEST(the_program_may_put_an_offered_pool_to_sleep)
     assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
     pool_wake(pool);
     tenant_check(test, &adopted);
-    tenant_free(test, &adopted);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(an_offered_pool_without_blocks_can_be_destroyed)
@@ -203,8 +195,6 @@ CACHE_TEST(an_offered_pool_without_blocks_can_be_destroyed)
     struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
     tenant_free(test, &tenant);
     offer(tenant.pool);
-    assert_ok(vmm_pool_destroy(tenant.pool, 0));
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_cache_can_end_while_a_pool_is_offered)
@@ -272,7 +262,6 @@ CACHE_TEST(a_pool_sleeps_once_its_work_has_ended)
     pool_wake(tenant.pool);
     tenant.words[1] = 0;
     assert_ok(vmm_pool_free_all(tenant.pool));
-    assert_ok(vmm_pool_destroy(tenant.pool, 0));
 }
 
 /* With an older driver the offer waits, because no later look could tell. */
@@ -284,7 +273,6 @@ CACHE_TEST(a_clock_of_streams_waits_at_the_offer)
     assert_true(claim(test, 1) > 0);
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* ---- Graphs, captures, exports, sources -------------------------------------------------------- */
@@ -329,7 +317,6 @@ CACHE_TEST(a_capture_may_go_on_beside_the_sleep)
     graph_release(test, &graph);
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 CACHE_TEST(exported_blocks_are_not_offered)
@@ -347,8 +334,6 @@ CACHE_TEST(exported_blocks_are_not_offered)
     assert_non_null(strstr(vmm_last_error(), "has exported blocks"));
     assert_int_equal(phase_of(pool), VMM_POOL_AWAKE);
     assert_ok(vmm_share_close(share, 0));
-    block_free(test, block);
-    assert_ok(vmm_pool_destroy(pool, 0));
 }
 
 /* All, or none. */
@@ -371,7 +356,6 @@ CACHE_TEST(an_offer_that_is_refused_changes_nothing)
     assert_ok(vmm_pool_wake(pools, 2, NULL, NULL));
     assert_ok(vmm_pool_destroy(shared, 0));
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* A program that was built before offers were made. */
@@ -385,7 +369,6 @@ CACHE_TEST(older_options_put_pools_to_sleep)
     assert_int_equal(phase_of(tenant.pool), VMM_POOL_ASLEEP);
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 CACHE_TEST(an_offer_may_have_a_ticket)
@@ -400,7 +383,6 @@ CACHE_TEST(an_offer_may_have_a_ticket)
     assert_ok(vmm_pool_wake(&tenant.pool, 1, NULL, &ticket));
     assert_ok(vmm_ticket_wait(ticket));
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* ---- Calls beside the sleep -------------------------------------------------------------------- */
@@ -487,7 +469,6 @@ CACHE_TEST(a_wake_waits_for_a_sleep_that_a_claim_has_begun)
     assert_int_equal(claimant.mapped, 0); /* a wake has its own functions */
     block_free(test, other);
     tenant_check(test, &claimant.tenant);
-    tenant_end(test, &claimant.tenant);
 }
 
 CACHE_TEST(a_sleep_waits_for_one_that_a_claim_has_begun)
@@ -498,7 +479,6 @@ CACHE_TEST(a_sleep_waits_for_one_that_a_claim_has_begun)
     claim_end(&claimant);
     pool_wake(claimant.tenant.pool);
     tenant_check(test, &claimant.tenant);
-    tenant_end(test, &claimant.tenant);
 }
 
 CACHE_TEST(a_destroy_waits_for_a_sleep_that_a_claim_has_begun)
@@ -508,7 +488,6 @@ CACHE_TEST(a_destroy_waits_for_a_sleep_that_a_claim_has_begun)
     assert_ok(vmm_pool_free_all(claimant.tenant.pool));
     assert_ok(vmm_pool_destroy(claimant.tenant.pool, 0));
     claim_end(&claimant);
-    cache_verify_empty(test);
 }
 
 static atomic_bool claims_go_on;
@@ -547,7 +526,6 @@ CACHE_TEST(offers_and_wakes_race_with_claims)
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(slept > 0);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* ---- A sleep that fails ------------------------------------------------------------------------ */
@@ -576,7 +554,6 @@ CACHE_TEST(a_sleep_for_a_claim_that_fails_is_not_tried_again)
         assert_ok(vmm_backup_drop(tenant.pool));
     }
     assert_true(failures > 2);
-    tenant_end(test, &tenant);
 }
 
 CACHE_MAIN()

@@ -131,7 +131,6 @@ CACHE_TEST(parts_add_up_to_the_block)
         block_free(test, first);
         block_free(test, second);
     }
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(small_blocks_are_parts_of_one_allocation)
@@ -145,8 +144,6 @@ CACHE_TEST(small_blocks_are_parts_of_one_allocation)
     assert_int_equal(of_first.items[0].handle_bytes, GRANULE);
     assert_int_equal(of_second.items[0].offset - of_first.items[0].offset,
                      (char *)second - (char *)first);
-    block_free(test, first);
-    block_free(test, second);
 }
 
 CACHE_TEST(a_block_with_chunks_of_its_own_is_one_part)
@@ -158,8 +155,6 @@ CACHE_TEST(a_block_with_chunks_of_its_own_is_one_part)
     assert_int_equal(parts.items[0].offset, 0);
     assert_int_equal(parts.items[0].bytes, 12 * MIB);
     assert_int_equal(parts.items[0].handle_bytes, 12 * MIB);
-    block_free(test, block);
-    pool_end(test, pool);
 }
 
 /* Every second block of a row is freed; the request is served from the holes, mapped side by side. */
@@ -187,8 +182,6 @@ CACHE_TEST(a_block_in_a_view_has_the_parts_that_were_free)
         }
         block_free(test, pieces[i]);
     }
-    block_free(test, block);
-    cache_verify_empty(test);
 }
 
 /* ---- What keeps them in place ---------------------------------------------------------------- */
@@ -228,8 +221,6 @@ CACHE_TEST(a_block_that_grows_in_place_keeps_its_parts)
     assert_int_equal(after.count, before.count + 1);
     after.count = before.count;
     assert_true(is_same_memory(&before, &after));
-    block_free(test, block);
-    pool_end(test, pool);
 }
 
 CACHE_TEST(units_without_memory_are_gaps)
@@ -254,7 +245,6 @@ CACHE_TEST(units_without_memory_are_gaps)
     assert_int_equal(parts_of(test->cache, block).count, 2);
     block_free(test, block);
     assert_status(vmm_parts_walk(test->cache, block, part_keep, &parts), VMM_ERR_UNKNOWN_POINTER);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_block_of_a_sleeping_pool_has_no_parts)
@@ -280,9 +270,6 @@ CACHE_TEST(a_block_of_a_sleeping_pool_has_no_parts)
     assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
     assert_int_equal(parts_whole(test->cache, blocks[1]).bytes, before.bytes);
     assert_int_equal(parts_of(test->cache, reserved).count, 2);
-    for (size_t i = 0; i < sizeof asleep / sizeof *asleep; i++)
-        block_free(test, asleep[i]);
-    pool_end(test, pool);
 }
 
 /* ---- Memory of others ------------------------------------------------------------------------ */
@@ -309,7 +296,6 @@ CACHE_TEST(an_imported_block_has_parts_and_no_descriptor)
     block_free(test, block);
     assert_ok(vmm_wait(test->cache));
     assert_ok(vmm_poll(test->cache));
-    pool_end(test, pool);
 }
 
 CACHE_TEST(a_block_of_a_source_is_a_part_of_its_segment)
@@ -361,7 +347,6 @@ CACHE_TEST(a_visitor_may_call_the_cache_and_end_the_walk)
         assert_ok(vmm_parts_walk(test->cache, visit.block, part_free, &visit));
         assert_int_equal(visit.calls, most < 3 ? most : 3);
     }
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(without_host_memory_nothing_is_visited)
@@ -375,7 +360,6 @@ CACHE_TEST(without_host_memory_nothing_is_visited)
     assert_non_null(strstr(vmm_last_error(), "no host memory to list "));
     assert_int_equal(parts.count, 0);
     (void)parts_whole(test->cache, block);
-    block_free(test, block);
 }
 
 /* ---- Descriptors ----------------------------------------------------------------------------- */
@@ -436,8 +420,6 @@ CACHE_TEST(a_dma_buf_may_have_some_pages_and_several_parts)
             export_end(export(test->cache, block, ranges[i][0], ranges[i][1]));
         }
     }
-    block_free(test, block);
-    pool_end(test, pool);
 }
 
 CACHE_TEST(memory_that_is_not_exportable_has_no_file_of_its_own)
@@ -450,8 +432,6 @@ CACHE_TEST(memory_that_is_not_exportable_has_no_file_of_its_own)
     else
         export_end(export(test->cache, block, 0, 4 * MIB));
     assert_int_equal(fd, NO_FD);
-    block_free(test, block);
-    pool_end(test, pool);
 }
 
 /* The fake libcuda has none. */
@@ -484,7 +464,6 @@ CACHE_TEST(a_descriptor_keeps_the_memory)
     export_end(fd);
     assert_ok(vmm_device_memory(test->cache, &after, &total));
     assert_true(!is_on_device || after >= before + 60 * MIB); /* others use the GPU, too */
-    pool_end(test, pool);
 }
 
 CACHE_TEST(a_range_that_cannot_be_exported_is_refused)
@@ -507,7 +486,6 @@ CACHE_TEST(a_range_that_cannot_be_exported_is_refused)
     assert_ok(vmm_unpin(test->cache, block));
     assert_export_refused(test->cache, block, 0, PAGE, "call vmm_pin() before");
     assert_int_equal(descriptors_open(), descriptors);
-    block_free(test, block);
 }
 
 /* What the default pool has adopted from a shareable one lies beside its own memory in a view. CUDA wants memory of one
@@ -529,8 +507,6 @@ CACHE_TEST(memory_of_two_kinds_has_a_descriptor_for_each_part)
     for (size_t i = 0; i < parts.count && !is_driver(VMM_DRIVER_HOST); i++)
         export_end(export(test->cache, block, parts.items[i].address - (uintptr_t)block,
                           parts.items[i].bytes));
-    block_free(test, block);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(during_a_capture_both_calls_work)
@@ -541,8 +517,6 @@ CACHE_TEST(during_a_capture_both_calls_work)
     assert_int_equal(parts_whole(test->cache, block).count, 1);
     export_end(export(test->cache, block, 0, 4 * MIB));
     capture_end(test, 1);
-    block_free(test, block);
-    pool_end(test, pool);
 }
 
 /* ---- Debug mode ------------------------------------------------------------------------------ */

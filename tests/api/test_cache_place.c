@@ -174,8 +174,6 @@ CACHE_TEST(any_state_of_a_retained_pool_can_be_restored)
     unsigned in_views = states_restore(test, pool, 7, 60);
     bool is_cuda = driver_choice_kind() == VMM_DRIVER_CUDA; /* its events pass when they like */
     assert_true(in_views > 0 || is_cuda);
-    assert_ok(vmm_pool_drop(pool));
-    pool_end(test, pool);
 }
 
 enum { PIECES = 16 };
@@ -214,7 +212,6 @@ CACHE_TEST(blocks_in_views_are_placed)
     assert_ok(vmm_pool_place(pool, (char *)whole + 5 * MIB, 3 * MIB, test->streams[1]));
     cache_verify(test);
     block_free(test, (char *)whole + 5 * MIB);
-    pool_end(test, pool);
 }
 
 /* What has not been given to another stream or released is there without a retain, too. */
@@ -231,7 +228,6 @@ CACHE_TEST(a_block_of_a_general_pool_can_be_placed_again)
         cache_verify(test);
         block_free(test, block);
     }
-    pool_end(test, pool);
 }
 
 /* No two blocks of a shareable pool have a chunk together. */
@@ -256,23 +252,19 @@ CACHE_TEST(a_block_of_a_shareable_pool_is_placed_as_a_whole)
         cache_verify(test);
         block_free(test, block);
     }
-    pool_end(test, pool);
 }
 
 CACHE_TEST(blocks_of_the_default_pool_can_be_placed)
 {
     vmm_pool *pool = vmm_cache_pool(test->cache);
     void *block = block_alloc(test, 3 * MIB, 1);
-    void *guard = block_alloc(test, 3 * MIB, 1);
+    (void)block_alloc(test, 3 * MIB, 1);
     block_free(test, block);
     assert_ok(vmm_pool_place(pool, (char *)block + MIB, MIB + 512, test->streams[1]));
     void *low = block_alloc(test, MIB + 1, 1);
     assert_true((char *)low + MIB + 1 <= (char *)block + MIB ||
                 (char *)low >= (char *)block + 2 * MIB + 512);
     block_free(test, (char *)block + MIB);
-    block_free(test, low);
-    block_free(test, guard);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_placed_block_counts_and_costs_no_driver_call)
@@ -292,7 +284,6 @@ CACHE_TEST(a_placed_block_counts_and_costs_no_driver_call)
     assert_int_equal(cache_stats(test).map_calls, maps);
     block_free(test, block);
     assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
-    pool_end(test, pool);
 }
 
 /* Placed blocks sleep and wake like others. */
@@ -312,7 +303,6 @@ CACHE_TEST(states_are_restored_after_a_sleep)
     list_restore(test, pool, &state, &seed);
     list_use(test, &state, 1);
     pool_empty(test, pool);
-    pool_end(test, pool);
 }
 
 /* ---- Modes ----------------------------------------------------------------------------------- */
@@ -351,7 +341,6 @@ CACHE_TEST(states_are_restored_without_caching)
     struct list state = pool_list(pool);
     list_restore(test, pool, &state, &seed);
     pool_empty(test, pool);
-    pool_end(test, pool);
 }
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
@@ -461,8 +450,6 @@ CACHE_TEST(reserved_blocks_are_refused)
     assert_ok(vmm_commit(test->cache, reserved, 0, 2 * MIB));
     assert_refused(vmm_pool_place(pool, reserved, 2 * MIB, test->streams[1]),
                    "has no free memory there");
-    block_free(test, reserved);
-    pool_end(test, pool);
 }
 
 CACHE_TEST(memory_that_another_stream_still_uses_is_refused)

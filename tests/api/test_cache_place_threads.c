@@ -74,7 +74,6 @@ CACHE_TEST(threads_restore_their_blocks_at_once)
             block_free(test, placers[i].blocks[k]);
         }
     }
-    assert_ok(vmm_pool_destroy(pool, 0));
 }
 
 /* All want the same blocks of one stream. */
@@ -112,10 +111,6 @@ CACHE_TEST(one_of_several_threads_gets_an_address)
         assert_int_equal(placed, BLOCKS);
         assert_int_equal(cache_stats(test).allocations.current, BLOCKS);
     }
-    cache_verify(test);
-    for (int k = 0; k < BLOCKS; k++)
-        block_free(test, placers[0].blocks[k]);
-    assert_ok(vmm_pool_destroy(placers[0].pool, 0));
 }
 
 CACHE_MAIN()

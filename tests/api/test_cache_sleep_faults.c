@@ -49,7 +49,6 @@ CACHE_TEST(what_never_slept_survives_a_wake_that_fails)
     }
     assert_true(halves > 10);
     pool_wake(tenant.pool);
-    tenant_end(test, &tenant);
 }
 
 /* Puts a pool to sleep; the driver fails once, at call `call`. Returns whether the sleep failed, and how many chunks
@@ -95,10 +94,6 @@ CACHE_TEST(what_a_failed_sleep_discarded_is_cleared)
     }
     assert_true(most >= BLOCKS - 1);
     pool_wake(pool);
-    for (unsigned i = 0; i < BLOCKS; i++)
-        block_free(test, blocks[i]);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
 }
 
 /* A pool with a block in a view: see blocks_in_views_sleep. */
@@ -136,7 +131,6 @@ CACHE_TEST(a_walk_of_a_pool_that_is_half_asleep_adds_up)
     }
     assert_true(halves > 10);
     pool_wake(tenant.pool);
-    tenant_end(test, &tenant);
 }
 
 /* Whether a wake restores all of a block from the backup: its memory was released. */
@@ -183,7 +177,6 @@ CACHE_TEST(the_backup_of_half_a_sleep_has_what_the_wake_restores)
     }
     assert_true(counts[false] > 10 && counts[true] > 10);
     pool_wake(tenant.pool);
-    tenant_end(test, &tenant);
 }
 
 /* A driver that maps nothing any longer once it has copied something: a compaction then has live memory unmapped. */
@@ -287,8 +280,6 @@ CACHE_TEST(free_memory_that_waits_for_its_mapping_stays)
     sleep_is_refused(test, VMM_ON_SLEEP_KEEP);
     test->driver->ops = refusing.real;
     (void)cache_trim(test, SIZE_MAX); /* maps it again */
-    cache_trim_all(test);
-    cache_verify_empty(test);
 }
 
 /* Host memory that is still pinned cannot be pinned again, so nothing else may get it. */
@@ -305,7 +296,6 @@ CACHE_TEST(a_backup_that_stays_pinned_is_used_no_more)
     assert_ok(vmm_backup_drop(tenant.pool));
     assert_int_equal(cache_stats(test).backup_bytes, 0);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* Notes whether the library holds the grow lock when it unpins. */
@@ -346,7 +336,6 @@ CACHE_TEST(a_backup_is_given_back_without_the_lock)
     assert_true(unpinning.unpins > 0);
     assert_int_equal(unpinning.locked, 0);
     assert_int_equal(test->driver->pinned_bytes, 0);
-    cache_verify_empty(test);
 }
 
 /* The cache gives such a backup back at its end. */
@@ -418,7 +407,6 @@ CACHE_TEST(a_wake_says_what_failed_first)
             fail_msg("%s, not: %s", first, line);
     }
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* A sleep whose backup cannot be pinned leaves no host memory behind. */
@@ -470,7 +458,6 @@ CACHE_TEST(orders_without_host_memory_change_nothing)
     }
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* ---- Other calls ------------------------------------------------------------------------------- */
@@ -512,7 +499,6 @@ CACHE_TEST(pools_of_one_order_belong_to_it_until_its_end)
     assert_ok(vmm_pool_wake(pools, 2, NULL, NULL));
     assert_ok(vmm_pool_destroy(meddler.first, 0));
     tenant_check(test, &second);
-    tenant_end(test, &second);
 }
 
 struct selfish {
@@ -550,7 +536,6 @@ CACHE_TEST(a_function_of_a_sleep_ends_neither_its_ticket_nor_its_cache)
     assert_int_equal(selfish.destroyed, VMM_ERR_INVALID_ARGUMENT);
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    tenant_end(test, &tenant);
 }
 
 /* Each call of the driver fails in turn: two pools are both awake afterwards, or what could not wake sleeps. */
@@ -574,9 +559,6 @@ CACHE_TEST(pools_of_one_order_wake_again_if_one_fails)
         tenant_check(test, &first);
         tenant_check(test, &second);
     }
-    tenant_free(test, &first);
-    assert_ok(vmm_pool_destroy(first.pool, 0));
-    tenant_end(test, &second);
 }
 
 /* ---- Registrations ----------------------------------------------------------------------------- */
@@ -695,8 +677,6 @@ CACHE_TEST(a_sleeping_pool_with_empty_slabs_can_be_destroyed)
     for (unsigned i = 0; i < SMALL; i++)
         block_free(test, blocks[i]);
     free(blocks);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
 }
 
 /* A block that was freed while its pool sleeps still waits for another stream. */
@@ -714,12 +694,6 @@ CACHE_TEST(a_sleeping_pool_whose_blocks_wait_is_not_destroyed)
     vmm_status status = vmm_pool_destroy(tenant.pool, 0);
     if (is_certain)
         assert_status(status, VMM_ERR_INVALID_ARGUMENT);
-    flight_end(test);
-    assert_ok(vmm_wait(test->cache));
-    if (status != VMM_OK)
-        assert_ok(vmm_pool_destroy(tenant.pool, 0));
-    block_free(test, other);
-    cache_verify_empty(test);
 }
 
 /* The last use of a pool ended during a capture, so that its wait for the device is still due. */
@@ -732,9 +706,6 @@ CACHE_TEST(a_sleeping_pool_that_leaves_can_be_destroyed)
     assert_ok(vmm_pool_drop(tenant.pool));
     capture_end(test, 3);
     pool_sleep(tenant.pool);
-    tenant_free(test, &tenant);
-    assert_ok(vmm_pool_destroy(tenant.pool, 0));
-    cache_verify_empty(test);
 }
 
 /* The default pool sleeps while it adopts the blocks of another one; these stay awake. */
@@ -775,9 +746,6 @@ CACHE_TEST(what_the_default_pool_adopts_on_its_way_to_sleep_stays_awake)
     pool_sleep(pools[1]); /* now they belong to it */
     pool_wake(pools[1]);
     tenant_check(test, &adopted);
-    tenant_free(test, &adopted);
-    block_free(test, block);
-    tenant_end(test, &first);
 }
 
 CACHE_TEST(a_sleeping_default_pool_adopts)
@@ -798,9 +766,6 @@ CACHE_TEST(a_sleeping_default_pool_adopts)
     pool_wake(pool);
     block_check(test, block, 3 * MIB, 77, 1);
     tenant_check(test, &tenant);
-    tenant_free(test, &tenant);
-    block_free(test, block);
-    cache_verify_empty(test);
 }
 
 /* A pool with two blocks. Either lets the first go before its memory is unmapped, or keeps it. */

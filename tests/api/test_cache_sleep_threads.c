@@ -193,9 +193,6 @@ CACHE_TEST(pools_sleep_while_threads_use_others)
     for (unsigned i = 0; i < WORKERS; i++)
         assert_null(worker_join(&workers[i]));
     tenant_check(test, &tenants[0]);
-    tenant_free(test, &tenants[1]);
-    assert_ok(vmm_pool_destroy(tenants[1].pool, 0));
-    tenant_end(test, &tenants[0]);
 }
 
 /* Threads allocate from pools that go to sleep, and free their blocks at every moment of it. */
@@ -251,7 +248,6 @@ CACHE_TEST(a_crowd_of_pools_sleeps_at_once)
         block_free(test, blocks[i]);
         assert_ok(vmm_pool_destroy(pools[i], 0));
     }
-    cache_verify_empty(test);
 }
 
 /* ---- Work of the library ----------------------------------------------------------------------- */
@@ -345,9 +341,6 @@ CACHE_TEST(a_sleep_waits_for_clears_and_copies_of_the_library)
     late_arm(test, pool);
     assert_ok(vmm_resize(test->cache, block, 200000, &longer));
     late_end(test);
-    block_free(test, longer);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
 }
 
 /* ---- Tickets ----------------------------------------------------------------------------------- */
@@ -390,9 +383,6 @@ CACHE_TEST(tickets_end_while_threads_poll_them)
     atomic_store(&workers_go_on, false);
     for (unsigned i = 0; i < POLLERS; i++)
         assert_null(worker_join(&pollers[i]));
-    block_free(test, block);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
 }
 
 /* A sleep that stays under way until `go_on`. */
@@ -450,9 +440,6 @@ CACHE_TEST(a_ticket_can_be_polled_while_a_thread_waits_for_it)
     assert_ok(held.waited);
     assert_status(vmm_ticket_poll(held.ticket, &done), VMM_ERR_INVALID_ARGUMENT);
     pool_wake(pool);
-    block_free(test, block);
-    assert_ok(vmm_pool_destroy(pool, 0));
-    cache_verify_empty(test);
 }
 
 CACHE_MAIN()

@@ -165,11 +165,9 @@ CACHE_TEST(waiting_blocks_that_a_trim_frees_are_counted)
     first = block_alloc(test, 16 * MIB, 0);
     work_verify(test);
     (void)cache_trim(test, SIZE_MAX);
-    void *second = block_alloc(test, 8 * MIB, 0);
+    (void)block_alloc(test, 8 * MIB, 0);
     assert_int_equal(cache_stats(test).active_bytes.peak, 32 * MIB);
     assert_int_equal(cache_stats(test).active_bytes.current, 24 * MIB);
-    block_free(test, first);
-    block_free(test, second);
 }
 
 struct other_thread {
@@ -206,13 +204,12 @@ static void other_ran(struct other_thread *other)
 CACHE_TEST(peaks_include_all_threads)
 {
     streams_warmed(test, 32 * MIB);
-    void *block = block_alloc(test, 32 * MIB, 0);
+    (void)block_alloc(test, 32 * MIB, 0);
     struct other_thread other = { .test = test, .bytes = 32 * MIB, .stream = 1, .used_by = 1 };
     other_ran(&other);
     vmm_stats stats = cache_stats(test);
     assert_true(stats.allocated_bytes.peak >= 64 * MIB - 2 * COUNTERS_SLACK);
     assert_true(stats.allocated_bytes.peak <= 64 * MIB + 2 * COUNTERS_SLACK);
-    block_free(test, block);
 }
 
 /* Nor may what the second one takes from a stream that is new be unknown. */
@@ -260,7 +257,6 @@ CACHE_TEST(a_waiting_block_stays_active)
     vmm_stats stats = cache_stats(test);
     assert_true(stats.active_bytes.peak >= 64 * MIB - 2 * COUNTERS_SLACK);
     assert_true(stats.active_bytes.current <= stats.active_bytes.peak);
-    work_verify(test);
 }
 
 /* ---- One caller, many streams, against a model ---------------------------------------------- */

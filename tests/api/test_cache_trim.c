@@ -66,8 +66,6 @@ CACHE_TEST(a_trim_resets_the_footprint_estimate)
         block_free(test, blocks[i]);
     block_free(test, block_alloc(test, (uint64_t)SMALLER / 2 * PIECE, 0));
     assert_true(cache_stats(test).reserved_bytes.current <= SMALLER * (uint64_t)PIECE + 20 * MIB);
-    for (int i = 1; i < SMALLER; i += 2)
-        block_free(test, blocks[i]);
 }
 
 /* What work still uses goes back once it has been waited for. */
@@ -81,7 +79,6 @@ CACHE_TEST(a_wait_lets_all_that_is_idle_go)
     assert_true(cache_trim(test, 0) > 0);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
     assert_status(vmm_wait(NULL), VMM_ERR_INVALID_ARGUMENT);
-    work_verify(test);
 }
 
 CACHE_TEST(live_blocks_stay_where_they_are)
@@ -127,18 +124,16 @@ CACHE_TEST(keep_bytes_are_kept)
         assert_true(now + LARGE > keep);
         cache_verify(test);
     }
-    cache_trim_all(test);
 }
 
 CACHE_TEST(trim_below_live_bytes_releases_all_idle_memory)
 {
-    void *live = block_alloc(test, 2 * LARGE, 0);
+    (void)block_alloc(test, 2 * LARGE, 0);
     void *gone = block_alloc(test, 2 * LARGE, 1);
     block_free(test, gone);
     assert_int_equal(cache_trim(test, 3 * LARGE), LARGE);
     assert_int_equal(cache_trim(test, LARGE), LARGE);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 2 * LARGE);
-    block_free(test, live);
 }
 
 static void ticked(struct cache_test *test)
@@ -215,7 +210,6 @@ CACHE_TEST(poll_releases_memory_in_limbo)
     ticked(test);
     assert_int_equal(reserved_now(test), 0);
     assert_int_equal(cache_stalls(test), 0);
-    cache_verify(test);
 }
 
 /* Its own stream may use it, and then it is not expired any more. */

@@ -6,6 +6,8 @@
 #include "base/handle.h"
 #include "base/hostmem.h"
 #include "cache/cache.h"
+#include "cache/pool/pools.h"
+#include "cache/registry.h"
 #include "driver/host/host.h"
 #include "driver/sim/sim.h"
 
@@ -103,6 +105,121 @@ int cache_setup(void **state)
     return 0;
 }
 
+/* ---- The end of a test ---------------------------------------------------------------------- */
+
+struct lives {
+    void *blocks[256];
+    size_t count;
+};
+
+static int life_add(void *context, const vmm_item *item)
+{
+    struct lives *lives = context;
+    if (item->kind == VMM_ITEM_BLOCK && item->state != VMM_ITEM_FREE &&
+        item->state != VMM_ITEM_WAITING)
+        lives->blocks[lives->count++] = (void *)(uintptr_t)item->address;
+    return lives->count == sizeof lives->blocks / sizeof *lives->blocks;
+}
+
+/* Imports too. */
+static void live_blocks_free(vmm_cache *cache)
+{
+    struct lives lives;
+    do {
+        lives.count = 0;
+        assert_ok(vmm_walk(cache, life_add, &lives));
+        for (size_t i = 0; i < lives.count; i++)
+            assert_ok(vmm_free(cache, lives.blocks[i]));
+    } while (lives.count > 0);
+}
+
+void share_note(vmm_share *share)
+{
+    int place = 0;
+    while (vmm__handle_find(HANDLE_SHARE, the_test.shares[place]) != NULL)
+        assert_true(++place < CACHE_SHARES);
+    the_test.shares[place] = share;
+}
+
+static void shares_close(struct cache_test *test)
+{
+    for (int i = 0; i < CACHE_SHARES; i++) {
+        if (vmm__handle_find(HANDLE_SHARE, test->shares[i]) != NULL)
+            assert_ok(vmm_share_close(test->shares[i], 1));
+    }
+}
+
+/* The list changes with each pool that ends. */
+static struct pool *pool_left(vmm_cache *cache)
+{
+    struct pool *pool = cache->pools.first;
+    while (pool != NULL && pool->handle == NULL)
+        pool = pool->next;
+    return pool;
+}
+
+static void pools_end(vmm_cache *cache)
+{
+    for (struct pool *pool; (pool = pool_left(cache)) != NULL;) {
+        while (pool->uses > vmm__pool_own_uses(pool))
+            assert_ok(vmm_pool_drop(pool->handle));
+        assert_ok(vmm_pool_destroy(pool->handle, 0));
+    }
+}
+
+void imports_vanish(vmm_cache *cache)
+{
+    assert_ok(vmm_wait(cache));
+    assert_ok(vmm_poll(cache));
+    vmm_stats stats = VMM_STATS_INIT;
+    assert_ok(vmm_stats_get(cache, &stats));
+    assert_int_equal(stats.imported_bytes, 0);
+}
+
+/* The next further cache that the test has left; NULL: none. The test's own may lie where one that has ended lay. */
+static vmm_cache *second_left(const struct cache_test *test)
+{
+    for (int i = 0; i < CACHE_SECONDS; i++) {
+        vmm_cache *cache = test->seconds[i];
+        if (cache != NULL && cache != test->cache && vmm__registry_has(cache))
+            return cache;
+    }
+    return NULL;
+}
+
+static void seconds_end(struct cache_test *test)
+{
+    for (vmm_cache *cache; (cache = second_left(test)) != NULL;) {
+        live_blocks_free(cache);
+        imports_vanish(cache);
+        assert_ok(vmm_destroy(cache));
+    }
+    memset(test->seconds, 0, sizeof test->seconds);
+}
+
+void cache_give_back(struct cache_test *test)
+{
+    live_blocks_free(test->cache);
+    pools_end(test->cache);
+}
+
+/* Gives back all that a test has left, and fails if the cache keeps any memory then. Debug mode keeps freed blocks, and
+ * it is for vmm_destroy() to say what is wrong with those that live. */
+static void test_clean(struct cache_test *test)
+{
+    bool has_debug = test->cache->debug != NULL;
+    bool has_others = second_left(test) != NULL || cache_stats(test).imported_bytes > 0;
+    if (!has_debug && !has_others) /* whose memory is that of the same driver */
+        cache_verify(test);
+    shares_close(test);
+    if (!has_debug)
+        cache_give_back(test);
+    seconds_end(test);
+    imports_vanish(test->cache);
+    if (!has_debug)
+        cache_verify_empty(test);
+}
+
 int cache_teardown(void **state)
 {
     struct cache_test *test = *state;
@@ -111,6 +228,7 @@ int cache_teardown(void **state)
             capture_end(test, stream);
     }
     flight_end(test);
+    test_clean(test);
     cache_close(test);
     return 0;
 }
@@ -126,6 +244,10 @@ vmm_cache *cache_second(struct cache_test *test)
     vmm_config config = CONFIG(.limit_bytes = CACHE_LIMIT);
     vmm_cache *cache;
     assert_ok(vmm__cache_create_on(&config, test->driver, &cache));
+    int place = 0;
+    while (test->seconds[place] != NULL && vmm__registry_has(test->seconds[place]))
+        assert_true(++place < CACHE_SECONDS);
+    test->seconds[place] = cache;
     return cache;
 }
 

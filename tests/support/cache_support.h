@@ -1,9 +1,10 @@
 /*
  * A cache on the chosen driver for each API test, and the steps that most of them take.
  *
- * One driver serves all tests of a program. Each test gets a fresh cache with a limit of
- * CACHE_LIMIT; its end destroys the cache, and fails if a check on the device found a wrong place
- * or if the driver has anything outstanding.
+ * One driver serves all tests of a program. Each test gets a fresh cache with a limit of CACHE_LIMIT. Its end verifies
+ * the cache, frees all blocks that the test left, closes its shares, ends its pools and further caches, and then fails
+ * if the cache keeps memory, if a check on the device found a wrong place, or if the driver has anything outstanding.
+ * So a test ends with its last check, and a free stands in it only for what the free does.
  *
  *   CACHE_TEST(a_test)
  *   {
@@ -23,7 +24,7 @@
 
 #include <stdlib.h>
 
-enum { CACHE_STREAMS = 4 };
+enum { CACHE_STREAMS = 4, CACHE_SECONDS = 8, CACHE_SHARES = 256 };
 #define LARGE_CHUNK  (16 * MIB)
 #define CACHE_LIMIT  (128 * MIB)
 #define CACHE_DEVICE (8192 * MIB) /* of sim and host; on a smaller device chunks are smaller */
@@ -32,9 +33,11 @@ struct cache_test {
     struct driver *driver;
     vmm_cache *cache;
     vmm_stream streams[CACHE_STREAMS];
-    bool captured[CACHE_STREAMS]; /* see capture_begin() */
-    uint64_t free_bytes;          /* of the device, before the cache */
-    uint64_t stalls;              /* of the driver, before the cache */
+    bool captured[CACHE_STREAMS];      /* see capture_begin() */
+    uint64_t free_bytes;               /* of the device, before the cache */
+    uint64_t stalls;                   /* of the driver, before the cache */
+    vmm_cache *seconds[CACHE_SECONDS]; /* see cache_second(); some have ended */
+    vmm_share *shares[CACHE_SHARES];
 };
 
 #define CACHE_TEST(name) TEST_WITH(name, cache_setup, cache_teardown, struct cache_test *test)
@@ -54,8 +57,17 @@ void cache_restart(struct cache_test *test, const vmm_config *config);
 /* The same with a config of these fields: cache_restart_with(test, .decay_ms = 1, .zero = VMM_ON). */
 #define cache_restart_with(test, ...) cache_restart(test, &CONFIG(__VA_ARGS__))
 
-/* Creates another cache on the driver of the test. */
+/* Creates another cache on the driver of the test, whose end ends it if the test does not. */
 vmm_cache *cache_second(struct cache_test *test);
+
+/* The end of the test closes the share if the test does not. */
+void share_note(vmm_share *share);
+
+/* Frees all live blocks and destroys all pools. */
+void cache_give_back(struct cache_test *test);
+
+/* Waits for all work, so that nothing imported stays mapped. */
+void imports_vanish(vmm_cache *cache);
 
 /* ---- Steps that must succeed ---------------------------------------------------------------- */
 

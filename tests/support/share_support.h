@@ -40,6 +40,7 @@ static inline vmm_share *export_of(vmm_cache *cache, void *block)
 {
     vmm_share *share;
     assert_ok(vmm_share_export(cache, block, &share));
+    share_note(share);
     return share;
 }
 
@@ -66,6 +67,7 @@ static inline vmm_share *share_pass(vmm_share *share, int type)
     assert_int_equal(socketpair(AF_UNIX, type, 0, sockets), 0);
     assert_ok(vmm_share_send(share, sockets[0]));
     assert_ok(vmm_share_receive(sockets[1], &received));
+    share_note(received);
     (void)close(sockets[0]);
     (void)close(sockets[1]);
     return received;
@@ -83,14 +85,6 @@ static inline vmm_item item_of(vmm_cache *cache, const void *address)
     vmm_item item = VMM_ITEM_INIT;
     assert_ok(both_find(cache, address, &item));
     return item;
-}
-
-/* Waits for all work, so that nothing imported stays mapped. */
-static inline void imports_vanish(vmm_cache *cache)
-{
-    assert_ok(vmm_wait(cache));
-    assert_ok(vmm_poll(cache));
-    assert_int_equal(stats_of(cache).imported_bytes, 0);
 }
 
 /* Destroys a cache in which no import is left. */
