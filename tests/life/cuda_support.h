@@ -46,13 +46,21 @@ static inline void fake_open(void)
     CHILD_REQUIRES(fake != NULL);
 }
 
-/* A test that runs in a child which has opened the fake. */
+static inline void fake_check_misuses(void)
+{
+    if (fake->misuses != 0)
+        (void)fprintf(stderr, "misuse: %s\n", fake->misuse);
+    CHILD_REQUIRES(fake->misuses == 0);
+}
+
+/* A test that runs in a child which has opened the fake. Its end fails if a call misused the fake. */
 #define FAKE_TEST(name)                                                                            \
     static void name##_on_fake(void);                                                              \
     CHILD_TEST(name)                                                                               \
     {                                                                                              \
         fake_open();                                                                               \
         name##_on_fake();                                                                          \
+        fake_check_misuses();                                                                      \
     }                                                                                              \
     static void name##_on_fake(void)
 
@@ -83,13 +91,6 @@ static inline void fault_set(const char *call, int result, uint64_t from, bool o
     fake->fails_once = once;
     fake->fail_count = 0;
     (void)snprintf(fake->fail_call, sizeof fake->fail_call, "%s", call);
-}
-
-static inline void fake_check_misuses(void)
-{
-    if (fake->misuses != 0)
-        (void)fprintf(stderr, "misuse: %s\n", fake->misuse);
-    CHILD_REQUIRES(fake->misuses == 0);
 }
 
 /* After the end of all drivers, caches and tests of a device. */

@@ -10,6 +10,7 @@
 
 #include "base/time.h"
 #include "cache/cache.h"
+#include "cache/registry.h"
 #include "driver/driver.h"
 
 #include <stdatomic.h>
@@ -46,10 +47,19 @@ static inline int neighbours_setup(void **state)
            setenv("VMM_NEIGHBOURS_DIR", neighbours_folder, 1);
 }
 
-/* Nothing is left in the folder after the last cache. */
+/* What cache_make() has made; some have ended. */
+enum { MOST_CACHES = 64 };
+static vmm_cache *caches_made[MOST_CACHES];
+static unsigned caches_count;
+
+/* Destroys the caches that the test left, the latest first. Nothing is left in the folder after the last one. */
 static inline int neighbours_teardown(void **state)
 {
     (void)state;
+    for (; caches_count > 0; caches_count--) {
+        if (vmm__registry_has(caches_made[caches_count - 1]))
+            assert_ok(vmm_destroy(caches_made[caches_count - 1]));
+    }
     return rmdir(neighbours_folder) | unlink(neighbours_device) | munmap(shared, sizeof *shared);
 }
 
@@ -65,6 +75,8 @@ static inline vmm_cache *cache_make(const vmm_config *config)
     if (settings.neighbours_wait_ms == 0)
         settings.neighbours_wait_ms = LONG_MS;
     assert_ok(vmm_create(&settings, &cache));
+    assert_true(caches_count < MOST_CACHES);
+    caches_made[caches_count++] = cache;
     return cache;
 }
 #define CACHE(...) cache_make(&CACHE_CONFIG(.neighbours = VMM_ON, __VA_ARGS__))

@@ -23,7 +23,7 @@ NEIGHBOURS_TEST(a_holder_gives_idle_memory)
     idle_make(holder, 28, 4);
     uint64_t before = stats(claimant).create_calls;
     uint64_t begin_ns = vmm__time_ns();
-    void *got = block(claimant, 40 * MIB);
+    (void)block(claimant, 40 * MIB);
     assert_true(ms_since(begin_ns) < LONG_MS + SLACK_MS);
     assert_int_equal(stats(claimant).neighbour_claims, 1);
     assert_int_equal(stats(claimant).neighbour_misses, 0);
@@ -33,9 +33,6 @@ NEIGHBOURS_TEST(a_holder_gives_idle_memory)
     uint64_t given = stats(holder).neighbour_given_bytes;
     assert_in_range(given, 32 * MIB, 48 * MIB);
     assert_int_equal(reserved(holder), 56 * MIB - given);
-    assert_ok(vmm_free(claimant, got));
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 /* Beside it: the same without neighbours, which costs no file and no thread. */
@@ -51,7 +48,6 @@ NEIGHBOURS_TEST(without_neighbours_it_is_out_of_memory)
     assert_int_equal(count_entries(neighbours_folder), 2);
     in_vain(holder, 60 * MIB);
     assert_int_equal(stats(holder).neighbour_claims, 0);
-    assert_ok(vmm_destroy(holder));
 }
 
 NEIGHBOURS_TEST(no_more_is_given_than_is_missing)
@@ -61,8 +57,6 @@ NEIGHBOURS_TEST(no_more_is_given_than_is_missing)
     idle_make(holder, 30, 0);
     (void)block(claimant, 8 * MIB);
     assert_in_range(stats(holder).neighbour_given_bytes, 4 * MIB, 6 * MIB);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 /* CUDA and its libraries allocate without the cache. They find memory while caches have idle memory. */
@@ -78,16 +72,12 @@ NEIGHBOURS_TEST(the_device_keeps_headroom)
     vmm_cache *holder = CACHE();
     vmm_cache *claimant = CACHE();
     idle_make(holder, 30, 0);
-    void *last = block(claimant, 4 * MIB); /* what the device has: nothing is refused */
+    (void)block(claimant, 4 * MIB); /* what the device has: nothing is refused */
     headroom_expect(claimant);
     assert_int_equal(stats(claimant).neighbour_claims, 0);
-    void *more = block(claimant, 8 * MIB); /* the device refuses this */
+    (void)block(claimant, 8 * MIB); /* the device refuses this */
     headroom_expect(claimant);
     assert_in_range(stats(holder).neighbour_given_bytes, 10 * MIB, 14 * MIB);
-    assert_ok(vmm_free(claimant, last));
-    assert_ok(vmm_free(claimant, more));
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 NEIGHBOURS_TEST(headroom_comes_from_a_caches_own_idle_memory_too)
@@ -102,8 +92,6 @@ NEIGHBOURS_TEST(headroom_comes_from_a_caches_own_idle_memory_too)
     assert_int_equal(stats(cache).neighbour_claims, 1);
     assert_int_equal(stats(cache).neighbour_turns, 0);
     assert_int_equal(stats(floored).neighbour_given_bytes, 0);
-    assert_ok(vmm_destroy(floored));
-    assert_ok(vmm_destroy(cache));
 }
 
 NEIGHBOURS_TEST(the_floor_stays)
@@ -115,8 +103,6 @@ NEIGHBOURS_TEST(the_floor_stays)
     assert_int_equal(reserved(holder), 40 * MIB);
     assert_int_equal(stats(claimant).neighbour_misses, 1);
     (void)block(claimant, 24 * MIB); /* what is left */
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 NEIGHBOURS_TEST(what_a_limit_refuses_is_not_claimed)
@@ -133,8 +119,6 @@ NEIGHBOURS_TEST(what_a_limit_refuses_is_not_claimed)
     assert_status(vmm_alloc_from(pool, 6 * MIB, NULL, &none), VMM_ERR_DEVICE_OOM);
     assert_int_equal(stats(claimant).neighbour_claims, 0);
     assert_int_equal(reserved(holder), 60 * MIB);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 NEIGHBOURS_TEST(a_claim_in_vain_ends_in_time)
@@ -146,8 +130,6 @@ NEIGHBOURS_TEST(a_claim_in_vain_ends_in_time)
     in_vain(claimant, 8 * MIB);
     assert_in_range(ms_since(begin_ns), WAIT_MS, WAIT_MS + SLACK_MS);
     assert_int_equal(stats(holder).neighbour_given_bytes, 0);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 /* Whether the larger one gave all, or with a priority the smaller one. */
@@ -201,8 +183,6 @@ NEIGHBOURS_TEST(what_finishes_in_time_is_given)
     uint64_t begin_ns = vmm__time_ns();
     (void)block(claimant, 40 * MIB);
     assert_in_range(ms_since(begin_ns), WAIT_MS / 10, LONG_MS + SLACK_MS);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 /* The holder makes no call any more, so its thread must see that what waited has finished. */
@@ -216,8 +196,6 @@ NEIGHBOURS_TEST(what_another_stream_has_used_is_given)
     assert_ok(vmm_record_stream(holder, used, user));
     assert_ok(vmm_free(holder, used));
     (void)block(claimant, 40 * MIB);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 NEIGHBOURS_TEST(what_was_decommitted_is_given)
@@ -232,8 +210,6 @@ NEIGHBOURS_TEST(what_was_decommitted_is_given)
     assert_ok(vmm__driver_delay(holder->driver, WAIT_MS * UINT64_C(300000), NULL));
     assert_ok(vmm_decommit(holder, grown, 0, 56 * MIB));
     (void)block(claimant, 40 * MIB);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 /* Processes take turns if they claim within TURN_MS of what they gave: see cache/claim.c. */
@@ -291,7 +267,6 @@ NEIGHBOURS_TEST(another_process_gives)
     vmm_cache *claimant = CACHE();
     (void)block(claimant, 60 * MIB);
     child_kill(child);
-    assert_ok(vmm_destroy(claimant));
 }
 
 /* It cannot answer, and delays the request until the deadline. Then it can. */
@@ -310,7 +285,6 @@ NEIGHBOURS_TEST(a_stopped_holder_costs_the_deadline)
     claimant = CACHE();
     (void)block(claimant, 40 * MIB);
     child_kill(child);
-    assert_ok(vmm_destroy(claimant));
 }
 
 NEIGHBOURS_TEST(the_memory_of_a_killed_holder_comes_back)
@@ -321,7 +295,6 @@ NEIGHBOURS_TEST(the_memory_of_a_killed_holder_comes_back)
     child_kill(child);
     (void)block(claimant, 60 * MIB);
     assert_int_equal(stats(claimant).neighbour_claims, 0);
-    assert_ok(vmm_destroy(claimant));
 }
 
 static void claims_for_long(void *context)
@@ -348,7 +321,6 @@ NEIGHBOURS_TEST(a_killed_claimant_is_forgotten)
     uint64_t given = stats(holder).neighbour_given_bytes;
     (void)usleep(50000);
     assert_int_equal(stats(holder).neighbour_given_bytes, given);
-    assert_ok(vmm_destroy(holder));
 }
 
 static void takes_its_turn(void *context)
@@ -368,7 +340,6 @@ static void takes_its_turn(void *context)
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
 }
 
-/* Three that each need nearly all: any two claim at once, all the time. */
 static uint64_t process_ns(void)
 {
     struct timespec now;
@@ -410,6 +381,7 @@ NEIGHBOURS_TEST(threads_rest_while_the_process_ends)
     child_runs(caches_leave, NULL);
 }
 
+/* Three that each need nearly all: any two claim at once, all the time. */
 NEIGHBOURS_TEST(claimants_of_the_same_memory_take_turns)
 {
     pid_t children[3];
@@ -447,8 +419,6 @@ NEIGHBOURS_TEST(threads_claim_together)
         assert_int_equal(pthread_join(threads[i], &got[i]), 0);
     assert_non_null(got[0]);
     assert_non_null(got[1]);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 /* While a thread of a cache waits in a claim, the cache itself still gives. */
@@ -460,8 +430,6 @@ NEIGHBOURS_TEST(a_cache_answers_after_a_claim_of_its_own)
     (void)block(second, 20 * MIB);
     in_vain(first, 60 * MIB); /* gave up, and has idle memory */
     (void)block(second, 30 * MIB);
-    assert_ok(vmm_destroy(second));
-    assert_ok(vmm_destroy(first));
 }
 
 static void forks(void *context)
@@ -484,7 +452,6 @@ NEIGHBOURS_TEST(a_child_of_fork_is_a_neighbour_of_its_parent)
 #ifndef VMM_THREAD_SANITIZER
     assert_true(stats(cache).neighbour_given_bytes > 0);
 #endif
-    assert_ok(vmm_destroy(cache));
 }
 
 /* ---- What a cache tells of others ----------------------------------------------------------------- */
@@ -537,8 +504,6 @@ NEIGHBOURS_TEST(a_walk_shows_all_caches)
     seen = (struct seen){ .most = 1 };
     assert_ok(vmm_neighbours_walk(second, neighbour_see, &seen));
     assert_int_equal(seen.count, 1);
-    assert_ok(vmm_destroy(second));
-    assert_ok(vmm_destroy(first));
 }
 
 NEIGHBOURS_TEST(what_others_could_give_is_available)
@@ -551,8 +516,6 @@ NEIGHBOURS_TEST(what_others_could_give_is_available)
     assert_ok(vmm_available_get(cache, &bytes));
     assert_int_equal(bytes, 16 * MIB + 28 * MIB); /* the floor leaves so much of 32 MiB */
     (void)block(cache, bytes);
-    assert_ok(vmm_destroy(cache));
-    assert_ok(vmm_destroy(holder));
 }
 
 /* ---- Hostile processes ---------------------------------------------------------------------------- */
@@ -618,8 +581,6 @@ NEIGHBOURS_TEST(hostile_slots_do_no_harm)
         assert_int_equal(live[i], 0x5A);
     (void)block(claimant, 44 * MIB); /* as soon as they have left */
     assert_true(reserved(holder) >= 16 * MIB);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 /* ---- Without a record ---------------------------------------------------------------------------- */

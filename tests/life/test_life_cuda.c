@@ -115,7 +115,6 @@ FAKE_TEST(failed_create_leaves_nothing)
     bool has_ids = dlsym(library, "cuCtxGetId") != NULL;
     for (uint64_t from = 1; has_ids && !create_misses_fault("cuCtxGetId", 709, from, false); from++)
         continue;
-    fake_check_misuses();
 }
 
 /* Without them no importer could tell devices apart. */
@@ -129,7 +128,6 @@ FAKE_TEST(only_drivers_with_uuids_share)
     CHILD_REQUIRES(has_uuids || strstr(driver->sharing_failure, "older than CUDA 11.4") != NULL);
     vmm__driver_close(driver);
     CHILD_REQUIRES(fake->taken(0) == 0);
-    fake_check_misuses();
 }
 
 FAKE_TEST(only_drivers_with_dma_bufs_export_them)
@@ -154,7 +152,6 @@ FAKE_TEST(only_drivers_with_dma_bufs_export_them)
     CHILD_REQUIRES(vmm__driver_address_free(driver, address, 2 * MIB) == VMM_OK);
     vmm__driver_close(driver);
     CHILD_REQUIRES(fake->taken(0) == 0);
-    fake_check_misuses();
 }
 
 struct start {
@@ -303,7 +300,6 @@ FAKE_TEST(a_stream_of_another_context_is_refused)
     CHILD_REQUIRES(none == NULL && vmm_stats_get(cache, &stats) == VMM_OK);
     CHILD_REQUIRES(stats.streams == 1);
     CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK && vmm_destroy(cache) == VMM_OK);
-    fake_check_misuses();
 }
 
 /* Submits work of a kind to a stream, whose call of libcuda fails. */
@@ -349,5 +345,4 @@ FAKE_TEST(work_on_a_destroyed_stream_is_refused)
     calls_succeed();
     vmm__driver_close(driver);
     CHILD_REQUIRES(fake->taken(0) == 0);
-    fake_check_misuses();
 }

@@ -69,7 +69,6 @@ FAKE_TEST(a_device_with_aliases_is_known)
     CHILD_REQUIRES(cache->driver->has_aliases && line[0] == '\0');
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
     CHILD_REQUIRES(fake->taken(0) == 0);
-    fake_check_misuses();
 }
 
 struct lie {
@@ -128,7 +127,6 @@ FAKE_TEST(a_refused_call_only_costs_the_aliases)
             alias_is_missing(&alias_calls[i]);
         }
     }
-    fake_check_misuses();
 }
 
 /* A device that is lost there is lost for vmm_create(), too. */
@@ -144,7 +142,6 @@ FAKE_TEST(a_device_that_is_lost_meanwhile_is_told)
         calls_succeed();
         nothing_is_left(0);
     }
-    fake_check_misuses();
 }
 
 /* ---- Plain memory --------------------------------------------------------------------------------- */

@@ -59,7 +59,6 @@ FAKE_TEST(another_device_answers)
     CHILD_REQUIRES(vmm__driver_clock_record(driver, event) == VMM_OK);
     CHILD_REQUIRES(vmm__driver_event_destroy(driver, event) == VMM_OK);
     vmm__driver_close(driver);
-    fake_check_misuses();
 }
 
 /* ---- Work --------------------------------------------------------------------------------------- */

@@ -59,7 +59,6 @@ FAKE_TEST(a_refused_call_costs_the_fabric_handles)
         for (unsigned j = 0; j < sizeof results / sizeof *results; j++)
             fabric_is_missing(&fabric_calls[i], results[j]);
     }
-    fake_check_misuses();
 }
 
 FAKE_TEST(a_device_that_is_lost_meanwhile_is_told)
@@ -74,7 +73,6 @@ FAKE_TEST(a_device_that_is_lost_meanwhile_is_told)
         vmm__driver_close(driver);
         nothing_is_left(0);
     }
-    fake_check_misuses();
 }
 
 CHILD_TEST(plain_memory_has_no_fabric_handles)
@@ -119,7 +117,6 @@ FAKE_TEST(a_pool_is_refused_where_no_process_may_use_fabric_handles)
     CHILD_REQUIRES(pool_create(cache, VMM_SHARE_FABRIC) == VMM_OK);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
     nothing_is_left(0);
-    fake_check_misuses();
 }
 
 /* A cache and a pool of a machine make no call that fabric handles need. */
@@ -135,5 +132,4 @@ FAKE_TEST(only_a_pool_with_fabric_handles_is_tested)
     CHILD_REQUIRES(fake->calls > calls);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
     nothing_is_left(0);
-    fake_check_misuses();
 }

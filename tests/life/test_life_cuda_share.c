@@ -25,7 +25,6 @@ FAKE_TEST(a_device_that_can_share_is_known)
     CHILD_REQUIRES(memcmp(driver->uuid, uuid, sizeof uuid) == 0);
     vmm__driver_close(driver);
     nothing_is_left(0);
-    fake_check_misuses();
 }
 
 /* The first calls of these names are those of memory that is not shared. */
@@ -84,7 +83,6 @@ FAKE_TEST(a_refused_call_only_costs_the_sharing)
             sharing_is_missing(&share_calls[i]);
         }
     }
-    fake_check_misuses();
 }
 
 FAKE_TEST(a_device_that_is_lost_meanwhile_is_told)
@@ -98,7 +96,6 @@ FAKE_TEST(a_device_that_is_lost_meanwhile_is_told)
         calls_succeed();
         nothing_is_left(0);
     }
-    fake_check_misuses();
 }
 
 CHILD_TEST(plain_memory_is_not_shared)
@@ -225,7 +222,6 @@ FAKE_TEST(a_failed_import_leaves_nothing)
     CHILD_REQUIRES(vmm__driver_release(driver, handle, 2 * MIB) == VMM_OK);
     vmm__driver_close(driver);
     nothing_is_left(0);
-    fake_check_misuses();
 }
 
 FAKE_TEST(another_device_imports)
@@ -254,7 +250,6 @@ FAKE_TEST(another_device_imports)
     vmm__driver_close(other);
     vmm__driver_close(driver);
     nothing_is_left(0);
-    fake_check_misuses();
 }
 
 /* A driver that refuses to undo a step once is asked again. */
@@ -279,7 +274,6 @@ FAKE_TEST(an_import_survives_one_refusal_to_undo)
         CHILD_REQUIRES(fake->taken(0) == 0);
     }
     vmm__driver_close(driver);
-    fake_check_misuses();
 }
 
 /* A device that is lost takes the import back without its context, which each call but a release asks for its id. */
