@@ -2,8 +2,8 @@
  * The layers below the cache, assembled by hand on a small sim device: 64 MiB of memory, an arena
  * of 64 granules, two lanes of streams 1 and 2 with clocks of their own.
  *
- * Use ENGINE_TEST(name), in which `engine` is that. The teardown releases all memory and checks
- * that nothing is left.
+ * Use ENGINE_TEST(name), in which `engine` is that. The teardown checks the
+ * layers, releases all memory and checks that nothing is left.
  */
 #ifndef VMM_ENGINE_SUPPORT_H
 #define VMM_ENGINE_SUPPORT_H
@@ -59,11 +59,22 @@ static inline int engine_setup(void **state)
     return 0;
 }
 
+/* Files the runs of changed chunks anew first, as vmm__lane_lock() does. */
+static inline void engine_check(struct engine *engine)
+{
+    vmm__views_update(&engine->lane->large);
+    vmm__views_update(&engine->other->large);
+    assert_ok(vmm__vm_check(&engine->memory));
+    assert_ok(lane_check(engine->lane));
+    assert_ok(lane_check(engine->other));
+}
+
 static inline int engine_teardown(void **state)
 {
     struct engine *engine = *state;
     (void)vmm__host_fail_at(0);
     vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
+    engine_check(engine);
     assert_int_equal(mismatches(engine->driver), 0);
     vmm__directory_fini(&engine->directory);
     vmm__lane_close(engine->lane);
@@ -111,16 +122,6 @@ static inline struct block *heap_take(struct heap *heap, uint64_t bytes)
     assert_int_equal(block->node.size, bytes);
     assert_int_equal(block->state, BLOCK_LIVE);
     return block;
-}
-
-/* Files the runs of changed chunks anew first, as vmm__lane_lock() does. */
-static inline void engine_check(struct engine *engine)
-{
-    vmm__views_update(&engine->lane->large);
-    vmm__views_update(&engine->other->large);
-    assert_ok(vmm__vm_check(&engine->memory));
-    assert_ok(lane_check(engine->lane));
-    assert_ok(lane_check(engine->other));
 }
 
 static inline uint64_t engine_reserved_bytes(const struct engine *engine)

@@ -1,8 +1,8 @@
 /*
  * A sim driver for each test, and the steps that most tests take on it.
  *
- * Use SIM_TEST(name), in which `driver` is the driver. The teardown closes it and fails if it left host
- * memory behind.
+ * Use SIM_TEST(name), in which `driver` is the driver. The teardown closes it, and fails if the driver saw a violation
+ * that the test has not named with sim_assert_violations(), or left host memory behind.
  */
 #ifndef VMM_SIM_SUPPORT_H
 #define VMM_SIM_SUPPORT_H
@@ -16,18 +16,54 @@
 
 #define SIM_TEST(name) TEST_WITH(name, sim_setup, sim_teardown, struct driver *driver)
 
+/* The driver of the test, and the violations that the test has named; or whether it may have any. */
+static struct {
+    struct driver *driver;
+    uint64_t violations;
+    bool is_wrong;
+} sim_test;
+
+/* The test does what the driver reports, and looks at something else. */
+static inline void sim_violations_allow(void)
+{
+    sim_test.is_wrong = true;
+}
+
+/* Requires this number of violations, and this text in the first report. */
+static inline void sim_assert_violations(struct driver *driver, uint64_t count, const char *part)
+{
+    const char *text;
+    uint64_t found = vmm__soft_violations(driver, &text);
+    if (found != count || strstr(text, part) == NULL)
+        print_error("%llu violations, first: %s\n", (unsigned long long)found, text);
+    assert_true(found == count);
+    assert_non_null(strstr(text, part));
+    if (driver == sim_test.driver)
+        sim_test.violations = count;
+}
+
+static inline void sim_assert_clean(struct driver *driver)
+{
+    sim_assert_violations(driver, 0, "");
+}
+
 static inline int sim_setup(void **state)
 {
     struct driver_options options = { 0 };
     struct driver *driver;
     if (vmm__driver_sim_open(&options, &driver) != VMM_OK)
         return -1;
+    sim_test.driver = driver;
+    sim_test.violations = 0;
+    sim_test.is_wrong = false;
     *state = driver;
     return 0;
 }
 
 static inline int sim_teardown(void **state)
 {
+    if (!sim_test.is_wrong)
+        sim_assert_violations(*state, sim_test.violations, "");
     vmm__driver_close(*state);
     if (vmm__host_outstanding() == 0)
         return 0;
@@ -42,22 +78,6 @@ static inline void *sim_record(struct driver *driver, vmm_stream stream)
     assert_ok(vmm__driver_event_create(driver, &event));
     assert_ok(vmm__driver_event_record(driver, event, stream));
     return event;
-}
-
-/* Requires this number of violations, and this text in the first report. */
-static inline void sim_assert_violations(struct driver *driver, uint64_t count, const char *part)
-{
-    const char *text;
-    uint64_t found = vmm__soft_violations(driver, &text);
-    if (found != count || strstr(text, part) == NULL)
-        print_error("%llu violations, first: %s\n", (unsigned long long)found, text);
-    assert_true(found == count);
-    assert_non_null(strstr(text, part));
-}
-
-static inline void sim_assert_clean(struct driver *driver)
-{
-    sim_assert_violations(driver, 0, "");
 }
 
 /* The call on `driver` must fail with a message and change nothing, including the clock. */

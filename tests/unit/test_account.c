@@ -43,7 +43,6 @@ ENGINE_TEST(chunks_count_in_their_account)
     vmm__account_remove(&engine->memory, &accounts[0], NULL);
     vmm__account_remove(&engine->memory, &accounts[1], &engine->pool.account);
     assert_int_equal(granules_of(&engine->pool.account), 2);
-    engine_check(engine);
 }
 
 ENGINE_TEST(an_heir_gets_chunks_in_every_state)
@@ -114,7 +113,6 @@ ENGINE_TEST(an_account_has_a_limit)
     assert_int_equal(vmm__account_short_bytes(account, 0), 0);
     assert_int_equal(vmm__account_short_bytes(account, GRANULE), 3 * GRANULE);
     assert_int_equal(vmm__account_short_bytes(account, UINT64_MAX), UINT64_MAX);
-    engine_check(engine);
 }
 
 ENGINE_TEST(promises_count_until_they_are_reserved)

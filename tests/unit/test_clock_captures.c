@@ -38,7 +38,6 @@ CLOCK_TEST(an_announced_capture_pauses_the_clock)
     assert_ok(vmm__clock_wait(clock, epoch));
     assert_int_equal(kind_of(scene), VMM_CLOCK_CONTEXT);
     assert_int_equal(scene->lines, 0);
-    sim_assert_clean(scene->driver);
 }
 
 /* The stream was captured and no longer is: the next query sees that. */
@@ -107,7 +106,6 @@ CLOCK_TEST(an_announcement_of_another_thread_stands)
     capture_end(scene, STREAM(2));
     assert_status(query(scene, epoch), VMM__PENDING);
     assert_int_equal(records(scene), 1);
-    sim_assert_clean(scene->driver);
 }
 
 /* Each capture has its announcement, also two of one stream. */
@@ -370,7 +368,6 @@ CLOCK_TEST(a_captured_stream_has_no_mark)
     assert_status(vmm__clock_mark(&scene->clock, STREAM(2), NULL, 0, &event), VMM__PENDING);
     capture_end(scene, STREAM(2));
     assert_int_equal(calls_of(scene, DRIVER_CALL_event_record), 1);
-    sim_assert_clean(scene->driver);
 }
 
 static struct scene *watched;
@@ -395,5 +392,4 @@ CLOCK_TEST(a_captured_mark_is_dropped)
     assert_ok(vmm__clock_mark(&scene->clock, STREAM(2), NULL, 0, &event)); /* the same event */
     assert_ok(vmm__clock_event_wait(&scene->clock, event));
     vmm__event_drop(&scene->events, event);
-    sim_assert_clean(scene->driver);
 }

@@ -17,7 +17,6 @@ CLOCK_TEST(a_clock_of_a_lane_covers_one_stream)
     assert_int_equal(records(scene), 0);
     assert_int_equal(ticks(scene), 2);
     own_close(&own);
-    sim_assert_clean(scene->driver);
 }
 
 /* More work is under way than the ring has events: another stream can still wait for the latest. */
@@ -35,7 +34,6 @@ CLOCK_TEST(a_full_ring_still_says_what_to_wait_for)
     memory_check(scene->driver, work_address(scene, STREAM(1)), WORK_BYTES, 1, STREAM(2));
     assert_int_equal(mismatches(scene->driver), 0);
     own_close(&own);
-    sim_assert_clean(scene->driver);
 }
 
 /* Captures of other streams do not matter to it, announced or not; its own do. */
@@ -64,7 +62,6 @@ CLOCK_TEST(a_clock_of_a_lane_pauses_for_its_stream)
     assert_ok(vmm__clock_wait(&own, epoch));
     assert_int_equal(kind_of(scene), VMM_CLOCK_CONTEXT);
     own_close(&own);
-    sim_assert_clean(scene->driver);
 }
 
 /* A stream under capture, or announced, does not follow. */
@@ -85,7 +82,6 @@ CLOCK_TEST(a_captured_stream_does_not_follow)
     assert_int_equal(calls_of(scene, DRIVER_CALL_stream_wait), 0);
     assert_ok(vmm__clock_follow(&own, epoch, STREAM(2)));
     own_close(&own);
-    sim_assert_clean(scene->driver);
 }
 
 /* What is freed later waits for all work, as the stream's own is no longer known. */
@@ -109,7 +105,6 @@ CLOCK_TEST(an_ended_clock_covers_all_work)
     assert_status(vmm__clock_query(&own, after), VMM__PENDING);
     assert_ok(vmm__clock_wait(&own, after));
     own_close(&own);
-    sim_assert_clean(scene->driver);
 }
 
 /* The end of the cache's clock is no end of a stream. */
@@ -147,7 +142,6 @@ CLOCK_TEST(a_full_ring_keeps_what_covers_the_stream_before)
     assert_int_equal(own.count, CLOCK_EVENTS);
     assert_status(vmm__clock_follow(&own, before, STREAM(2)), VMM__PENDING);
     own_close(&own);
-    sim_assert_clean(scene->driver);
 }
 
 CLOCK_TEST(a_moved_clock_covers_the_other_stream)
@@ -232,7 +226,6 @@ CLOCK_TEST(a_clock_of_a_gone_stream_covers_all_work)
     assert_ok(vmm__clock_query(&own, epoch));
     assert_int_equal(scene->driver->counts.stalls, 0);
     own_close(&own);
-    sim_assert_clean(scene->driver);
 }
 
 /* A capture elsewhere is no obstacle: what was freed before needs an event of all work, which can come later. */
@@ -253,7 +246,6 @@ CLOCK_TEST(a_clock_of_a_gone_stream_ends_beside_a_capture)
     work_end(scene);
     assert_ok(vmm__clock_query(&own, epoch));
     own_close(&own);
-    sim_assert_clean(scene->driver);
 }
 
 /* With events of known streams it is blind, as the cache's is; one wait for the device passes what it asks about. */

@@ -15,7 +15,6 @@ CLOCK_TEST(known_streams_are_joined)
     assert_int_equal(records(scene), 0);
     assert_int_equal(calls_of(scene, DRIVER_CALL_stream_create), 1);
     assert_int_equal(pauses(scene), 0);
-    sim_assert_clean(scene->driver);
 }
 
 /* A driver without events of all work. */
@@ -52,7 +51,6 @@ CLOCK_TEST(a_captured_known_stream_pauses_a_clock_of_streams)
     assert_ok(vmm__clock_wait(&scene->clock, work_start(scene, STREAM(1))));
     capture_end(scene, STREAM(7));
     assert_int_equal(scene->lines, 0);
-    sim_assert_clean(scene->driver);
 }
 
 CLOCK_TEST(a_destroyed_stream_makes_a_clock_of_streams_blind)

@@ -37,7 +37,6 @@ ENGINE_TEST(same_size_reuses_the_last_freed_block)
     assert_null(heap->last_freed);
     assert_int_equal(vmm__size_index_largest(&heap->index)->size, 4 * GRANULE);
     assert_int_equal(vmm__directory_epoch(&engine->directory, 10, 1), 4);
-    engine_check(engine);
 }
 
 ENGINE_TEST(another_size_settles_the_last_freed_block)
@@ -47,7 +46,6 @@ ENGINE_TEST(another_size_settles_the_last_freed_block)
     uint64_t address = last_freed_create(heap, MIB)->address;
     assert_int_equal(heap_take(heap, 2 * MIB)->address, address);
     assert_null(heap->last_freed);
-    engine_check(engine);
 }
 
 /* Only the block that was taken last becomes the last freed one, and only one at a time. */
@@ -84,7 +82,6 @@ ENGINE_TEST(lock_settles_the_heaps)
         assert_int_equal(lane->small.free_bytes, 4 * GRANULE);
         vmm__lane_unlock(lane);
     }
-    engine_check(engine);
 }
 
 ENGINE_TEST(scan_lock_settles_only_lanes_that_allocate_nothing)
@@ -108,7 +105,6 @@ ENGINE_TEST(scan_lock_settles_only_lanes_that_allocate_nothing)
             vmm__lane_unlock(lane);
         }
     }
-    engine_check(engine);
 }
 
 /* The clock advanced between the frees of two blocks in one granule: the later epoch counts. */
@@ -122,7 +118,6 @@ ENGINE_TEST(later_free_keeps_its_epoch)
     (void)vmm__heap_give(heap, other); /* as for a closing slab or a finished wait */
     vmm__heap_settle(heap);
     assert_int_equal(vmm__directory_epoch(&engine->directory, 10, 1), 7);
-    engine_check(engine);
 }
 
 /* A stamp is of the free: the memory may serve others as soon as what was submitted before that has finished. */
@@ -135,7 +130,6 @@ ENGINE_TEST(last_freed_block_is_stamped_as_it_is_freed)
     lane_epoch(engine->lane, 7);
     vmm__heap_settle(heap);
     assert_int_equal(vmm__directory_epoch(&engine->directory, 10, 1), 3);
-    engine_check(engine);
 }
 
 /* A block that becomes the best fit is taken, as if there were no last freed block. */
@@ -149,7 +143,6 @@ ENGINE_TEST(better_fit_that_is_freed_later_is_taken)
     (void)last_freed_create(heap, 64 << 10);
     (void)vmm__heap_give(heap, exact);
     assert_int_equal(heap_take(heap, 64 << 10)->address, address);
-    engine_check(engine);
 }
 
 ENGINE_TEST(last_freed_block_is_an_unknown_pointer)
@@ -166,7 +159,6 @@ ENGINE_TEST(last_freed_block_is_an_unknown_pointer)
     assert_status(lane_pin(heap, address, true), VMM_ERR_UNKNOWN_POINTER);
     assert_status(lane_use(lane, heap, address, engine->other), VMM_ERR_UNKNOWN_POINTER);
     assert_int_equal(lane->counters.allocations.current, 0);
-    engine_check(engine);
 }
 
 ENGINE_TEST(free_unpins_the_last_freed_block)
@@ -183,7 +175,6 @@ ENGINE_TEST(free_unpins_the_last_freed_block)
     assert_ok(lane_take(lane, MIB + 512, &again));
     assert_ptr_equal(again, block);
     assert_int_equal(heap->unmovable_bytes, 0);
-    engine_check(engine);
 }
 
 /* Growth locks the lane, so that the new memory merges with the last freed block at the edge of
@@ -197,7 +188,6 @@ ENGINE_TEST(growth_merges_with_the_last_freed_block)
     vmm__lane_lock(engine->lane);
     assert_int_equal(engine_attach(engine, heap, 11, 1, 1)->node.size, 2 * GRANULE);
     vmm__lane_unlock(engine->lane);
-    engine_check(engine);
 }
 
 /* ---- Placement ---------------------------------------------------------------------------- */

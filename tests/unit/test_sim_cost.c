@@ -263,7 +263,6 @@ SIM_TEST(every_call_is_numbered_and_can_fail_once)
     faults_seen = 0;
     make_all_calls(driver);
     assert_int_equal(faults_seen, 0);
-    sim_assert_clean(driver);
 }
 
 SIM_TEST(a_fault_hits_the_numbered_call)
@@ -357,5 +356,4 @@ SIM_TEST(threads_share_one_driver)
     }
     assert_int_equal(mismatches(driver), 0);
     assert_true(sim_census_is_zero(driver));
-    sim_assert_clean(driver);
 }

@@ -27,7 +27,6 @@ SIM_TEST(check_accepts_filled_memory)
     assert_int_equal(count_mismatches(driver, address + 512, 1000, 7), 0);
     assert_int_equal(count_mismatches(driver, address + 512, 4096, 7), 0);
     assert_string_equal(vmm__sim_mismatch(driver), "");
-    sim_assert_clean(driver);
 }
 
 SIM_TEST(any_block_size_works)
@@ -48,7 +47,6 @@ SIM_TEST(fresh_memory_is_undefined)
     assert_non_null(strstr(vmm__sim_mismatch(driver), "undefined"));
     fill(driver, address + 512, 512, 7);
     assert_int_equal(count_mismatches(driver, address, 1536, 7), 3);
-    sim_assert_clean(driver);
 }
 
 SIM_TEST(a_wrong_word_is_detected)
@@ -92,11 +90,11 @@ SIM_TEST(blocks_can_span_handles)
     assert_int_equal(count_mismatches(driver, address + MIB, 14 * MIB, 7), 0);
     fill(driver, address + 6 * MIB, 512, 8);
     assert_int_equal(count_mismatches(driver, address + MIB, 14 * MIB, 7), 1);
-    sim_assert_clean(driver);
 }
 
 SIM_TEST(a_move_without_a_copy_is_detected)
 {
+    sim_violations_allow();
     uint64_t handle;
     uint64_t address = memory_map(driver, GRANULE, &handle);
     fill(driver, address, 4096, 7);
@@ -111,6 +109,7 @@ SIM_TEST(a_move_without_a_copy_is_detected)
 
 SIM_TEST(released_memory_loses_its_contents)
 {
+    sim_violations_allow();
     uint64_t handle;
     uint64_t address = memory_map(driver, GRANULE, &handle);
     fill(driver, address, 4096, 7);
@@ -130,7 +129,6 @@ SIM_TEST(aliases_share_contents)
     assert_int_equal(count_mismatches(driver, second, 4096, 7), 0);
     fill(driver, second + 512, 512, 8);
     assert_int_equal(count_mismatches(driver, first, 4096, 7), 1);
-    sim_assert_clean(driver);
 }
 
 SIM_TEST(a_write_through_two_aliases_is_a_violation)
@@ -158,7 +156,6 @@ SIM_TEST(a_copy_transfers_contents)
     assert_int_equal(count_mismatches(driver, to + 3 * MIB, 512, 8), 0);
     assert_int_equal(count_mismatches(driver, from + MIB, 2 * MIB, 7), 0);
     assert_int_equal(count_mismatches(driver, to, MIB, 7), MIB / 512);
-    sim_assert_clean(driver);
 }
 
 SIM_TEST(a_partial_copy_keeps_places)
@@ -265,5 +262,4 @@ SIM_TEST(shadow_agrees_with_an_array)
         }
         }
     }
-    sim_assert_clean(driver);
 }

@@ -32,7 +32,6 @@ ENGINE_TEST(mapped_memory_can_be_used)
     assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_access), 1);
     memory_fill(engine->driver, engine_address(engine, 10), 11 * GRANULE, 5, STREAM(1));
     memory_check(engine->driver, engine_address(engine, 10), 11 * GRANULE, 5, STREAM(1));
-    engine_check(engine);
 }
 
 ENGINE_TEST(limit_covers_all_reserved_memory)
@@ -47,7 +46,6 @@ ENGINE_TEST(limit_covers_all_reserved_memory)
     (void)engine_drain(engine);
     assert_int_equal(engine_reserved_bytes(engine), 3 * GRANULE);
     engine_map(engine, 8, 5, 4);
-    engine_check(engine);
 }
 
 ENGINE_TEST(map_beyond_the_device_memory_fails_cleanly)
@@ -85,7 +83,6 @@ ENGINE_TEST(failed_call_is_undone)
     engine_check(engine);
     vmm__vm_discard(&engine->memory, 20, 11, NULL, 0);
     assert_int_equal(engine_drain(engine), 11 * GRANULE);
-    engine_check(engine);
 }
 
 /* Every call from number `call` on fails: what cannot be released at once waits in limbo and is
@@ -137,7 +134,6 @@ ENGINE_TEST(limbo_waits_for_its_epoch)
     assert_int_equal(mismatches(engine->driver), 0);
     assert_int_equal(engine_drain(engine), 4 * GRANULE);
     assert_int_equal(engine->driver->counts.stalls, 0);
-    engine_check(engine);
 }
 
 ENGINE_TEST(host_can_wait_for_limbo)
@@ -222,7 +218,6 @@ ENGINE_TEST(fini_releases_chunks_in_any_state)
                      true); /* the unmap succeeds, the release fails */
     uint64_t released = 0;
     assert_status(vmm__limbo_drain(&engine->memory, &released), VMM_ERR_DRIVER);
-    engine_check(engine);
 }
 
 ENGINE_TEST(check_finds_damage)
