@@ -128,10 +128,8 @@ CACHE_TEST(foreign_pointers_are_refused)
 {
     int local = 0;
     uint8_t *block = block_alloc(test, 3 * MIB, 0);
-    vmm_cache *other;
-    void *others;
-    assert_ok(vmm__cache_create_on(NULL, test->driver, &other));
-    assert_ok(vmm_alloc(other, 3 * MIB, NULL, &others));
+    vmm_cache *other = cache_on_with(test->driver, NULL);
+    void *others = block_in(other, 3 * MIB, NULL);
     assert_unknown(test, &local);
     assert_unknown(test, others);
     assert_unknown(test, (void *)(uintptr_t)1);

@@ -145,10 +145,8 @@ CACHE_TEST(a_wait_covers_streams_that_the_cache_does_not_know)
 
 static vmm_status pool_rest(struct cache_test *test)
 {
-    vmm_pool *pool;
-    void *block;
-    assert_ok(vmm_pool_create(test->cache, NULL, &pool));
-    assert_ok(vmm_alloc_from(pool, MOST_BYTES, test->streams[1], &block));
+    vmm_pool *pool = pool_in_with(test->cache, NULL);
+    void *block = block_in_pool(pool, MOST_BYTES, test->streams[1]);
     vmm_status status = vmm_pool_sleep(&pool, 1, NULL, NULL);
     block_free(test, block);
     assert_ok(vmm_pool_destroy(pool, 0));
@@ -168,9 +166,8 @@ static void batch_run(struct cache_test *test, uint32_t word)
     vmm_stream streams[GONE_BATCH];
     uint64_t stalls = cache_stalls(test);
     for (int i = 0; i < GONE_BATCH; i++) {
-        void *block;
         assert_ok(vmm__driver_stream_create(test->driver, &streams[i]));
-        assert_ok(vmm_alloc(test->cache, GONE_BYTES, streams[i], &block));
+        void *block = block_in(test->cache, GONE_BYTES, streams[i]);
         assert_ok(vmm__driver_fill(test->driver, (uint64_t)(uintptr_t)block, GONE_BYTES, word,
                                    streams[i]));
         block_free(test, block);

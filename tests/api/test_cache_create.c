@@ -21,41 +21,19 @@ static vmm_config chosen_config(void)
     return config;
 }
 
-static vmm_cache *cache_created(const vmm_config *config)
-{
-    vmm_cache *cache = NULL;
-    assert_ok(vmm_create(config, &cache));
-    assert_non_null(cache);
-    return cache;
-}
-
-static void *block_of(vmm_cache *cache, size_t bytes)
-{
-    void *block = NULL;
-    assert_ok(vmm_alloc(cache, bytes, NULL, &block));
-    return block;
-}
-
-static vmm_stats stats_of(vmm_cache *cache)
-{
-    vmm_stats stats = { .struct_size = sizeof stats };
-    assert_ok(vmm_stats_get(cache, &stats));
-    return stats;
-}
-
 /* Nothing of the process is left behind by a cache's life. */
 TEST(create_and_destroy_leave_nothing)
 {
     vmm_config config = chosen_config();
     uint64_t host_bytes = vmm__host_outstanding();
-    assert_ok(vmm_destroy(cache_created(&config)));
+    assert_ok(vmm_destroy(cache_with_config(&config)));
     int files = descriptors_open();
     for (int round = 0; round < 3; round++) {
-        vmm_cache *cache = cache_created(&config);
+        vmm_cache *cache = cache_with_config(&config);
         assert_int_equal(stats_of(cache).reserved_bytes.current, 0);
         assert_true(stats_of(cache).reserve_calls >= 1); /* one for each halving */
         for (size_t bytes = 1; bytes <= 16 * MIB; bytes *= 7)
-            (void)block_of(cache, bytes);
+            (void)block_in(cache, bytes, NULL);
         assert_ok(vmm_destroy(cache));
         assert_int_equal(vmm__host_outstanding(), host_bytes);
         assert_int_equal(descriptors_open(), files);
@@ -108,9 +86,9 @@ TEST(arenas_of_any_size_are_created)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         vmm_config config = chosen_config();
         config.arena_bytes = sizes[i];
-        vmm_cache *cache = cache_created(&config);
+        vmm_cache *cache = cache_with_config(&config);
         for (int block = 0; block < 4; block++)
-            (void)block_of(cache, LARGE + (size_t)block);
+            (void)block_in(cache, LARGE + (size_t)block, NULL);
         assert_ok(vmm_destroy(cache));
     }
 }
@@ -136,8 +114,8 @@ TEST(a_device_of_any_size_gets_addresses)
         config.driver = VMM_DRIVER_SIM;
         config.device_bytes = UINT64_C(1) << shift;
         config.debug = VMM_DEBUG_ON;
-        vmm_cache *cache = cache_created(&config);
-        (void)block_of(cache, LARGE);
+        vmm_cache *cache = cache_with_config(&config);
+        (void)block_in(cache, LARGE, NULL);
         assert_ok(vmm_destroy(cache));
     }
 }
@@ -159,7 +137,7 @@ TEST(refused_addresses_are_asked_for_by_halves)
     assert_int_equal(setrlimit(RLIMIT_AS, &usual), 0);
     assert_int_equal(status, VMM_OK);
     assert_string_equal(vmm_last_error(), "vmm_trim: cache is NULL");
-    (void)block_of(cache, LARGE);
+    (void)block_in(cache, LARGE, NULL);
     assert_ok(vmm_destroy(cache));
 }
 
@@ -169,7 +147,7 @@ TEST(no_more_addresses_than_allowed_are_used)
     vmm_config config = chosen_config();
     config.limit_bytes = 0;
     config.arena_bytes = 3 * LARGE + 1;
-    vmm_cache *cache = cache_created(&config);
+    vmm_cache *cache = cache_with_config(&config);
     vmm_status status = VMM_OK;
     int blocks = 0;
     for (void *block; blocks < 5 && status == VMM_OK; blocks += status == VMM_OK)
@@ -189,8 +167,8 @@ TEST(many_caches_live_at_once)
     vmm_config config = VMM_CONFIG_INIT;
     config.driver = driver_choice_kind();
     for (int i = 0; i < CACHES; i++) {
-        caches[i] = cache_created(&config);
-        (void)block_of(caches[i], LARGE);
+        caches[i] = cache_with_config(&config);
+        (void)block_in(caches[i], LARGE, NULL);
         assert_int_equal(stats_of(caches[i]).reserve_calls, 1);
     }
     for (int i = 0; i < CACHES; i++)
@@ -206,7 +184,7 @@ TEST(a_cache_outgrows_its_first_addresses)
     config.device_bytes = 64 * MIB;
     if (config.driver == VMM_DRIVER_CUDA)
         return; /* its device has as much memory as it has, and the first addresses go on for long */
-    vmm_cache *cache = cache_created(&config);
+    vmm_cache *cache = cache_with_config(&config);
     void *blocks[PLACES];
     for (int i = 0; i < PLACES; i++)
         assert_ok(vmm_alloc(cache, 2000, (vmm_stream)(uintptr_t)(0x101 + i), &blocks[i]));
@@ -226,10 +204,10 @@ TEST(two_caches_share_no_memory)
 {
     vmm_config config = chosen_config();
     config.limit_bytes = 32 * MIB;
-    vmm_cache *first = cache_created(&config);
-    vmm_cache *second = cache_created(&config);
-    void *one = block_of(first, LARGE);
-    void *two = block_of(second, LARGE);
+    vmm_cache *first = cache_with_config(&config);
+    vmm_cache *second = cache_with_config(&config);
+    void *one = block_in(first, LARGE, NULL);
+    void *two = block_in(second, LARGE, NULL);
     if (driver_choice_kind() != VMM_DRIVER_SIM) { /* each sim is a world of its own */
         assert_status(vmm_free(first, two), VMM_ERR_UNKNOWN_POINTER);
         assert_status(vmm_free(second, one), VMM_ERR_UNKNOWN_POINTER);
@@ -237,7 +215,7 @@ TEST(two_caches_share_no_memory)
     assert_ok(vmm_free(first, one));
     assert_ok(vmm_free(second, two));
     assert_ok(vmm_destroy(first));
-    two = block_of(second, LARGE);
+    two = block_in(second, LARGE, NULL);
     assert_ok(vmm_destroy(second));
 }
 
@@ -272,8 +250,8 @@ TEST(the_log_gets_growth_trim_and_failure)
     vmm_config config = chosen_config();
     config.log = line_counted;
     config.log_context = &lines;
-    vmm_cache *cache = cache_created(&config);
-    void *block = block_of(cache, LARGE);
+    vmm_cache *cache = cache_with_config(&config);
+    void *block = block_in(cache, LARGE, NULL);
     assert_int_equal(lines.grow, 1);
     assert_ok(vmm_free(cache, block));
     assert_ok(vmm_trim(cache, 0, NULL));
@@ -300,7 +278,7 @@ TEST(a_log_function_does_not_change_the_line_of_a_call_that_fails)
 {
     vmm_config config = chosen_config();
     config.log = failure_made;
-    vmm_cache *cache = cache_created(&config);
+    vmm_cache *cache = cache_with_config(&config);
     void *block;
     assert_status(vmm_alloc(cache, CACHE_LIMIT + 1, NULL, &block), VMM_ERR_DEVICE_OOM);
     assert_int_equal(strncmp(vmm_last_error(), "needed ", 7), 0);
@@ -314,12 +292,12 @@ TEST(without_caching_all_memory_is_released)
 {
     vmm_config config = chosen_config();
     config.no_caching = 1;
-    vmm_cache *cache = cache_created(&config);
+    vmm_cache *cache = cache_with_config(&config);
     static const size_t sizes[] = { 0, 1, 512, 9000, MIB, LARGE, 20 * MIB + 1 };
     enum { SIZES = sizeof sizes / sizeof sizes[0] };
     void *blocks[SIZES];
     for (int i = 0; i < SIZES; i++)
-        blocks[i] = block_of(cache, sizes[i]);
+        blocks[i] = block_in(cache, sizes[i], NULL);
     assert_ok(vmm__cache_check(cache));
     for (int i = 0; i < SIZES; i++) {
         uint64_t reserved = stats_of(cache).reserved_bytes.current;
@@ -340,13 +318,13 @@ TEST(without_caching_the_limit_holds)
 {
     vmm_config config = chosen_config();
     config.no_caching = 1;
-    vmm_cache *cache = cache_created(&config);
-    void *block = block_of(cache, CACHE_LIMIT);
+    vmm_cache *cache = cache_with_config(&config);
+    void *block = block_in(cache, CACHE_LIMIT, NULL);
     void *other;
     assert_status(vmm_alloc(cache, 1, NULL, &other), VMM_ERR_DEVICE_OOM);
     assert_status(vmm_alloc(cache, SIZE_MAX, NULL, &other), VMM_ERR_ADDRESS_SPACE);
     assert_ok(vmm_free(cache, block));
-    block = block_of(cache, CACHE_LIMIT);
+    block = block_in(cache, CACHE_LIMIT, NULL);
     assert_ok(vmm_record_stream(cache, block, NULL));
     assert_ok(vmm_destroy(cache));
 }
@@ -388,7 +366,7 @@ TEST(annotations_need_no_tool)
     assert_ok(status);
     assert_ok(vmm_device_memory(cache, &free_bytes, &total_bytes));
     assert_int_equal(total_bytes, CACHE_LIMIT);
-    void *block = block_of(cache, 1000);
+    void *block = block_in(cache, 1000, NULL);
     assert_ok(vmm_free(cache, block));
     assert_status(vmm_free(cache, block), VMM_ERR_UNKNOWN_POINTER);
     assert_ok(vmm_destroy(cache));

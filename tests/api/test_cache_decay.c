@@ -282,10 +282,9 @@ static int threads_count(void)
 
 CACHE_TEST(decay_has_a_thread_of_its_own)
 {
-    vmm_cache *cache;
     vmm_config config = CONFIG(.decay_ms = PERIOD_MS);
     int threads = threads_count();
-    assert_ok(vmm__cache_create_on(&config, test->driver, &cache));
+    vmm_cache *cache = cache_on_with(test->driver, &config);
     assert_int_equal(threads_count(), threads + 1);
     assert_ok(vmm_destroy(cache));
     config.decay_thread = VMM_OFF;

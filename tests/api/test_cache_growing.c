@@ -431,11 +431,8 @@ CACHE_TEST(pinned_memory_that_would_have_to_move_stays)
 
 CACHE_TEST(a_retained_pool_keeps_a_freed_reserved_block)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool;
     void *block;
-    options.name = "graphs";
-    assert_ok(vmm_pool_create(test->cache, &options, &pool));
+    vmm_pool *pool = pool_in(test->cache, .name = "graphs");
     assert_ok(vmm_pool_retain(pool));
     assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block));
     commit(test, block, 0, 8 * MIB);
@@ -455,16 +452,14 @@ CACHE_TEST(a_retained_pool_keeps_a_freed_reserved_block)
 
 CACHE_TEST(a_sleeping_pool_serves_no_growing)
 {
-    vmm_pool *pool;
     vmm_share *share;
     void *block;
     void *kept;
-    void *large;
-    assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+    vmm_pool *pool = pool_in_with(test->cache, NULL);
     assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block));
     commit(test, block, 0, 2 * MIB);
     block_free(test, block);
-    assert_ok(vmm_alloc_from(pool, 3 * MIB, test->streams[1], &large));
+    void *large = block_in_pool(pool, 3 * MIB, test->streams[1]);
     assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &kept));
     assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
     assert_status(vmm_share_export(test->cache, kept, &share), VMM_ERR_INVALID_ARGUMENT);
@@ -477,16 +472,14 @@ CACHE_TEST(a_sleeping_pool_serves_no_growing)
 
 CACHE_TEST(a_destroyed_pool_leaves_its_reserved_blocks_to_the_default_pool)
 {
-    vmm_pool *pool;
     void *block;
-    assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+    vmm_pool *pool = pool_in_with(test->cache, NULL);
     assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block));
     commit(test, block, 0, 4 * MIB);
     assert_status(vmm_pool_destroy(pool, 0), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_pool_destroy(pool, 1));
     commit(test, block, 4 * MIB, 4 * MIB);
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_pool_stats_get(pool_of(test), &stats));
+    vmm_stats stats = pool_stats(pool_of(test));
     assert_int_equal(stats.active_bytes.current, 8 * MIB);
     assert_int_equal(stats.reserved_bytes.current, 8 * MIB);
 }
@@ -501,9 +494,8 @@ CACHE_TEST(a_reserved_block_outlives_its_stream)
     assert_ok(vmm_stream_end(test->cache, stream));
     assert_ok(vmm__driver_stream_destroy(test->driver, stream));
     for (int i = 0; i < 4; i++) { /* other streams look for a lane to take over */
-        void *other;
         assert_ok(vmm__driver_stream_create(test->driver, &stream));
-        assert_ok(vmm_alloc(test->cache, 1000, stream, &other));
+        void *other = block_in(test->cache, 1000, stream);
         assert_ok(vmm_free(test->cache, other));
         assert_ok(vmm_stream_end(test->cache, stream));
         assert_ok(vmm__driver_stream_destroy(test->driver, stream));

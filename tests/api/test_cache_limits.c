@@ -193,14 +193,12 @@ CACHE_TEST(no_limit_can_be_set_in_two_ways)
     static const uint64_t values[] = { 0, VMM_NO_LIMIT };
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-        vmm_pool *pool;
-        vmm_stats stats = VMM_STATS_INIT;
         options.limit_bytes = values[i];
         assert_ok(vmm_limit_set(test->cache, CACHE_LIMIT / 2));
         assert_ok(vmm_limit_set(test->cache, values[i]));
         assert_int_equal(cache_stats(test).limit_bytes, 0);
-        assert_ok(vmm_pool_create(test->cache, &options, &pool));
-        assert_ok(vmm_pool_stats_get(pool, &stats));
+        vmm_pool *pool = pool_in_with(test->cache, &options);
+        vmm_stats stats = pool_stats(pool);
         assert_int_equal(stats.limit_bytes, 0);
         assert_ok(vmm_pool_limit_set(pool, LARGE));
         assert_ok(vmm_pool_limit_set(pool, values[i]));

@@ -43,9 +43,7 @@ static int crowd_group_setup(void **state)
 
 static void *crowd_alloc(struct cache_test *test, size_t bytes, vmm_stream stream)
 {
-    void *block = NULL;
-    assert_ok(vmm_alloc(test->cache, bytes, stream, &block));
-    return block;
+    return block_in(test->cache, bytes, stream);
 }
 
 static void tiny_fill(struct cache_test *test, void *block, uint32_t word, vmm_stream stream)

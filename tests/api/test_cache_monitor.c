@@ -176,21 +176,15 @@ CACHE_TEST(device_and_driver_are_named)
 
 CACHE_TEST(pools_have_figures_of_their_own)
 {
-    vmm_pool *pool = NULL;
-    void *block = NULL;
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_stats stats = VMM_STATS_INIT;
-    options.name = "weights";
-    options.limit_bytes = 64 * MIB;
-    assert_ok(vmm_pool_create(test->cache, &options, &pool));
-    assert_ok(vmm_alloc_from(pool, 5 * MIB, test->streams[1], &block));
+    vmm_pool *pool = pool_in(test->cache, .name = "weights", .limit_bytes = 64 * MIB);
+    void *block = block_in_pool(pool, 5 * MIB, test->streams[1]);
     void *other = block_alloc(test, 3 * MIB, 0);
     struct view view = view_read(test->cache, sizeof buffer);
     assert_int_equal(view.cache->pools, 2);
     assert_string_equal(view.pools[1].name, "weights");
     assert_int_equal(view.pools[1].is_graph, 0);
     assert_int_equal(view.pools[1].phase, VMM_POOL_AWAKE);
-    assert_ok(vmm_pool_stats_get(pool, &stats));
+    vmm_stats stats = pool_stats(pool);
     stats_compare(&view.pools[1].stats, &stats);
     assert_ok(vmm_pool_stats_get(vmm_cache_pool(test->cache), &stats));
     stats_compare(&view.pools[0].stats, &stats);
@@ -255,14 +249,12 @@ static void *busy_main(void *context)
     const struct busy *busy = context;
     uint64_t seed = busy->number + 1;
     for (unsigned i = 0; i < PAIRS; i++) {
-        void *block;
-        vmm_pool *pool;
         vmm_stream stream = busy->test->streams[busy->number % CACHE_STREAMS];
-        assert_ok(vmm_alloc(busy->test->cache, random_bytes(&seed, MIB), stream, &block));
+        void *block = block_in(busy->test->cache, random_bytes(&seed, MIB), stream);
         assert_ok(vmm_free(busy->test->cache, block));
         if (i % 1000 != 0)
             continue;
-        assert_ok(vmm_pool_create(busy->test->cache, NULL, &pool));
+        vmm_pool *pool = pool_in_with(busy->test->cache, NULL);
         assert_ok(vmm_alloc_from(pool, MIB, stream, &block));
         assert_ok(vmm_pool_destroy(pool, 1));
         assert_ok(vmm_free(busy->test->cache, block));

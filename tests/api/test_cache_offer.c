@@ -58,8 +58,7 @@ static uint64_t claim_after_work(struct cache_test *test, uint64_t bytes)
 
 static uint64_t reserved_of(vmm_pool *pool)
 {
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_pool_stats_get(pool, &stats));
+    vmm_stats stats = pool_stats(pool);
     return stats.reserved_bytes.current;
 }
 
@@ -67,8 +66,7 @@ static uint64_t reserved_of(vmm_pool *pool)
 static vmm_pool *pool_of(struct cache_test *test, size_t bytes)
 {
     vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_DISCARD);
-    void *block;
-    assert_ok(vmm_alloc_from(pool, bytes, test->streams[1], &block));
+    (void)block_in_pool(pool, bytes, test->streams[1]);
     assert_int_equal(reserved_of(pool), bytes);
     return pool;
 }
@@ -323,8 +321,7 @@ CACHE_TEST(exported_blocks_are_not_offered)
 {
     vmm_pool *pool = pool_with_reach(test->cache, VMM_SHARE_MACHINE);
     vmm_share *share;
-    void *block;
-    assert_ok(vmm_alloc_from(pool, 4 * MIB, test->streams[1], &block));
+    void *block = block_in_pool(pool, 4 * MIB, test->streams[1]);
     offer(pool);
     assert_status(vmm_share_export(test->cache, block, &share), VMM_ERR_ASLEEP);
     pool_wake(pool);
@@ -344,9 +341,8 @@ CACHE_TEST(an_offer_that_is_refused_changes_nothing)
     vmm_pool *pools[] = { tenant.pool, shared };
     vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
     vmm_share *share;
-    void *block;
     options.on_claim = 1;
-    assert_ok(vmm_alloc_from(shared, 4 * MIB, test->streams[1], &block));
+    void *block = block_in_pool(shared, 4 * MIB, test->streams[1]);
     assert_ok(vmm_share_export(test->cache, block, &share));
     assert_status(vmm_pool_sleep(pools, 2, &options, NULL), VMM_ERR_INVALID_ARGUMENT);
     assert_int_equal(phase_of(tenant.pool), VMM_POOL_AWAKE);

@@ -19,11 +19,7 @@ struct placer {
 
 static vmm_pool *graph_pool_make(struct cache_test *test)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool = NULL;
-    options.kind = VMM_POOL_GRAPH;
-    assert_ok(vmm_pool_create(test->cache, &options, &pool));
-    return pool;
+    return pool_in(test->cache, .kind = VMM_POOL_GRAPH);
 }
 
 static void placers_run(struct placer *placers, void *(*function)(void *context))

@@ -167,9 +167,8 @@ CACHE_TEST(lanes_of_ended_streams_serve_new_streams)
     vmm_pool *pool = pool_make(test, .name = "streams");
     vmm_stream streams[STREAMS];
     for (int i = 0; i < STREAMS; i++) {
-        void *block;
         assert_ok(vmm__driver_stream_create(test->driver, &streams[i]));
-        assert_ok(vmm_alloc_from(pool, 1000, streams[i], &block));
+        void *block = block_in_pool(pool, 1000, streams[i]);
         assert_ptr_equal(block_find(test, block).stream, streams[i]);
         block_free(test, block);
         assert_ok(vmm_stream_end(test->cache, streams[i]));

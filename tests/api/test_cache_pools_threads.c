@@ -115,8 +115,7 @@ static void workers_join(struct worker *workers)
 
 static void observe(struct cache_test *test)
 {
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_pool_stats_get(vmm_cache_pool(test->cache), &stats));
+    vmm_stats stats = pool_stats(vmm_cache_pool(test->cache));
     assert_true(stats.allocated_bytes.current <= CACHE_LIMIT);
     assert_true(stats.reserved_bytes.current <= CACHE_LIMIT);
     assert_ok(vmm__cache_check(test->cache));

@@ -40,12 +40,10 @@ CACHE_TEST(an_import_shows_the_exporters_bytes_and_answers)
 CACHE_TEST(a_share_larger_than_the_importers_device_is_imported)
 {
     enum { IMPORTS = 3 };
-    vmm_config config = CONFIG(.driver = driver_choice_kind(), .device_bytes = 32 * MIB);
-    vmm_cache *other;
     void *imported[IMPORTS];
     if (driver_choice_kind() != VMM_DRIVER_HOST)
         return; /* sim devices share no memory between drivers, and a GPU has the size that it has */
-    assert_ok(vmm_create(&config, &other));
+    vmm_cache *other = cache_with(.driver = driver_choice_kind(), .device_bytes = 32 * MIB);
     void *block = block_from(test, shareable_make(test->cache), 100 * MIB, 0);
     vmm_share *share = export_of(test->cache, block);
     for (int i = 0; i < IMPORTS; i++)
@@ -369,8 +367,7 @@ CACHE_TEST(importers_keep_the_memory_of_a_destroyed_cache)
 {
     vmm_cache *other = cache_second(test);
     vmm_pool *pool = shareable_make(other);
-    void *block;
-    assert_ok(vmm_alloc_from(pool, 4 * MIB, test->streams[0], &block));
+    void *block = block_in_pool(pool, 4 * MIB, test->streams[0]);
     vmm_share *share = export_of(other, block);
     void *imported = import_of(test->cache, share, test->streams[0]);
     block_fill(test, block, 4 * MIB, EXPORT_WORD, 0);
@@ -572,11 +569,9 @@ static int stream_takes(void *context, vmm_stream stream)
 
 CACHE_TEST(pushes_and_routes_do_not_apply_to_shares)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     vmm_pool *pool = shareable_make(test->cache);
-    vmm_pool *active;
     void *block = block_from(test, pool, 4 * MIB, 0);
-    assert_ok(vmm_pool_create(test->cache, &options, &active));
+    vmm_pool *active = pool_in_with(test->cache, NULL);
     for (int is_route = 0; is_route <= 1; is_route++) {
         assert_ok(is_route ? vmm_pool_route(active, stream_takes, NULL) : vmm_pool_push(active));
         vmm_share *share = export_of(test->cache, block);

@@ -137,12 +137,10 @@ CACHE_TEST(shares_of_a_chunk_have_one_descriptor)
 
 CACHE_TEST(shares_keep_their_descriptor_beyond_the_cache)
 {
-    vmm_config config = CONFIG(.shareable = VMM_ON);
     vmm_share *shares[2];
-    vmm_cache *other;
     void *block;
     int before = descriptors_open();
-    assert_ok(vmm__cache_create_on(&config, test->driver, &other));
+    vmm_cache *other = cache_on(test->driver, .shareable = VMM_ON);
     for (int i = 0; i < 2; i++) {
         assert_ok(vmm_alloc(other, 4096, test->streams[0], &block));
         assert_ok(vmm_share_export(other, block, &shares[i]));
@@ -245,9 +243,8 @@ CACHE_TEST(a_resize_does_not_take_memory_from_importers)
 
 CACHE_TEST(a_pool_with_exported_small_blocks_does_not_sleep)
 {
-    vmm_pool *pool;
     shareable_restart(test);
-    assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+    vmm_pool *pool = pool_in_with(test->cache, NULL);
     void *block = block_from(test, pool, 512, 0);
     block_fill(test, block, 512, EXPORT_WORD, 0);
     vmm_share *share = export_of(test->cache, block);

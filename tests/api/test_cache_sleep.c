@@ -14,8 +14,7 @@
 
 static uint64_t asleep_bytes_of(vmm_pool *pool)
 {
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_pool_stats_get(pool, &stats));
+    vmm_stats stats = pool_stats(pool);
     return stats.asleep_bytes;
 }
 

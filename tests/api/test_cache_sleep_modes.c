@@ -209,15 +209,11 @@ CACHE_TEST(a_wake_below_a_lowered_limit_takes_idle_memory)
 /* A tenant of 60 MiB sleeps, and another pool is promised as much; both do not fit into the limit. */
 static vmm_pool *promised_make(struct cache_test *test, struct tenant *tenant)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *other;
-    options.reserve_bytes = 60 * MIB;
     cache_restart_with(test, .limit_bytes = 96 * MIB);
     tenant->pool = pool_make(test, VMM_ON_SLEEP_KEEP);
     tenant_add(test, tenant, 0, 60 * MIB);
     pool_sleep(tenant->pool);
-    assert_ok(vmm_pool_create(test->cache, &options, &other));
-    return other;
+    return pool_in(test->cache, .reserve_bytes = 60 * MIB);
 }
 
 /* A pool may be promised memory that a sleeping one had. */
@@ -255,13 +251,11 @@ CACHE_TEST(a_wake_leaves_idle_memory_that_others_were_promised)
 {
     struct tenant tenant = { .pool = NULL };
     vmm_pool *other = promised_make(test, &tenant);
-    vmm_stats stats = VMM_STATS_INIT;
-    void *block;
-    assert_ok(vmm_alloc_from(other, 60 * MIB, test->streams[1], &block));
+    void *block = block_in_pool(other, 60 * MIB, test->streams[1]);
     block_free(test, block);
     assert_ok(vmm_wait(test->cache));
     assert_status(vmm_pool_wake(&tenant.pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
-    assert_ok(vmm_pool_stats_get(other, &stats));
+    vmm_stats stats = pool_stats(other);
     assert_true(stats.reserved_bytes.current >= 60 * MIB);
     assert_ok(vmm_pool_destroy(other, 0));
     pool_wake(tenant.pool);

@@ -324,12 +324,11 @@ static void late_end(struct cache_test *test)
 /* A pool goes to sleep between an allocation and the clear of the new block, or the copy of a block that grows. */
 CACHE_TEST(a_sleep_waits_for_clears_and_copies_of_the_library)
 {
-    void *block = NULL;
     void *longer = NULL;
     cache_restart_with(test, .zero = VMM_ON);
     vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_KEEP);
     late_arm(test, pool);
-    assert_ok(vmm_alloc_from(pool, 100000, test->streams[1], &block));
+    void *block = block_in_pool(pool, 100000, test->streams[1]);
     late_end(test);
     block_free(test, block);
     assert_ok(vmm_pool_destroy(pool, 0));
@@ -366,8 +365,7 @@ CACHE_TEST(tickets_end_while_threads_poll_them)
     enum { POLLERS = 2 };
     struct worker pollers[POLLERS];
     vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_KEEP);
-    void *block;
-    assert_ok(vmm_alloc_from(pool, MIB, test->streams[1], &block));
+    (void)block_in_pool(pool, MIB, test->streams[1]);
     atomic_store(&workers_go_on, true);
     for (unsigned i = 0; i < POLLERS; i++) {
         pollers[i] = (struct worker){ .test = test };
@@ -419,9 +417,8 @@ CACHE_TEST(a_ticket_can_be_polled_while_a_thread_waits_for_it)
     vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
     vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_KEEP);
     pthread_t thread;
-    void *block;
     int done = 7;
-    assert_ok(vmm_alloc_from(pool, MIB, test->streams[1], &block));
+    (void)block_in_pool(pool, MIB, test->streams[1]);
     options.unmapping = sleep_hold;
     options.context = &held;
     assert_ok(vmm_pool_sleep(&pool, 1, &options, &held.ticket));

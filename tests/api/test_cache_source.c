@@ -252,10 +252,8 @@ CACHE_TEST(the_end_of_the_cache_gives_live_segments_back)
     struct source *source = source_open(test);
     vmm_pool_options options = { .struct_size = sizeof options, .source = source_of(source, 0) };
     vmm_cache *cache = cache_second(test);
-    vmm_pool *pool;
-    void *block;
-    assert_ok(vmm_pool_create(cache, &options, &pool));
-    assert_ok(vmm_alloc_from(pool, 8, test->streams[2], &block));
+    vmm_pool *pool = pool_in_with(cache, &options);
+    void *block = block_in_pool(pool, 8, test->streams[2]);
     assert_ok(vmm_alloc_from(pool, 8 * MIB, test->streams[1], &block));
     block_fill(test, block, 8 * MIB, 3, 1);
     assert_ok(vmm_destroy(cache));

@@ -40,8 +40,6 @@ CACHE_TEST(first_blocks_count)
 /* Idle, beside a live block, in a slab, in a retained pool: all that a request could get. */
 CACHE_TEST(free_bytes_are_all_that_no_block_has)
 {
-    vmm_pool *pool;
-    vmm_stats of_pool = VMM_STATS_INIT;
     assert_int_equal(cache_stats(test).free_bytes, 0);
     void *live = block_alloc(test, 5 * MIB, 0);
     void *small = block_alloc(test, 512, 0);
@@ -49,13 +47,12 @@ CACHE_TEST(free_bytes_are_all_that_no_block_has)
     assert_true(beside >= 2 * MIB - 64 * KIB && beside < 4 * MIB);
     block_free(test, block_alloc(test, 16 * MIB, 1));
     assert_int_equal(cache_stats(test).free_bytes, beside + 16 * MIB);
-    assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+    vmm_pool *pool = pool_in_with(test->cache, NULL);
     assert_ok(vmm_pool_retain(pool));
-    void *block = NULL;
-    assert_ok(vmm_alloc_from(pool, 8 * MIB, test->streams[2], &block));
+    void *block = block_in_pool(pool, 8 * MIB, test->streams[2]);
     block_free(test, block);
     assert_int_equal(cache_stats(test).free_bytes, beside + 16 * MIB); /* it took idle memory */
-    assert_ok(vmm_pool_stats_get(pool, &of_pool));
+    vmm_stats of_pool = pool_stats(pool);
     assert_int_equal(of_pool.free_bytes, 8 * MIB);
     assert_int_equal(of_pool.host_bytes, 0);
     assert_ok(vmm_pool_drop(pool));
@@ -127,8 +124,7 @@ CACHE_TEST(statistics_are_of_their_kind)
     void *block = block_alloc(test, 20 * MIB, 0);
     block_free(test, block_alloc(test, 1000, 1));
     vmm_stats after = cache_stats(test);
-    vmm_stats of_pool = VMM_STATS_INIT;
-    assert_ok(vmm_pool_stats_get(vmm_cache_pool(test->cache), &of_pool));
+    vmm_stats of_pool = pool_stats(vmm_cache_pool(test->cache));
     assert_true(after.driver_calls > before.driver_calls);
     assert_true(after.driver_calls >= after.create_calls + after.map_calls + after.access_calls);
     block_free(test, block);

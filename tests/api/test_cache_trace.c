@@ -130,15 +130,12 @@ CACHE_TEST(a_block_that_another_stream_uses_is_busy_until_its_work_ends)
 CACHE_TEST(pools_have_names)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *before;
-    vmm_pool *later;
-    void *block;
     options.name = "weights";
-    assert_ok(vmm_pool_create(test->cache, &options, &before));
+    (void)pool_in_with(test->cache, &options);
     const char *path = recording_begin(test);
     options.name = "activations";
-    assert_ok(vmm_pool_create(test->cache, &options, &later));
-    assert_ok(vmm_alloc_from(later, MIB, test->streams[0], &block));
+    vmm_pool *later = pool_in_with(test->cache, &options);
+    (void)block_in_pool(later, MIB, test->streams[0]);
     struct trace_sum sum = recording_end(test, path);
     assert_int_equal(sum.pools, 2);
     assert_int_equal(sum.last_pool, 2);
@@ -194,14 +191,10 @@ CACHE_TEST(aligned_blocks_are_recorded)
 
 CACHE_TEST(imported_memory_is_not_recorded)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool;
     vmm_share *share;
-    void *block;
     void *imports[2];
-    options.shareable = 1;
-    assert_ok(vmm_pool_create(test->cache, &options, &pool));
-    assert_ok(vmm_alloc_from(pool, 3 * MIB, test->streams[0], &block));
+    vmm_pool *pool = pool_in(test->cache, .shareable = 1);
+    void *block = block_in_pool(pool, 3 * MIB, test->streams[0]);
     assert_ok(vmm_share_export(test->cache, block, &share));
     assert_ok(vmm_share_import(test->cache, share, test->streams[0], &imports[0]));
     const char *path = recording_begin(test);
@@ -330,8 +323,7 @@ CACHE_TEST(pools_end_while_allocations_are_recorded)
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, routed_work, test), 0);
     while (atomic_load(&routed_left) > 0) {
-        vmm_pool *pool;
-        assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+        vmm_pool *pool = pool_in_with(test->cache, NULL);
         assert_ok(vmm_pool_route(pool, NULL, NULL));
         block_free(test, block_alloc(test, 5000, 0));
         assert_ok(vmm_pool_unroute(pool));

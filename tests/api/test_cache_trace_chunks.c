@@ -180,11 +180,9 @@ CACHE_TEST(a_compaction_is_recorded)
 
 CACHE_TEST(units_and_sleeping_chunks_keep_their_mappings)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool = NULL;
     void *block = NULL;
     const char *path = recording_begin(test);
-    assert_ok(vmm_pool_create(test->cache, &options, &pool));
+    vmm_pool *pool = pool_in_with(test->cache, NULL);
     assert_ok(vmm_reserve(pool, 16 * MIB, 0, test->streams[0], &block));
     assert_ok(vmm_commit(test->cache, block, 0, 8 * MIB));
     assert_ok(vmm_decommit(test->cache, block, 2 * MIB, 2 * MIB));
@@ -199,9 +197,8 @@ CACHE_TEST(segments_of_a_source_have_the_addresses_of_the_source)
 {
     struct source *source = source_open(test);
     vmm_pool *pool = pool_make(test, .source = source_of(source, 0));
-    void *block = NULL;
     const char *path = recording_begin(test);
-    assert_ok(vmm_alloc_from(pool, 3 * MIB, test->streams[0], &block));
+    void *block = block_in_pool(pool, 3 * MIB, test->streams[0]);
     (void)recording_compare(test, path);
     assert_true(mapping_count > 0 && mapping_find((uintptr_t)block) != NULL);
     block_free(test, block);

@@ -39,10 +39,7 @@ CACHE_TEST(wrong_calls_are_refused)
     expect_refused(vmm_trace_start(test->cache, path, &options), "struct_size");
     assert_ok(vmm_trace_start(test->cache, path, NULL));
     expect_refused(vmm_trace_start(test->cache, path, NULL), "already");
-    vmm_config config = VMM_CONFIG_INIT;
-    vmm_cache *other;
-    config.driver = VMM_DRIVER_SIM;
-    assert_ok(vmm_create(&config, &other));
+    vmm_cache *other = cache_with(.driver = VMM_DRIVER_SIM);
     expect_refused(vmm_trace_start(other, path, NULL), "another recording");
     assert_ok(vmm_destroy(other));
     assert_ok(vmm_trace_stop(test->cache));
@@ -306,8 +303,7 @@ CACHE_TEST(the_environment_records_each_cache)
     vmm_cache *two = sim_create();
     assert_int_equal(unsetenv("VMM_TRACE"), 0);
     assert_true(one != NULL && two != NULL);
-    void *block;
-    assert_ok(vmm_alloc(one, 4096, NULL, &block));
+    (void)block_in(one, 4096, NULL);
     assert_ok(vmm_destroy(one));
     assert_ok(vmm_destroy(two));
     assert_int_equal(trace_sum_of(first).live_bytes, 4096);

@@ -64,9 +64,7 @@ CACHE_TEST(units_of_a_freed_block_are_freed_although_their_pool_is_retained)
 /* A pool that sleeps with three units of a reserved block and a block of 3 MiB. */
 static vmm_pool *sleeper_make(struct cache_test *test, void **reserved, void **block)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool = NULL;
-    assert_ok(vmm_pool_create(test->cache, &options, &pool));
+    vmm_pool *pool = pool_in_with(test->cache, NULL);
     assert_ok(vmm_reserve(pool, UNITS * UNIT, UNIT, test->streams[0], reserved));
     assert_ok(vmm_commit(test->cache, *reserved, UNIT, 3 * UNIT));
     assert_ok(vmm_alloc_from(pool, 3 * MIB, test->streams[1], block));

@@ -9,16 +9,13 @@
 /* A pool whose free memory no reclaim touches: it is retained. */
 static vmm_pool *lender_make(struct cache_test *test, const vmm_pool_options *options)
 {
-    vmm_pool *pool = pool_make_from(test, options);
+    vmm_pool *pool = pool_in_with(test->cache, options);
     assert_ok(vmm_pool_retain(pool));
     return pool;
 }
 
 #define lender(test, ...)                                                                          \
-    lender_make(test, &(vmm_pool_options){ .struct_size = sizeof(vmm_pool_options),                \
-                                           .name = "lender",                                       \
-                                           .use_on_oom = 1,                                        \
-                                           __VA_ARGS__ })
+    lender_make(test, &POOL_OPTIONS(.name = "lender", .use_on_oom = 1, __VA_ARGS__))
 
 /* A pool with all memory of the cache, all of it free. */
 static vmm_pool *lender_of_all(struct cache_test *test)
@@ -164,8 +161,7 @@ CACHE_TEST(a_request_that_its_own_limit_refuses_gets_nothing)
     block_free(test, pool_alloc(test, pool, CACHE_LIMIT, 1));
     request_is_refused(test, tenant, 16 * MIB, 1);
     assert_non_null(strstr(vmm_last_error(), "pool tenant"));
-    void *block = NULL;
-    assert_ok(vmm_alloc_from(tenant, 7 * MIB, test->streams[1], &block));
+    void *block = block_in_pool(tenant, 7 * MIB, test->streams[1]);
     assert_in_pool(test, block, pool);
 }
 
@@ -199,8 +195,7 @@ CACHE_TEST(debug_modes_and_zeros_lend_nothing)
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         cache_restart(test, &configs[i]);
         vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
-        void *block = NULL;
-        assert_ok(vmm_alloc_from(pool, 96 * MIB, test->streams[1], &block));
+        void *block = block_in_pool(pool, 96 * MIB, test->streams[1]);
         block_free(test, block);
         request_is_refused(test, vmm_cache_pool(test->cache), 64 * MIB, 2);
         lender_end(test, pool);

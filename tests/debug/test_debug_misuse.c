@@ -103,12 +103,10 @@ CACHE_TEST(pointer_inside_an_imported_block_is_reported)
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     options.shareable = 1;
     for (int mode = 0; mode < 2; mode++) {
-        vmm_pool *pool;
-        void *block;
         debug_restart(test, modes[mode], 0);
         vmm_cache *exporter = cache_second(test);
-        assert_ok(vmm_pool_create(exporter, &options, &pool));
-        assert_ok(vmm_alloc_from(pool, 3 * MIB, test->streams[0], &block));
+        vmm_pool *pool = pool_in_with(exporter, &options);
+        void *block = block_in_pool(pool, 3 * MIB, test->streams[0]);
         vmm_share *share = export_of(exporter, block);
         char *imported = import_of(test->cache, share, test->streams[0]);
         assert_status(vmm_free(test->cache, imported + 512), VMM_ERR_UNKNOWN_POINTER);
@@ -305,16 +303,11 @@ CACHE_TEST(report_is_written_to_the_log_file)
     char text[16384] = "";
     int file = mkstemp(path);
     assert_true(file >= 0);
-    vmm_config config = VMM_CONFIG_INIT;
-    vmm_cache *cache;
-    void *block;
-    config.driver = driver_choice_kind();
-    config.debug = VMM_DEBUG_RECORD;
-    config.limit_bytes = CACHE_LIMIT;
     assert_int_equal(setenv("VMM_LOG", path, 1), 0);
-    assert_ok(vmm_create(&config, &cache));
+    vmm_cache *cache = cache_with(.driver = driver_choice_kind(), .debug = VMM_DEBUG_RECORD,
+                                  .limit_bytes = CACHE_LIMIT);
     assert_int_equal(unsetenv("VMM_LOG"), 0);
-    assert_ok(vmm_alloc(cache, 1000, NULL, &block));
+    void *block = block_in(cache, 1000, NULL);
     assert_ok(vmm_free(cache, block));
     assert_status(vmm_free(cache, block), VMM_ERR_UNKNOWN_POINTER);
     assert_ok(vmm_destroy(cache));

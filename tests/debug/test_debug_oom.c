@@ -1,6 +1,7 @@
 /* Threads that share the last memory: no request may fail while the quarantine holds enough, even if another thread
  * empties it. */
 #include "debug_support.h"
+#include "support/made_support.h"
 
 #include <pthread.h>
 
@@ -106,8 +107,7 @@ CACHE_TEST(pressure_function_runs_once_per_failure)
 {
     struct program program = { .test = test };
     program.block = cache_fill(&program);
-    void *block;
-    assert_ok(vmm_alloc(program.test->cache, BLOCK, NULL, &block));
+    (void)block_in(program.test->cache, BLOCK, NULL);
     assert_int_equal(program.calls, 2);
     assert_int_equal(cache_stats(program.test).ooms, 1);
     assert_ok(vmm__cache_check(program.test->cache));

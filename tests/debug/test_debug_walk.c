@@ -1,5 +1,6 @@
 /* What a walk and the statistics show in debug mode: the blocks that the program has, and nothing twice. */
 #include "debug_support.h"
+#include "support/made_support.h"
 
 enum { BLOCKS = 48, STEPS = 400, SEEDS = 6, ALIGNMENTS = 22 /* up to 2 MiB */ };
 
@@ -87,7 +88,6 @@ static void program_verify(struct program *program)
 {
     vmm_cache *cache = program->test->cache;
     struct tour tour = { .program = program };
-    vmm_stats stats = VMM_STATS_INIT;
     for (int i = 0; i < BLOCKS; i++)
         program->blocks[i].is_seen = false;
     assert_ok(vmm_walk(cache, item_toured, &tour));
@@ -96,7 +96,7 @@ static void program_verify(struct program *program)
     for (int i = 0; i < BLOCKS; i++)
         assert_true(program->blocks[i].is_seen || program->blocks[i].address == NULL);
     stats_verify(cache_stats(program->test), &tour);
-    assert_ok(vmm_pool_stats_get(vmm_cache_pool(cache), &stats));
+    vmm_stats stats = pool_stats(vmm_cache_pool(cache));
     stats_verify(stats, &tour);
 }
 

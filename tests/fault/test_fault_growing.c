@@ -1,4 +1,5 @@
 /* Faults at each driver call of blocks that grow: a call that fails changes nothing, and leaves nothing behind. */
+#include "support/made_support.h"
 #include "support/sim_support.h"
 
 #include "api/create_on.h"
@@ -15,13 +16,12 @@ struct scene {
 
 static void scene_begin(struct scene *scene, struct driver *driver)
 {
-    void *other;
     vmm_config config = CONFIG(.arena_bytes = 4 * GIB, .zero = VMM_OFF);
     *scene = (struct scene){ .driver = driver };
     vmm__sim_lag_set(driver, LAG);
     assert_ok(vmm__cache_create_on(&config, driver, &scene->cache));
     vmm_pool *pool = vmm_cache_pool(scene->cache);
-    assert_ok(vmm_alloc(scene->cache, 3 * MIB, STREAM(1), &other));
+    void *other = block_in(scene->cache, 3 * MIB, STREAM(1));
     assert_ok(vmm_alloc(scene->cache, 20 * MIB, STREAM(1), &scene->block));
     assert_ok(vmm_alloc(scene->cache, 3 * MIB, STREAM(1), &other));
     assert_ok(vmm_reserve(pool, 16 * MIB, 0, STREAM(1), &scene->reserved));
@@ -86,25 +86,18 @@ static void scene_verify(struct scene *scene)
     assert_int_equal(places, 0);
 }
 
-static vmm_stats stats_of(const struct scene *scene)
-{
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(scene->cache, &stats));
-    return stats;
-}
-
 /* Runs a step while call `number` fails. Returns how many calls it made. */
 static uint64_t step_run(struct driver *driver, step run, uint64_t number, vmm_status fault)
 {
     struct scene scene;
     scene_begin(&scene, driver);
-    vmm_stats before = stats_of(&scene);
+    vmm_stats before = stats_of(scene.cache);
     vmm__sim_fail_at(driver, number, fault, false);
     vmm_status status = run(&scene);
     uint64_t calls = vmm__sim_calls(driver);
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
     if (status != VMM_OK) {
-        vmm_stats after = stats_of(&scene);
+        vmm_stats after = stats_of(scene.cache);
         assert_int_equal(after.active_bytes.current, before.active_bytes.current);
         assert_int_equal(after.allocations.current, before.allocations.current);
         assert_int_equal(after.requested_bytes.current, before.requested_bytes.current);
@@ -214,7 +207,7 @@ SIM_TEST(a_copy_that_fails_leaves_no_block)
         vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, true);
         vmm_status status = vmm_resize(scene.cache, blocks[1][0], BYTES - 4096, &blocks[1][0]);
         vmm__sim_fail_at(driver, 0, VMM_OK, false);
-        vmm_stats stats = stats_of(&scene);
+        vmm_stats stats = stats_of(scene.cache);
         assert_int_equal(stats.allocations.current, 2 * BLOCKS - 1);
         assert_true(status != VMM_OK || stats.resize_copied_bytes != 0);
         assert_ok(vmm_destroy(scene.cache));
@@ -226,18 +219,17 @@ static bool named_copy_run(struct driver *driver, const vmm_config *config, uint
                            bool for_ever)
 {
     struct scene scene = { .driver = driver };
-    void *block;
     void *out = &scene;
     vmm_item item = VMM_ITEM_INIT;
     assert_ok(vmm__cache_create_on(config, driver, &scene.cache));
-    assert_ok(vmm_alloc(scene.cache, 4096, STREAM(1), &block));
+    void *block = block_in(scene.cache, 4096, STREAM(1));
     assert_ok(vmm_name(scene.cache, block, "k"));
-    vmm_stats before = stats_of(&scene);
+    vmm_stats before = stats_of(scene.cache);
     vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, for_ever);
     vmm_status status = vmm_resize(scene.cache, block, 8192, &out);
     bool has_failed = vmm__sim_faults_fired(driver) > 0;
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
-    vmm_stats after = stats_of(&scene);
+    vmm_stats after = stats_of(scene.cache);
     assert_int_equal(after.allocations.current, 1);
     if (config->debug != VMM_DEBUG_ON) /* which can do without some calls */
         assert_int_equal(status != VMM_OK, has_failed);
@@ -277,13 +269,13 @@ SIM_TEST(a_commit_that_fails_keeps_no_memory)
         scene_begin(&scene, driver);
         vmm__sim_lag_set(driver, 0);
         assert_ok(vmm_commit(scene.cache, scene.reserved, 10 * MIB, 2 * MIB));
-        uint64_t before = stats_of(&scene).reserved_bytes.current;
+        uint64_t before = stats_of(scene.cache).reserved_bytes.current;
         vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, false);
         has_failed = vmm_commit(scene.cache, scene.reserved, 6 * MIB, 8 * MIB) != VMM_OK;
         vmm__sim_fail_at(driver, 0, VMM_OK, false);
         assert_ok(vmm_poll(scene.cache));
         if (has_failed)
-            assert_int_equal(stats_of(&scene).reserved_bytes.current, before);
+            assert_int_equal(stats_of(scene.cache).reserved_bytes.current, before);
         assert_ok(vmm_destroy(scene.cache));
     }
 }

@@ -1,4 +1,5 @@
 /* Pools with a source, when the host, the driver or the device fails, and in a child of fork(). */
+#include "support/made_support.h"
 #include "support/sim_support.h"
 
 #include "api/create_on.h"
@@ -59,8 +60,7 @@ static void scene_begin(struct scene *scene, struct driver *driver, vmm_pool_kin
 
 static uint64_t reserved_bytes(const struct scene *scene)
 {
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_pool_stats_get(scene->pool, &stats));
+    vmm_stats stats = pool_stats(scene->pool);
     return stats.reserved_bytes.current;
 }
 

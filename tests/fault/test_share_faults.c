@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "support/folder_support.h"
+#include "support/made_support.h"
 #include "support/sim_support.h"
 #include "support/tcp_support.h"
 
@@ -106,12 +107,9 @@ static struct scene scene_open(struct driver *driver, vmm_share_reach reach)
 {
     struct scene scene = { .driver = driver };
     vmm_config config = CONFIG(.limit_bytes = 64 * MIB);
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool;
-    options.shareable = (int)reach;
     assert_ok(vmm__cache_create_on(&config, driver, &scene.from));
     assert_ok(vmm__cache_create_on(&config, driver, &scene.to));
-    assert_ok(vmm_pool_create(scene.from, &options, &pool));
+    vmm_pool *pool = pool_in(scene.from, .shareable = (int)reach);
     assert_ok(vmm_alloc_from(pool, 4 * MIB, NULL, &scene.block));
     if (reach == VMM_SHARE_FABRIC)
         assert_true(tcp_pair(scene.sockets));
@@ -124,13 +122,12 @@ static struct scene scene_open(struct driver *driver, vmm_share_reach reach)
 /* Nothing may be left: no descriptor, no memory, no export, no lane among those with memory. */
 static void scene_close(const struct scene *scene)
 {
-    vmm_stats stats = VMM_STATS_INIT;
     (void)close(scene->sockets[0]);
     (void)close(scene->sockets[1]);
     assert_int_equal(descriptors_open(), scene->descriptors - 2);
     assert_ok(vmm_wait(scene->to));
     assert_ok(vmm_trim(scene->to, 0, NULL));
-    assert_ok(vmm_stats_get(scene->to, &stats));
+    vmm_stats stats = stats_of(scene->to);
     assert_int_equal(stats.imported_bytes, 0);
     assert_int_equal(scene->driver->imports, 0);
     assert_int_equal(scene->to->lanes.stocked.count, 0);

@@ -7,6 +7,7 @@
 #define VMM_LIFE_NEIGHBOUR_SUPPORT_H
 
 #include "life/child.h"
+#include "support/made_support.h"
 
 #include "base/time.h"
 #include "cache/cache.h"
@@ -70,11 +71,10 @@ static inline int neighbours_teardown(void **state)
 /* A cache with neighbours; made with a config of further fields. */
 static inline vmm_cache *cache_make(const vmm_config *config)
 {
-    vmm_cache *cache;
     vmm_config settings = *config;
     if (settings.neighbours_wait_ms == 0)
         settings.neighbours_wait_ms = LONG_MS;
-    assert_ok(vmm_create(&settings, &cache));
+    vmm_cache *cache = cache_with_config(&settings);
     assert_true(caches_count < MOST_CACHES);
     caches_made[caches_count++] = cache;
     return cache;
@@ -83,8 +83,7 @@ static inline vmm_cache *cache_make(const vmm_config *config)
 
 static inline void *block(vmm_cache *cache, size_t bytes)
 {
-    void *made;
-    assert_ok(vmm_alloc(cache, bytes, NULL, &made));
+    void *made = block_in(cache, bytes, NULL);
     memset(made, 0x5A, bytes);
     return made;
 }
@@ -99,16 +98,9 @@ static inline void idle_make(vmm_cache *cache, unsigned granules, unsigned live)
         assert_ok(vmm_free(cache, blocks[i]));
 }
 
-static inline vmm_stats stats(vmm_cache *cache)
-{
-    vmm_stats read = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(cache, &read));
-    return read;
-}
-
 static inline uint64_t reserved(vmm_cache *cache)
 {
-    return stats(cache).reserved_bytes.current;
+    return stats_of(cache).reserved_bytes.current;
 }
 
 static inline uint64_t ms_since(uint64_t begin_ns)

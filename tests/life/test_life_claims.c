@@ -21,16 +21,16 @@ NEIGHBOURS_TEST(a_holder_gives_idle_memory)
     vmm_cache *holder = CACHE();
     vmm_cache *claimant = CACHE();
     idle_make(holder, 28, 4);
-    uint64_t before = stats(claimant).create_calls;
+    uint64_t before = stats_of(claimant).create_calls;
     uint64_t begin_ns = vmm__time_ns();
     (void)block(claimant, 40 * MIB);
     assert_true(ms_since(begin_ns) < LONG_MS + SLACK_MS);
-    assert_int_equal(stats(claimant).neighbour_claims, 1);
-    assert_int_equal(stats(claimant).neighbour_misses, 0);
-    assert_true(stats(claimant).neighbour_wait_ns > 0);
+    assert_int_equal(stats_of(claimant).neighbour_claims, 1);
+    assert_int_equal(stats_of(claimant).neighbour_misses, 0);
+    assert_true(stats_of(claimant).neighbour_wait_ns > 0);
     /* nothing was created that the device then refused to complete */
-    assert_int_equal(stats(claimant).create_calls - before, stats(claimant).chunks.current);
-    uint64_t given = stats(holder).neighbour_given_bytes;
+    assert_int_equal(stats_of(claimant).create_calls - before, stats_of(claimant).chunks.current);
+    uint64_t given = stats_of(holder).neighbour_given_bytes;
     assert_in_range(given, 32 * MIB, 48 * MIB);
     assert_int_equal(reserved(holder), 56 * MIB - given);
 }
@@ -47,7 +47,7 @@ NEIGHBOURS_TEST(without_neighbours_it_is_out_of_memory)
     assert_int_equal(count_entries("/proc/self/task"), threads);
     assert_int_equal(count_entries(neighbours_folder), 2);
     in_vain(holder, 60 * MIB);
-    assert_int_equal(stats(holder).neighbour_claims, 0);
+    assert_int_equal(stats_of(holder).neighbour_claims, 0);
 }
 
 NEIGHBOURS_TEST(no_more_is_given_than_is_missing)
@@ -56,7 +56,7 @@ NEIGHBOURS_TEST(no_more_is_given_than_is_missing)
     vmm_cache *claimant = CACHE();
     idle_make(holder, 30, 0);
     (void)block(claimant, 8 * MIB);
-    assert_in_range(stats(holder).neighbour_given_bytes, 4 * MIB, 6 * MIB);
+    assert_in_range(stats_of(holder).neighbour_given_bytes, 4 * MIB, 6 * MIB);
 }
 
 /* CUDA and its libraries allocate without the cache. They find memory while caches have idle memory. */
@@ -74,10 +74,10 @@ NEIGHBOURS_TEST(the_device_keeps_headroom)
     idle_make(holder, 30, 0);
     (void)block(claimant, 4 * MIB); /* what the device has: nothing is refused */
     headroom_expect(claimant);
-    assert_int_equal(stats(claimant).neighbour_claims, 0);
+    assert_int_equal(stats_of(claimant).neighbour_claims, 0);
     (void)block(claimant, 8 * MIB); /* the device refuses this */
     headroom_expect(claimant);
-    assert_in_range(stats(holder).neighbour_given_bytes, 10 * MIB, 14 * MIB);
+    assert_in_range(stats_of(holder).neighbour_given_bytes, 10 * MIB, 14 * MIB);
 }
 
 NEIGHBOURS_TEST(headroom_comes_from_a_caches_own_idle_memory_too)
@@ -87,11 +87,11 @@ NEIGHBOURS_TEST(headroom_comes_from_a_caches_own_idle_memory_too)
     idle_make(floored, 4, 0);
     idle_make(cache, 28, 0);
     headroom_expect(cache);
-    assert_in_range(stats(cache).neighbour_given_bytes, 2 * MIB, 4 * MIB);
+    assert_in_range(stats_of(cache).neighbour_given_bytes, 2 * MIB, 4 * MIB);
     in_vain(cache, 2 * DEVICE); /* a claim, but no process took what this one gave */
-    assert_int_equal(stats(cache).neighbour_claims, 1);
-    assert_int_equal(stats(cache).neighbour_turns, 0);
-    assert_int_equal(stats(floored).neighbour_given_bytes, 0);
+    assert_int_equal(stats_of(cache).neighbour_claims, 1);
+    assert_int_equal(stats_of(cache).neighbour_turns, 0);
+    assert_int_equal(stats_of(floored).neighbour_given_bytes, 0);
 }
 
 NEIGHBOURS_TEST(the_floor_stays)
@@ -101,7 +101,7 @@ NEIGHBOURS_TEST(the_floor_stays)
     idle_make(holder, 30, 0);
     in_vain(claimant, 32 * MIB);
     assert_int_equal(reserved(holder), 40 * MIB);
-    assert_int_equal(stats(claimant).neighbour_misses, 1);
+    assert_int_equal(stats_of(claimant).neighbour_misses, 1);
     (void)block(claimant, 24 * MIB); /* what is left */
 }
 
@@ -109,15 +109,12 @@ NEIGHBOURS_TEST(what_a_limit_refuses_is_not_claimed)
 {
     vmm_cache *holder = CACHE();
     vmm_cache *claimant = CACHE(.limit_bytes = 16 * MIB);
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool;
     void *none;
-    options.limit_bytes = 4 * MIB;
     idle_make(holder, 30, 0);
     in_vain(claimant, 20 * MIB);
-    assert_ok(vmm_pool_create(claimant, &options, &pool));
+    vmm_pool *pool = pool_in(claimant, .limit_bytes = 4 * MIB);
     assert_status(vmm_alloc_from(pool, 6 * MIB, NULL, &none), VMM_ERR_DEVICE_OOM);
-    assert_int_equal(stats(claimant).neighbour_claims, 0);
+    assert_int_equal(stats_of(claimant).neighbour_claims, 0);
     assert_int_equal(reserved(holder), 60 * MIB);
 }
 
@@ -129,7 +126,7 @@ NEIGHBOURS_TEST(a_claim_in_vain_ends_in_time)
     uint64_t begin_ns = vmm__time_ns();
     in_vain(claimant, 8 * MIB);
     assert_in_range(ms_since(begin_ns), WAIT_MS, WAIT_MS + SLACK_MS);
-    assert_int_equal(stats(holder).neighbour_given_bytes, 0);
+    assert_int_equal(stats_of(holder).neighbour_given_bytes, 0);
 }
 
 /* Whether the larger one gave all, or with a priority the smaller one. */
@@ -145,8 +142,8 @@ static bool is_in_order(uint32_t priority_of_large)
     (void)block(claimant, 10 * MIB);
     vmm_cache *giver = priority_of_large > 0 ? small : large;
     vmm_cache *other = priority_of_large > 0 ? large : small;
-    uint64_t given = stats(giver).neighbour_given_bytes;
-    uint64_t others = stats(other).neighbour_given_bytes;
+    uint64_t given = stats_of(giver).neighbour_given_bytes;
+    uint64_t others = stats_of(other).neighbour_given_bytes;
     assert_true(given + others >= 6 * MIB);
     assert_ok(vmm_destroy(claimant));
     assert_ok(vmm_destroy(large));
@@ -202,9 +199,8 @@ NEIGHBOURS_TEST(what_was_decommitted_is_given)
 {
     struct vmm_cache *holder = CACHE();
     vmm_cache *claimant = CACHE();
-    vmm_pool *pool;
     void *grown;
-    assert_ok(vmm_pool_create(holder, NULL, &pool));
+    vmm_pool *pool = pool_in_with(holder, NULL);
     assert_ok(vmm_reserve(pool, 56 * MIB, 2 * MIB, NULL, &grown));
     assert_ok(vmm_commit(holder, grown, 0, 56 * MIB));
     assert_ok(vmm__driver_delay(holder->driver, WAIT_MS * UINT64_C(300000), NULL));
@@ -228,7 +224,7 @@ static bool turns_are_counted(void)
     }
     for (int i = 0; i < 2; i++) {
         if (was_quick)
-            assert_int_equal(stats(caches[i]).neighbour_turns, 1); /* its second round */
+            assert_int_equal(stats_of(caches[i]).neighbour_turns, 1); /* its second round */
         assert_ok(vmm_destroy(caches[i]));
     }
     return was_quick;
@@ -294,7 +290,7 @@ NEIGHBOURS_TEST(the_memory_of_a_killed_holder_comes_back)
     assert_int_equal(kill(child, SIGSTOP), 0);
     child_kill(child);
     (void)block(claimant, 60 * MIB);
-    assert_int_equal(stats(claimant).neighbour_claims, 0);
+    assert_int_equal(stats_of(claimant).neighbour_claims, 0);
 }
 
 static void claims_for_long(void *context)
@@ -314,13 +310,13 @@ NEIGHBOURS_TEST(a_killed_claimant_is_forgotten)
     vmm_cache *holder = CACHE(.neighbours_floor_bytes = 40 * MIB);
     idle_make(holder, 30, 10);
     atomic_store(&shared->go, 1);
-    while (stats(holder).neighbour_given_bytes < 20 * MIB)
+    while (stats_of(holder).neighbour_given_bytes < 20 * MIB)
         (void)usleep(1000);
     child_kill(child);
     idle_make(holder, 10, 0);
-    uint64_t given = stats(holder).neighbour_given_bytes;
+    uint64_t given = stats_of(holder).neighbour_given_bytes;
     (void)usleep(50000);
-    assert_int_equal(stats(holder).neighbour_given_bytes, given);
+    assert_int_equal(stats_of(holder).neighbour_given_bytes, given);
 }
 
 static void takes_its_turn(void *context)
@@ -450,7 +446,7 @@ NEIGHBOURS_TEST(a_child_of_fork_is_a_neighbour_of_its_parent)
     idle_make(cache, 30, 0);
     child_runs(forks, cache);
 #ifndef VMM_THREAD_SANITIZER
-    assert_true(stats(cache).neighbour_given_bytes > 0);
+    assert_true(stats_of(cache).neighbour_given_bytes > 0);
 #endif
 }
 
@@ -602,8 +598,7 @@ static void works_alone(const char *part, const vmm_config *config)
         print_error("%s\n", logged);
     assert_non_null(strstr(logged, part));
     assert_non_null(strstr(logged, "works without"));
-    void *got = NULL;
-    assert_ok(vmm_alloc(cache, MIB, NULL, &got));
+    void *got = block_in(cache, MIB, NULL);
     assert_status(vmm_alloc(cache, 80 * MIB, NULL, &got), VMM_ERR_DEVICE_OOM);
     assert_ok(vmm_destroy(cache));
 }

@@ -459,8 +459,7 @@ CACHE_TEST(grandchildren_create_their_own_caches)
 static void *bias_owner_become(void *cache)
 {
     for (int i = 0; i < 64; i++) {
-        void *block;
-        assert_ok(vmm_alloc(cache, 512, (vmm_stream)9, &block));
+        void *block = block_in(cache, 512, (vmm_stream)9);
         assert_ok(vmm_free(cache, block));
     }
     return NULL;

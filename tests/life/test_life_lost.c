@@ -99,9 +99,8 @@ static void blocks_free(struct scene *scene)
 
 static void reports_check(struct scene *scene, bool is_empty)
 {
-    vmm_stats stats = VMM_STATS_INIT;
     vmm_item item = VMM_ITEM_INIT;
-    assert_ok(vmm_stats_get(scene->cache, &stats));
+    vmm_stats stats = stats_of(scene->cache);
     assert_true(is_empty == (stats.requested_bytes.current == 0));
     assert_true(stats.reserved_bytes.current > 0);
     if (!is_empty) {
@@ -211,10 +210,8 @@ static void *allocate_until_refused(void *context)
 LOST_TEST(every_thread_and_cache_is_refused)
 {
     pthread_t thread;
-    vmm_cache *second;
-    void *out;
-    assert_ok(vmm__cache_create_on(NULL, scene->driver, &second));
-    assert_ok(vmm_alloc(second, 700, NULL, &out));
+    vmm_cache *second = cache_on_with(scene->driver, NULL);
+    void *out = block_in(second, 700, NULL);
     scene_fill(scene);
     assert_ok(graph_pool_end(scene->cache, (vmm_pool_id){ 1, 0 }));
     assert_int_equal(pthread_create(&thread, NULL, allocate_until_refused, scene), 0);

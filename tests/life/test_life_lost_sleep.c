@@ -81,12 +81,10 @@ TEST(a_device_may_be_lost_at_each_step_of_a_sleep)
 TEST(backups_outlive_the_device)
 {
     struct scene scene;
-    vmm_pool *other;
-    void *block;
     void *host = NULL;
     scene_open(&scene);
-    assert_ok(vmm_pool_create(scene.cache, NULL, &other));
-    assert_ok(vmm_alloc_from(other, 3 * MIB, NULL, &block));
+    vmm_pool *other = pool_in_with(scene.cache, NULL);
+    void *block = block_in_pool(other, 3 * MIB, NULL);
     assert_ok(vmm_pool_sleep(&other, 1, NULL, NULL));
     assert_ok(vmm_pool_wake(&other, 1, NULL, NULL));
     assert_ok(vmm_pool_sleep(&scene.pool, 1, NULL, NULL));

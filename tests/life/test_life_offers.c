@@ -52,7 +52,7 @@ NEIGHBOURS_TEST(headroom_that_no_cache_has_costs_nothing)
     (void)block(claimant, 32 * MIB);
     (void)usleep(600000);
     assert_int_equal(device_free_bytes(claimant), 0);
-    assert_int_equal(stats(claimant).neighbour_claims, 0);
+    assert_int_equal(stats_of(claimant).neighbour_claims, 0);
     assert_int_equal(program.calls, 0);
     assert_ok(vmm_destroy(claimant));
     assert_ok(vmm_destroy(program.cache));
@@ -106,10 +106,7 @@ static void log_tell(void *context, const char *line)
 /* A pool with one block, which has all of it, and a pattern. */
 static vmm_pool *pool_with(vmm_cache *cache, const char *name, size_t bytes, void **made)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool;
-    options.name = name;
-    assert_ok(vmm_pool_create(cache, &options, &pool));
+    vmm_pool *pool = pool_in(cache, .name = name);
     assert_ok(vmm_alloc_from(pool, bytes, NULL, made));
     memset(*made, 0x77, bytes);
     return pool;
@@ -153,16 +150,16 @@ NEIGHBOURS_TEST(an_offered_pool_sleeps_for_a_claim_and_wakes_by_one)
     assert_in_range(ms_since(begin_ns), SLEEP_MS * 3 / 4, SLEEP_MS + SLACK_MS);
     assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
     assert_int_equal(reserved(holder), 0);
-    assert_int_equal(stats(holder).neighbour_sleeps, 1);
-    assert_int_equal(stats(holder).neighbour_given_bytes, 40 * MIB);
+    assert_int_equal(stats_of(holder).neighbour_sleeps, 1);
+    assert_int_equal(stats_of(holder).neighbour_given_bytes, 40 * MIB);
     (void)snprintf(expected, sizeof expected, "(claimant) claims");
     (void)usleep(10000); /* the line follows the memory */
     assert_non_null(strstr(told, "neighbours: pool weights sleeps: gave 40.0 MiB, which process "));
     assert_non_null(strstr(told, expected));
     assert_ok(vmm_free(claimant, got));
     assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
-    assert_true(stats(holder).neighbour_claims > 0);
-    assert_true(stats(claimant).neighbour_given_bytes > 0);
+    assert_true(stats_of(holder).neighbour_claims > 0);
+    assert_true(stats_of(claimant).neighbour_given_bytes > 0);
     pattern_check(kept, 40 * MIB);
     assert_ok(vmm_destroy(claimant));
     assert_ok(vmm_destroy(holder));
@@ -181,7 +178,7 @@ NEIGHBOURS_TEST(a_wake_in_vain_ends_in_time)
     assert_status(vmm_pool_wake(&pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
     assert_in_range(ms_since(begin_ns), WAIT_MS, WAIT_MS + SLACK_MS);
     assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
-    assert_int_equal(stats(holder).neighbour_misses, 1);
+    assert_int_equal(stats_of(holder).neighbour_misses, 1);
     assert_int_equal(reserved(holder), 0);
     assert_ok(vmm_free(other, got));
     assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
@@ -201,7 +198,7 @@ NEIGHBOURS_TEST(a_cache_ends_while_its_wake_claims)
     assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
     (void)block(other, 40 * MIB);
     assert_ok(vmm_pool_wake(&pool, 1, NULL, &ticket));
-    while (stats(holder).neighbour_claims == 0)
+    while (stats_of(holder).neighbour_claims == 0)
         (void)usleep(500);
     assert_ok(vmm_destroy(holder));
     assert_ok(vmm_destroy(other));
@@ -216,7 +213,7 @@ NEIGHBOURS_TEST(a_wake_beyond_a_limit_does_not_claim)
     assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
     assert_ok(vmm_limit_set(holder, 10 * MIB));
     assert_status(vmm_pool_wake(&pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
-    assert_int_equal(stats(holder).neighbour_claims, 0);
+    assert_int_equal(stats_of(holder).neighbour_claims, 0);
     assert_ok(vmm_destroy(holder));
 }
 
@@ -235,7 +232,7 @@ NEIGHBOURS_TEST(no_pool_sleeps_while_others_can_give)
     (void)block(claimant, 20 * MIB); /* there is no other way */
     assert_int_equal(program.calls, 2);
     assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
-    assert_int_equal(stats(program.cache).neighbour_sleeps, 1);
+    assert_int_equal(stats_of(program.cache).neighbour_sleeps, 1);
     assert_ok(vmm_destroy(claimant));
     assert_ok(vmm_destroy(program.cache));
 }
@@ -251,7 +248,7 @@ static void no_pool_sleeps(uint32_t priority, uint64_t floor_bytes, bool is_offe
         offer_with(pool, NULL, NULL);
     in_vain(claimant, 40 * MIB);
     assert_int_equal(phase_of(pool), is_offered ? VMM_POOL_OFFERED : VMM_POOL_AWAKE);
-    assert_int_equal(stats(holder).neighbour_sleeps, 0);
+    assert_int_equal(stats_of(holder).neighbour_sleeps, 0);
     assert_int_equal(reserved(holder), 40 * MIB);
     assert_ok(vmm_destroy(claimant));
     assert_ok(vmm_destroy(holder));
@@ -300,7 +297,7 @@ NEIGHBOURS_TEST(a_claim_that_is_over_puts_no_more_to_sleep)
         (void)usleep(10000);
     (void)usleep(100000);
     assert_int_equal(phase_of(small), VMM_POOL_OFFERED);
-    assert_int_equal(stats(holder).neighbour_sleeps, 1);
+    assert_int_equal(stats_of(holder).neighbour_sleeps, 1);
     assert_ok(vmm_pool_wake(&large, 1, NULL, NULL));
     pattern_check(kept[0], 32 * MIB);
     assert_ok(vmm_destroy(claimant));
@@ -397,7 +394,7 @@ static void engine(void *context)
         CHILD_REQUIRES(vmm_pool_wake(&pool, 1, NULL, NULL) == VMM_OK);
         pattern_check(kept, 40 * MIB);
     }
-    CHILD_REQUIRES(stats(cache).neighbour_sleeps == ROUNDS);
+    CHILD_REQUIRES(stats_of(cache).neighbour_sleeps == ROUNDS);
     child_runs(wakes_in_child, pool);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
 }

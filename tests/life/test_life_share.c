@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "life/child.h"
 #include "support/folder_support.h"
+#include "support/made_support.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -140,10 +141,9 @@ static void other_ended(const struct scene *scene)
 /* Nothing may be left: no memory, no descriptor. */
 static void scene_end(const struct scene *scene)
 {
-    vmm_stats stats = VMM_STATS_INIT;
     assert_ok(vmm_wait(scene->cache));
     assert_ok(vmm_trim(scene->cache, 0, NULL));
-    assert_ok(vmm_stats_get(scene->cache, &stats));
+    vmm_stats stats = stats_of(scene->cache);
     assert_int_equal(stats.reserved_bytes.current, 0);
     assert_int_equal(stats.imported_bytes, 0);
     assert_ok(vmm_destroy(scene->cache));

@@ -171,9 +171,7 @@ void imports_vanish(vmm_cache *cache)
 {
     assert_ok(vmm_wait(cache));
     assert_ok(vmm_poll(cache));
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(cache, &stats));
-    assert_int_equal(stats.imported_bytes, 0);
+    assert_int_equal(stats_of(cache).imported_bytes, 0);
 }
 
 /* The next further cache that the test has left; NULL: none. The test's own may lie where one that has ended lay. */
@@ -241,9 +239,7 @@ void cache_restart(struct cache_test *test, const vmm_config *config)
 
 vmm_cache *cache_second(struct cache_test *test)
 {
-    vmm_config config = CONFIG(.limit_bytes = CACHE_LIMIT);
-    vmm_cache *cache;
-    assert_ok(vmm__cache_create_on(&config, test->driver, &cache));
+    vmm_cache *cache = cache_on(test->driver, .limit_bytes = CACHE_LIMIT);
     int place = 0;
     while (test->seconds[place] != NULL && vmm__registry_has(test->seconds[place]))
         assert_true(++place < CACHE_SECONDS);
@@ -295,9 +291,7 @@ void large_chunks_make(struct cache_test *test, size_t bytes, unsigned stream)
 
 vmm_stats cache_stats(struct cache_test *test)
 {
-    vmm_stats stats = { .struct_size = sizeof stats };
-    assert_ok(vmm_stats_get(test->cache, &stats));
-    return stats;
+    return stats_of(test->cache);
 }
 
 void cache_trim_all(struct cache_test *test)

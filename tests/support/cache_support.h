@@ -18,9 +18,7 @@
 #define VMM_CACHE_SUPPORT_H
 
 #include "support/driver_choice.h"
-#include "support/test_support.h"
-
-#include "api/create_on.h"
+#include "support/made_support.h"
 
 #include <stdlib.h>
 

@@ -9,9 +9,9 @@
 #define VMM_POLICY_SUPPORT_H
 
 #include "support/lane_support.h"
+#include "support/made_support.h"
 #include "support/sim_support.h"
 
-#include "api/create_on.h"
 #include "cache/cache.h"
 #include "cache/grow/grow.h"
 #include "cache/streams.h"

@@ -7,17 +7,7 @@
 #include "support/graph_support.h"
 
 /* A pool with these options: pool_make(test, .name = "weights", .limit_bytes = MIB). */
-#define pool_make(test, ...)                                                                       \
-    pool_make_from(test,                                                                           \
-                   &(vmm_pool_options){ .struct_size = sizeof(vmm_pool_options), __VA_ARGS__ })
-
-static inline vmm_pool *pool_make_from(struct cache_test *test, const vmm_pool_options *options)
-{
-    vmm_pool *pool = NULL;
-    assert_ok(vmm_pool_create(test->cache, options, &pool));
-    assert_non_null(pool);
-    return pool;
-}
+#define pool_make(test, ...) pool_in((test)->cache, __VA_ARGS__)
 
 #define assert_in_pool(test, block, pool_wanted)                                                   \
     assert_ptr_equal(block_find(test, block).pool, pool_wanted)
@@ -25,17 +15,9 @@ static inline vmm_pool *pool_make_from(struct cache_test *test, const vmm_pool_o
 static inline void *pool_alloc(struct cache_test *test, vmm_pool *pool, size_t bytes,
                                unsigned stream)
 {
-    void *block = NULL;
-    assert_ok(vmm_alloc_from(pool, bytes, test->streams[stream], &block));
+    void *block = block_in_pool(pool, bytes, test->streams[stream]);
     assert_in_pool(test, block, pool);
     return block;
-}
-
-static inline vmm_stats pool_stats(vmm_pool *pool)
-{
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_pool_stats_get(pool, &stats));
-    return stats;
 }
 
 static inline uint64_t pool_reserved(vmm_pool *pool)

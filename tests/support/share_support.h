@@ -15,12 +15,7 @@ enum { EXPORT_WORD = 17, ANSWER_WORD = 18, NEIGHBOUR_WORD = 19 };
 
 static inline vmm_pool *pool_with_reach(vmm_cache *cache, vmm_share_reach reach)
 {
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool;
-    options.shareable = (int)reach;
-    options.name = "shared";
-    assert_ok(vmm_pool_create(cache, &options, &pool));
-    return pool;
+    return pool_in(cache, .shareable = (int)reach, .name = "shared");
 }
 
 static inline vmm_pool *shareable_make(vmm_cache *cache)
@@ -31,9 +26,7 @@ static inline vmm_pool *shareable_make(vmm_cache *cache)
 static inline void *block_from(struct cache_test *test, vmm_pool *pool, size_t bytes,
                                unsigned stream)
 {
-    void *block;
-    assert_ok(vmm_alloc_from(pool, bytes, test->streams[stream], &block));
-    return block;
+    return block_in_pool(pool, bytes, test->streams[stream]);
 }
 
 static inline vmm_share *export_of(vmm_cache *cache, void *block)
@@ -71,13 +64,6 @@ static inline vmm_share *share_pass(vmm_share *share, int type)
     (void)close(sockets[0]);
     (void)close(sockets[1]);
     return received;
-}
-
-static inline vmm_stats stats_of(vmm_cache *cache)
-{
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(cache, &stats));
-    return stats;
 }
 
 static inline vmm_item item_of(vmm_cache *cache, const void *address)

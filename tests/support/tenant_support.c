@@ -5,12 +5,7 @@ const size_t tenant_sizes[TENANT_SIZES] = { 700, 3 * MIB, 40000, 17 * MIB + 512,
 
 vmm_pool *pool_make(struct cache_test *test, vmm_on_sleep on_sleep)
 {
-    vmm_pool *pool;
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    options.name = "tenant";
-    options.on_sleep = on_sleep;
-    assert_ok(vmm_pool_create(test->cache, &options, &pool));
-    return pool;
+    return pool_in(test->cache, .name = "tenant", .on_sleep = on_sleep);
 }
 
 void tenant_add(struct cache_test *test, struct tenant *tenant, unsigned number, size_t bytes)

@@ -1,6 +1,7 @@
 /* fragtest reads what the library records: the same operations, the same live bytes. */
 #define _GNU_SOURCE
 #include "fragtest/trace/trace.h"
+#include "support/made_support.h"
 #include "support/test_support.h"
 #include "support/trace_support.h"
 
@@ -20,23 +21,19 @@ static void trace_compare(const char *path, const vmm_stats *stats, struct trace
 /* Units of a reserved block are blocks, and so is each size of a resized one. */
 TEST(blocks_that_grow_are_read_by_fragtest)
 {
-    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM);
-    vmm_stats stats = VMM_STATS_INIT;
     struct trace trace;
-    vmm_cache *cache;
     void *reserved;
-    void *block;
-    assert_ok(vmm_create(&config, &cache));
+    vmm_cache *cache = cache_with(.driver = VMM_DRIVER_SIM);
     const char *path = trace_path();
     assert_ok(vmm_trace_start(cache, path, NULL));
     assert_ok(vmm_reserve(vmm_cache_pool(cache), 64 * MIB, 4 * MIB, NULL, &reserved));
-    assert_ok(vmm_alloc(cache, 3 * MIB, NULL, &block));
+    void *block = block_in(cache, 3 * MIB, NULL);
     for (size_t i = 0; i < 16; i++) {
         assert_ok(vmm_commit(cache, reserved, i * 4 * MIB, 4 * MIB));
         assert_ok(vmm_resize(cache, block, (i + 2) * 2 * MIB + 1, &block));
     }
     assert_ok(vmm_decommit(cache, reserved, 8 * MIB, 16 * MIB));
-    assert_ok(vmm_stats_get(cache, &stats));
+    vmm_stats stats = stats_of(cache);
     assert_ok(vmm_trace_stop(cache));
     assert_ok(vmm_destroy(cache));
     trace_compare(path, &stats, &trace);
@@ -47,12 +44,9 @@ TEST(blocks_that_grow_are_read_by_fragtest)
 
 static void recording_read(const char *path)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    vmm_cache *cache;
     void *slots[SLOTS] = { NULL };
     uint32_t operations = 0;
-    config.driver = VMM_DRIVER_SIM;
-    assert_ok(vmm_create(&config, &cache));
+    vmm_cache *cache = cache_with(.driver = VMM_DRIVER_SIM);
     assert_ok(vmm_trace_start(cache, path, NULL));
     srand(1);
     for (int i = 0; i < ROUNDS; i++, operations++) {
@@ -66,8 +60,7 @@ static void recording_read(const char *path)
         assert_ok(vmm_free(cache, *slot));
         *slot = NULL;
     }
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(cache, &stats));
+    vmm_stats stats = stats_of(cache);
     assert_ok(vmm_trace_stop(cache));
     assert_ok(vmm_destroy(cache));
     struct trace trace;

@@ -1,4 +1,5 @@
 /* The reservations of an arena: the first, further ones, and refusals of the driver. */
+#include "support/made_support.h"
 #include "support/sim_support.h"
 
 #include "api/create_on.h"
@@ -270,8 +271,7 @@ static void fixture_close(const struct fixture *fixture)
 GROWTH_TEST(request_without_addresses_extends_the_arena)
 {
     struct fixture fixture = fixture_open(driver);
-    void *block;
-    assert_ok(vmm_alloc(fixture.cache, 24 * MIB, STREAM(1), &block));
+    void *block = block_in(fixture.cache, 24 * MIB, STREAM(1));
     assert_int_equal(reservations(fixture.driver), 2);
     memory_fill(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));
     memory_check(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));

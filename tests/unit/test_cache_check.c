@@ -1,5 +1,6 @@
 /* The checks of src/cache find every broken invariant. */
 #include "support/break_support.h"
+#include "support/made_support.h"
 #include "support/sim_support.h"
 
 #include "api/create_on.h"
@@ -20,12 +21,11 @@ struct scene {
 static struct scene scene_make(struct driver *driver, bool is_shareable)
 {
     struct scene scene;
-    void *block;
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     options.shareable = is_shareable;
     assert_ok(vmm__cache_create_on(NULL, driver, &scene.cache));
     assert_ok(vmm_pool_create(scene.cache, &options, &scene.handle));
-    assert_ok(vmm_alloc_from(scene.handle, 4 * MIB, NULL, &block));
+    void *block = block_in_pool(scene.handle, 4 * MIB, NULL);
     scene.block = block;
     scene.pool = vmm__handle_find(HANDLE_POOL, scene.handle);
     scene.lane = scene.cache->lanes.first;
@@ -59,11 +59,9 @@ static void accounts_swap(vmm_cache *cache, void *const blocks[2])
 
 SIM_TEST(a_chunk_of_another_pool_is_found)
 {
-    vmm_cache *cache;
-    vmm_pool *pool;
     void *blocks[2];
-    assert_ok(vmm__cache_create_on(NULL, driver, &cache));
-    assert_ok(vmm_pool_create(cache, NULL, &pool));
+    vmm_cache *cache = cache_on_with(driver, NULL);
+    vmm_pool *pool = pool_in_with(cache, NULL);
     assert_ok(vmm_alloc(cache, 2 * MIB, NULL, &blocks[0]));
     assert_ok(vmm_alloc_from(pool, 2 * MIB, NULL, &blocks[1]));
     assert_ok(vmm__cache_check(cache));
@@ -87,8 +85,7 @@ SIM_TEST(finds_pools_and_lanes_that_do_not_match)
     assert_found(vmm__cache_check(cache), scene.pool->is_keeping, true, "pools: invariant 4");
     assert_found(vmm__cache_check(cache), scene.lane->owner.is_imported, true,
                  "import: invariant 1");
-    void *other;
-    assert_ok(vmm_alloc(cache, 4 * MIB, NULL, &other));
+    (void)block_in(cache, 4 * MIB, NULL);
     assert_found(vmm__cache_check(cache), cache->lanes.last->is_detached, true,
                  "streams: invariant 1");
     scene_end(&scene);
@@ -131,8 +128,7 @@ SIM_TEST(finds_a_sleep_that_does_not_match)
     struct scene scene = scene_make(driver, false);
     vmm_cache *cache = scene.cache;
     struct chunk *chunk = chunk_of(cache, scene.block);
-    void *other;
-    assert_ok(vmm_alloc_from(scene.handle, 2 * MIB, NULL, &other));
+    (void)block_in_pool(scene.handle, 2 * MIB, NULL);
     assert_found(vmm__cache_check(cache), scene.lane->is_asleep, true, "sleep: invariant 1");
     assert_found(vmm__cache_check(cache), chunk->unmapped, 1, "sleep: invariant 2");
     assert_ok(vmm_pool_sleep(&scene.handle, 1, NULL, NULL));

@@ -1,6 +1,7 @@
 /* Configuration: fields, callers of other versions, and every environment variable. */
 #define _GNU_SOURCE
 #include "support/config_support.h"
+#include "support/made_support.h"
 
 #include "base/hostmem.h"
 #include "driver/sim/sim.h"
@@ -242,9 +243,8 @@ CONFIG_TEST(log_appends_to_a_file)
     variable_set("VMM_LOG", path);
     for (int round = 0; round < 2; round++) {
         vmm_cache *cache;
-        void *block;
         assert_ok(sim_create_by_environment(&cache));
-        assert_ok(vmm_alloc(cache, 5 * MIB, NULL, &block));
+        (void)block_in(cache, 5 * MIB, NULL);
         assert_ok(vmm_destroy(cache));
     }
     char text[4096] = "";

@@ -1,6 +1,7 @@
 /* The fields of the configuration: bounds, environment variables, and fields that override the environment. */
 #define _GNU_SOURCE
 #include "support/config_support.h"
+#include "support/made_support.h"
 
 #include <stdio.h>
 
@@ -279,8 +280,7 @@ CONFIG_TEST(explicit_off_overrides_the_environment)
     assert_ok(vmm__config_environment(&config));
     assert_ok(vmm__config_limit(NULL, &config));
     assert_memory_equal(&config, &given, sizeof config);
-    vmm_cache *cache;
-    assert_ok(vmm_create(&config, &cache));
+    vmm_cache *cache = cache_with_config(&config);
     assert_false(cache->no_caching);
     assert_int_equal(cache->reuse, VMM_REUSE_ANY_USE);
     assert_int_equal(cache->compaction, VMM_OFF);

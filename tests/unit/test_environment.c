@@ -1,5 +1,6 @@
 /* The log names unknown environment variables that begin with VMM_, once per process. */
 #define _GNU_SOURCE
+#include "support/made_support.h"
 #include "support/test_support.h"
 
 #include <stdlib.h>
@@ -18,9 +19,7 @@ static void warning_record(void *context, const char *line)
 
 static void cache_create_and_destroy(vmm_log_fn log)
 {
-    vmm_cache *cache;
-    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM, .log = log, .log_context = warnings);
-    assert_ok(vmm_create(&config, &cache));
+    vmm_cache *cache = cache_with(.driver = VMM_DRIVER_SIM, .log = log, .log_context = warnings);
     assert_ok(vmm_destroy(cache));
 }
 

@@ -59,9 +59,7 @@ static bool answers_under_lock(struct asker *asker)
 
 static void *block_make(struct scene *scene, size_t bytes, unsigned stream)
 {
-    void *block;
-    assert_ok(vmm_alloc(scene->cache, bytes, STREAM(stream), &block));
-    return block;
+    return block_in(scene->cache, bytes, STREAM(stream));
 }
 
 POLICY_TEST(a_question_does_not_wait_for_the_grow_lock)
@@ -73,8 +71,7 @@ POLICY_TEST(a_question_does_not_wait_for_the_grow_lock)
     asker.freed = block_make(scene, 20000, 1);
     assert_ok(vmm_free(scene->cache, asker.freed));
     void *reserved = NULL;
-    vmm_pool *pool = NULL;
-    assert_ok(vmm_pool_create(scene->cache, NULL, &pool));
+    vmm_pool *pool = pool_in_with(scene->cache, NULL);
     for (int i = 0; i < 2; i++) { /* without reserved blocks, and with one */
         asker.found = asker.missed = 0;
         assert_true(answers_under_lock(&asker));

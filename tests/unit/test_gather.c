@@ -148,9 +148,7 @@ POLICY_TEST(gathering_without_host_memory_changes_nothing)
 
 static void *stream_alloc(struct scene *scene, unsigned stream, size_t bytes)
 {
-    void *block;
-    assert_ok(vmm_alloc(scene->cache, bytes, STREAM(stream), &block));
-    return block;
+    return block_in(scene->cache, bytes, STREAM(stream));
 }
 
 /* Stream 2 has gathered, and has free memory for its next request. Stream 1 frees a block meanwhile. */
@@ -247,12 +245,11 @@ POLICY_TEST(views_outlive_turns_of_streams)
 {
     enum { BLOCKS = 6 };
     void *blocks[BLOCKS];
-    void *block;
     for (int i = 0; i < BLOCKS; i++)
         assert_ok(vmm_alloc(scene->cache, 4 * MIB, STREAM(1), &blocks[i]));
     for (int i = 0; i < BLOCKS; i += 2)
         assert_ok(vmm_free(scene->cache, blocks[i]));
-    assert_ok(vmm_alloc(scene->cache, 12 * MIB, STREAM(1), &block));
+    void *block = block_in(scene->cache, 12 * MIB, STREAM(1));
     assert_ok(vmm_free(scene->cache, block));
     uint64_t maps = vmm__driver_calls(scene->driver, DRIVER_CALL_map);
     assert_ok(vmm_alloc(scene->cache, 4 * MIB, STREAM(2), &block));

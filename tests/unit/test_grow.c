@@ -235,13 +235,9 @@ static uint64_t chunks_of(uint64_t block_bytes, uint64_t count, uint64_t frees_e
     const struct driver_options options = { .device_bytes = 40960 * MIB };
     struct driver *driver;
     assert_ok(vmm__driver_sim_open(&options, &driver));
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = limit_bytes;
-    vmm_cache *cache;
-    assert_ok(vmm__cache_create_on(&config, driver, &cache));
+    vmm_cache *cache = cache_on(driver, .limit_bytes = limit_bytes);
     for (uint64_t i = 0; i < count; i++) {
-        void *block;
-        assert_ok(vmm_alloc(cache, block_bytes, NULL, &block));
+        void *block = block_in(cache, block_bytes, NULL);
         if (frees_every == 0 || i % frees_every != 0)
             continue;
         assert_ok(vmm_free(cache, block));
@@ -307,12 +303,10 @@ static uint64_t live_after_alternate_frees(uint64_t block_bytes)
     uint64_t count = 32768 * MIB / block_bytes;
     void **blocks = calloc(count, sizeof *blocks);
     struct driver *driver;
-    vmm_cache *cache;
-    vmm_config config = VMM_CONFIG_INIT;
     void *large;
     assert_non_null(blocks);
     assert_ok(vmm__driver_sim_open(&options, &driver));
-    assert_ok(vmm__cache_create_on(&config, driver, &cache));
+    vmm_cache *cache = cache_on_with(driver, NULL);
     for (uint64_t i = 0; i < count; i++)
         assert_ok(vmm_alloc(cache, block_bytes, NULL, &blocks[i]));
     for (uint64_t i = 0; i < count; i += 2)
@@ -434,17 +428,15 @@ POLICY_TEST(requests_find_addresses_again)
 POLICY_TEST(a_pool_at_its_limit_makes_a_view_of_its_own_chunks)
 {
     vmm_pool_options options = { .struct_size = sizeof options, .limit_bytes = 6 * GRANULE };
-    vmm_pool *pool;
     struct lane *lane;
-    void *block;
-    assert_ok(vmm_pool_create(scene->cache, &options, &pool));
+    vmm_pool *pool = pool_in_with(scene->cache, &options);
     assert_ok(vmm__pool_lane(scene->cache->pools.first, STREAM(1), &lane));
     (void)extent(scene, &scene->lane->large, 20, 4, 4);
     (void)block_make_live(&lane->large, extent(scene, &lane->large, 0, 4, 2), GRANULE);
     assert_ok(vmm__heap_records_keep(&lane->large, 2));
     (void)vmm__heap_take_at(&lane->large, scene_address(scene, 2), 2 * GRANULE);
     (void)extent(scene, &lane->large, 6, 2, 2);
-    assert_ok(vmm_alloc_from(pool, 3 * GRANULE, STREAM(1), &block));
+    void *block = block_in_pool(pool, 3 * GRANULE, STREAM(1));
     assert_int_equal(scene_reserved_bytes(scene), 10 * GRANULE);
     assert_ok(vmm_free(scene->cache, block));
 }
@@ -454,7 +446,6 @@ POLICY_TEST(a_pool_at_its_limit_makes_a_view_of_its_own_chunks)
 POLICY_TEST(idle_memory_of_a_captured_stream_does_not_hinder_a_view)
 {
     struct block *block;
-    void *out;
     scene_renew_as(scene, CONFIG(.reuse = VMM_REUSE_STREAM_WAIT));
     struct lane *lane = scene->lane;
     scene->cache->vm.limit_bytes = 10 * GRANULE;
@@ -466,7 +457,7 @@ POLICY_TEST(idle_memory_of_a_captured_stream_does_not_hinder_a_view)
     assert_ok(vmm__heap_records_keep(&lane->large, 2));
     (void)vmm__heap_take_at(&lane->large, scene_address(scene, 2), 2 * GRANULE);
     (void)extent(scene, &lane->large, 6, 2, 2);
-    assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(1), &out));
+    void *out = block_in(scene->cache, 3 * GRANULE, STREAM(1));
     assert_ok(vmm_free(scene->cache, out));
     assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
 }

@@ -1,4 +1,5 @@
 /* The driver calls of blocks that grow, counted on the sim driver. Prints them; tests/cost/growing.c times them. */
+#include "support/made_support.h"
 #include "support/sim_support.h"
 
 #include "api/create_on.h"
@@ -7,24 +8,12 @@ enum { RESIZES = 100, COMMITS = 1000 };
 
 static vmm_cache *cache_make(struct driver *driver)
 {
-    vmm_cache *cache;
-    vmm_config config = CONFIG(.zero = VMM_OFF);
-    assert_ok(vmm__cache_create_on(&config, driver, &cache));
-    return cache;
-}
-
-static vmm_stats stats_of(vmm_cache *cache)
-{
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(cache, &stats));
-    return stats;
+    return cache_on(driver, .zero = VMM_OFF);
 }
 
 static void *block_alloc(vmm_cache *cache, size_t bytes)
 {
-    void *block;
-    assert_ok(vmm_alloc(cache, bytes, NULL, &block));
-    return block;
+    return block_in(cache, bytes, NULL);
 }
 
 /* Grows a block of 4 GiB by 512 MiB a hundred times. Returns how often it moved; each move maps all chunks of the

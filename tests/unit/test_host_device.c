@@ -1,6 +1,7 @@
 /* A device file that processes share: all draw on one capacity, and a killed process gives back. */
 #define _GNU_SOURCE
 #include "support/driver_steps.h"
+#include "support/made_support.h"
 
 #include "base/hostmem.h"
 #include "life/child.h"
@@ -144,11 +145,10 @@ DEVICE_TEST(caches_share_by_the_variable)
 {
     vmm_config config = CONFIG(.driver = VMM_DRIVER_HOST, .device_bytes = GRANULES * GRANULE);
     vmm_cache *caches[2];
-    void *block;
     assert_int_equal(setenv("VMM_HOST_DEVICE", path, 1), 0);
     assert_ok(vmm_create(&config, &caches[0]));
     assert_ok(vmm_create(&config, &caches[1]));
-    assert_ok(vmm_alloc(caches[0], (GRANULES - 2) * GRANULE, NULL, &block));
+    void *block = block_in(caches[0], (GRANULES - 2) * GRANULE, NULL);
     assert_status(vmm_alloc(caches[1], 3 * GRANULE, NULL, &block), VMM_ERR_DEVICE_OOM);
     assert_ok(vmm_destroy(caches[0]));
     assert_ok(vmm_alloc(caches[1], 3 * GRANULE, NULL, &block));

@@ -1,4 +1,5 @@
 /* The text of each log line. */
+#include "support/made_support.h"
 #include "support/sim_support.h"
 
 #include "api/create_on.h"
@@ -18,16 +19,12 @@ static vmm_cache *cache_create_with_log(struct driver *driver, uint64_t limit_by
 {
     vmm_config config =
         CONFIG(.log = line_record, .log_context = latest, .limit_bytes = limit_bytes);
-    vmm_cache *cache;
-    assert_ok(vmm__cache_create_on(&config, driver, &cache));
-    return cache;
+    return cache_on_with(driver, &config);
 }
 
 static void *allocate(vmm_cache *cache, size_t bytes)
 {
-    void *block;
-    assert_ok(vmm_alloc(cache, bytes, STREAM(7), &block));
-    return block;
+    return block_in(cache, bytes, STREAM(7));
 }
 
 SIM_TEST(growth_is_logged)

@@ -1,5 +1,6 @@
 /* Magazines: threads that free blocks without the lane's lock, including concurrent double frees. */
 #define _GNU_SOURCE
+#include "support/made_support.h"
 #include "support/sim_support.h"
 #include "support/thread_support.h"
 
@@ -90,8 +91,7 @@ static void owner_run(struct double_free *shared)
 
 static void lane_contend(vmm_cache *cache, size_t bytes)
 {
-    void *block;
-    assert_ok(vmm_alloc(cache, bytes, STREAM(1), &block));
+    void *block = block_in(cache, bytes, STREAM(1));
     assert_ok(vmm_free(cache, block));
     lane_share(vmm__lane_table_find(&cache->pool.table, STREAM(1)));
 }
@@ -101,8 +101,7 @@ static void check_disjoint(vmm_cache *cache, size_t bytes)
 {
     uint64_t blocks[BLOCKS_AFTER];
     for (int i = 0; i < BLOCKS_AFTER; i++) {
-        void *block;
-        assert_ok(vmm_alloc(cache, bytes, STREAM(1), &block));
+        void *block = block_in(cache, bytes, STREAM(1));
         blocks[i] = (uint64_t)(uintptr_t)block;
         for (int j = 0; j < i; j++)
             assert_true(blocks[i] >= blocks[j] + bytes || blocks[j] >= blocks[i] + bytes);
@@ -122,8 +121,7 @@ static void free_twice(struct driver *driver, size_t bytes)
         fail_msg("%s", shared.error);
     assert_int_equal(shared.freed[0] + shared.freed[1], ROUNDS);
     assert_ok(vmm__cache_check(shared.cache));
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(shared.cache, &stats));
+    vmm_stats stats = stats_of(shared.cache);
     assert_int_equal(stats.allocations.current, 0);
     assert_int_equal(stats.allocated_bytes.current, 0);
     assert_int_equal(stats.requested_bytes.current, 0);
@@ -151,8 +149,7 @@ static uint64_t clock_read(void *context)
 static void pairs_run(vmm_cache *cache)
 {
     for (int i = 0; i < PAIRS; i++) {
-        void *block;
-        assert_ok(vmm_alloc(cache, MIB, STREAM(1), &block));
+        void *block = block_in(cache, MIB, STREAM(1));
         assert_ok(vmm_free(cache, block));
     }
 }
@@ -173,11 +170,9 @@ static void bias_owner_remove(vmm_cache *cache)
 SIM_TEST(idle_memory_decays_while_magazines_serve_requests)
 {
     uint64_t now_ns = 1;
-    vmm_config config = CONFIG(.decay_ms = 1, .clock = clock_read, .clock_context = &now_ns);
-    vmm_cache *cache;
-    void *large;
-    assert_ok(vmm__cache_create_on(&config, driver, &cache));
-    assert_ok(vmm_alloc(cache, 64 * MIB, STREAM(1), &large));
+    vmm_cache *cache =
+        cache_on(driver, .decay_ms = 1, .clock = clock_read, .clock_context = &now_ns);
+    void *large = block_in(cache, 64 * MIB, STREAM(1));
     assert_ok(vmm_free(cache, large));
     bias_owner_remove(cache);
     for (int period = 0; period < 3; period++) {
@@ -225,9 +220,8 @@ static void *maker_main(void *context)
 
 static void reuse_identity(struct driver *driver, bool is_contended)
 {
-    vmm_cache *cache;
     pthread_t makers[2];
-    assert_ok(vmm__cache_create_on(NULL, driver, &cache));
+    vmm_cache *cache = cache_on_with(driver, NULL);
     if (is_contended)
         bias_owner_remove(cache);
     struct successor successors[2] = { { .cache = cache },
@@ -266,10 +260,8 @@ static bool is_contended_after(vmm_cache *cache, struct lane *lane, uint32_t wai
 
 SIM_TEST(lane_gets_magazines_after_32_waits)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    vmm_cache *cache;
     struct lane *lane;
-    assert_ok(vmm__cache_create_on(&config, driver, &cache));
+    vmm_cache *cache = cache_on_with(driver, NULL);
     assert_ok(vmm__stream_lane(cache, STREAM(1), &lane));
     bool may_bias = lane->lock.may_bias;
     assert_false(is_contended_after(cache, lane, 0, true));
@@ -333,10 +325,9 @@ static void check_pending(struct driver *driver, uint64_t bytes, unsigned count,
 {
     vmm_cache *cache;
     void *blocks[MAGAZINE_KEPT];
-    void *block;
     struct lane *lane = shared_cache(driver, &cache);
     uint64_t other_bytes = bytes > MIB ? 512 : 2 * MIB; /* of the other heap */
-    assert_ok(vmm_alloc(cache, other_bytes, STREAM(1), &block));
+    void *block = block_in(cache, other_bytes, STREAM(1));
     assert_ok(vmm_free(cache, block));
     for (unsigned i = 0; i < count; i++)
         assert_ok(vmm_alloc(cache, bytes, STREAM(1), &blocks[i]));
@@ -405,8 +396,7 @@ SIM_TEST(full_magazines_are_drained)
     assert_int_equal(kept_count(lane), 0);
     assert_ok(foreign_free(cache, &blocks[ROOM + 1], 1));
     assert_int_equal(kept_count(lane), 1);
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(cache, &stats));
+    vmm_stats stats = stats_of(cache);
     assert_int_equal(stats.allocations.current, 0);
     assert_int_equal(stats.allocated_bytes.current, 0);
     assert_ok(vmm_destroy(cache));
@@ -428,8 +418,7 @@ SIM_TEST(a_thread_that_allocates_takes_what_another_frees)
     }
     for (unsigned i = 0; i < MAGAZINE_KEPT; i++)
         assert_ok(vmm_free(cache, again[i]));
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(cache, &stats));
+    vmm_stats stats = stats_of(cache);
     assert_int_equal(stats.allocations.current, 0);
     assert_int_equal(stats.allocations.allocated, 2 * MAGAZINE_KEPT);
     assert_int_equal(stats.requested_bytes.allocated, 2 * MAGAZINE_KEPT * 2 * MIB);
@@ -471,8 +460,6 @@ SIM_TEST(blocks_in_views_are_kept)
     enum { BLOCKS = 64 };
     vmm_cache *cache;
     void *blocks[BLOCKS];
-    void *large;
-    void *again;
     struct lane *lane = shared_cache(driver, &cache);
     for (unsigned i = 0; i < BLOCKS; i++)
         assert_ok(vmm_alloc(cache, 8 * MIB, STREAM(1), &blocks[i]));
@@ -480,14 +467,14 @@ SIM_TEST(blocks_in_views_are_kept)
         if (i / 8 % 2 == 1)
             assert_ok(vmm_free(cache, blocks[i]));
     }
-    assert_ok(vmm_alloc(cache, 100 * MIB, STREAM(1), &large));
+    void *large = block_in(cache, 100 * MIB, STREAM(1));
     uint64_t address = (uint64_t)(uintptr_t)large;
     assert_true(vmm__heap_find(&lane->large, address)->is_in_view);
     assert_ok(foreign_free(cache, &large, 1));
     assert_int_equal(kept_count(lane), 1);
     assert_status(foreign_free(cache, &large, 1), VMM_ERR_UNKNOWN_POINTER);
     assert_ok(vmm__cache_check(cache));
-    assert_ok(vmm_alloc(cache, 100 * MIB, STREAM(1), &again));
+    void *again = block_in(cache, 100 * MIB, STREAM(1));
     assert_ptr_equal(again, large);
     for (unsigned i = 0; i < BLOCKS; i++) {
         if (i / 8 % 2 == 0)
@@ -541,8 +528,7 @@ SIM_TEST(blocks_may_pass_without_an_order_of_memory)
     (void)pthread_join(thread, NULL);
     assert_ok(passage.status);
     assert_ok(vmm__cache_check(passage.cache));
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(passage.cache, &stats));
+    vmm_stats stats = stats_of(passage.cache);
     assert_int_equal(stats.requested_bytes.current, 0);
     assert_int_equal(stats.allocations.allocated, PASSED);
     assert_ok(vmm_destroy(passage.cache));
@@ -552,12 +538,11 @@ SIM_TEST(blocks_may_pass_without_an_order_of_memory)
 SIM_TEST(a_magazine_of_a_sleeping_pool_serves_no_request)
 {
     vmm_cache *cache;
-    void *block;
     void *again;
     struct lane *lane = shared_cache(driver, &cache);
     vmm_pool *pool = vmm_cache_pool(cache);
     vmm__biased_disable(&lane->lock);
-    assert_ok(vmm_alloc(cache, 4096, STREAM(1), &block));
+    void *block = block_in(cache, 4096, STREAM(1));
     assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
     assert_ok(vmm_free(cache, block));
     assert_int_equal(kept_count(lane), 1);
@@ -594,10 +579,9 @@ SIM_TEST(blocks_that_are_not_listed_are_freed_under_the_lock)
 {
     enum { OLD = 3, MANY = 3 * LIVE_SETS * LIVE_WAYS / 2 };
     static void *blocks[MANY];
-    vmm_cache *cache;
     void *old[OLD];
     struct lane *lane;
-    assert_ok(vmm__cache_create_on(NULL, driver, &cache));
+    vmm_cache *cache = cache_on_with(driver, NULL);
     assert_ok(vmm__stream_lane(cache, STREAM(1), &lane));
     for (unsigned i = 0; i < OLD; i++)
         assert_ok(vmm_alloc(cache, 700, STREAM(1), &old[i]));
@@ -609,8 +593,7 @@ SIM_TEST(blocks_that_are_not_listed_are_freed_under_the_lock)
     assert_int_equal(kept_count(lane), 0);
     assert_ok(foreign_free(cache, blocks, MANY));
     assert_ok(vmm__cache_check(cache));
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(cache, &stats));
+    vmm_stats stats = stats_of(cache);
     assert_int_equal(stats.allocations.current, 0);
     assert_int_equal(stats.requested_bytes.current, 0);
     assert_int_equal(stats.allocations.allocated, MANY + OLD);
@@ -629,9 +612,8 @@ SIM_TEST(checks_find_a_live_table_that_is_wrong)
     static const uint64_t sizes[] = { 700, 40000, 4 * MIB };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         vmm_cache *cache;
-        void *block;
         struct lane *lane = shared_cache(driver, &cache);
-        assert_ok(vmm_alloc(cache, sizes[i], STREAM(1), &block));
+        void *block = block_in(cache, sizes[i], STREAM(1));
         assert_ok(vmm__cache_check(cache));
         struct live_table *live = lane->large.directory->live;
         uint64_t address = (uint64_t)(uintptr_t)block;
@@ -651,9 +633,8 @@ SIM_TEST(checks_find_a_live_table_that_is_wrong)
 SIM_TEST(an_address_beside_that_of_a_kept_block_is_none)
 {
     vmm_cache *cache;
-    void *block;
     struct lane *lane = shared_cache(driver, &cache);
-    assert_ok(vmm_alloc(cache, 700, STREAM(1), &block));
+    void *block = block_in(cache, 700, STREAM(1));
     assert_ok(foreign_free(cache, &block, 1));
     assert_int_equal(kept_count(lane), 1);
     uint64_t address = (uint64_t)(uintptr_t)block;
@@ -673,10 +654,9 @@ SIM_TEST(an_address_beside_that_of_a_kept_block_is_none)
 SIM_TEST(foreign_frees_refuse_what_is_no_block)
 {
     vmm_cache *cache;
-    void *block;
     int outside;
     struct lane *lane = shared_cache(driver, &cache);
-    assert_ok(vmm_alloc(cache, 4 * MIB, STREAM(1), &block));
+    void *block = block_in(cache, 4 * MIB, STREAM(1));
     void *wrong[] = { (char *)block + 512, (char *)block + 4 * MIB, &outside };
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_status(foreign_free(cache, &wrong[i], 1), VMM_ERR_UNKNOWN_POINTER);

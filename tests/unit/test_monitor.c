@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "life/child.h"
 #include "support/folder_support.h"
+#include "support/made_support.h"
 
 #include "monitor/format.h"
 #include "monitor/left.h"
@@ -72,10 +73,7 @@ static struct monitor_head head_read(pid_t pid)
 
 static vmm_cache *cache_create(void)
 {
-    vmm_cache *cache = NULL;
-    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM);
-    assert_ok(vmm_create(&config, &cache));
-    return cache;
+    return cache_with(.driver = VMM_DRIVER_SIM);
 }
 
 static void lines_count(void *context, const char *line)
@@ -86,9 +84,8 @@ static void lines_count(void *context, const char *line)
 
 static vmm_cache *cache_create_logged(int *lines)
 {
-    vmm_cache *cache = NULL;
-    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM, .log = lines_count, .log_context = lines);
-    assert_ok(vmm_create(&config, &cache));
+    vmm_cache *cache =
+        cache_with(.driver = VMM_DRIVER_SIM, .log = lines_count, .log_context = lines);
     return cache;
 }
 

@@ -56,10 +56,9 @@ LIVE_TEST(chunks_live_in_part_are_listed_once)
 LIVE_TEST(small_heaps_and_slabs_are_scanned)
 {
     void *objects[2];
-    void *block;
     assert_ok(vmm_alloc(scene->cache, 100, STREAM(1), &objects[0]));
     assert_ok(vmm_alloc(scene->cache, 100, STREAM(1), &objects[1]));
-    assert_ok(vmm_alloc(scene->cache, 300000, STREAM(1), &block));
+    void *block = block_in(scene->cache, 300000, STREAM(1));
     const struct heap *heap = &scene->lane->small;
     uint64_t granule = vmm__arena_granule(&scene->cache->vm.arena, (uintptr_t)block);
     assert_false(vmm__occupancy_granule_is_free(heap, granule));

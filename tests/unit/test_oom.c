@@ -60,8 +60,7 @@ POLICY_TEST(pinned_chunks_are_counted_once)
         if (!parts[i].is_live)
             (void)vmm__heap_give(heap, blocks[i]);
     }
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(scene->cache, &stats));
+    vmm_stats stats = stats_of(scene->cache);
     assert_int_equal(stats.idle_bytes, 8 * GRANULE);
     assert_int_equal(stats.pinned_bytes, 8 * GRANULE); /* 2, 2, 1 and 3 in chunks 1, 2, 3 and 5 */
     assert_says(report(scene, 40), "16.0 MiB idle (0 KiB in flight), 16.0 MiB pinned beside live "
@@ -98,10 +97,9 @@ POLICY_TEST(the_report_shows_idle_memory_in_flight)
 POLICY_TEST(raising_the_limit_by_the_reported_bytes_suffices)
 {
     struct vm *memory = &scene->cache->vm;
-    void *block;
     void *more;
     memory->limit_bytes = 9 * GRANULE + 12345;
-    assert_ok(vmm_alloc(scene->cache, 5 * GRANULE, STREAM(2), &block));
+    (void)block_in(scene->cache, 5 * GRANULE, STREAM(2));
     assert_status(vmm_alloc(scene->cache, 7 * GRANULE - 1, STREAM(1), &more), VMM_ERR_DEVICE_OOM);
     assert_says(vmm_last_error(), "18.0 MiB (limit)");
     assert_says(vmm_last_error(), "; the limit is 6.0 MiB too small"); /* 3 granules less a bit */

@@ -73,8 +73,7 @@ POLICY_TEST(empty_slabs_are_purged_first)
 POLICY_TEST(finished_waits_end_first)
 {
     struct request request = request_of(scene, GRANULE);
-    void *block;
-    assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(2), &block));
+    void *block = block_in(scene->cache, 3 * GRANULE, STREAM(2));
     assert_ok(vmm_record_stream(scene->cache, block, STREAM(1)));
     assert_ok(vmm_free(scene->cache, block));
     assert_int_equal(run_from(scene, &request, PASSED), PASSED);
@@ -176,9 +175,8 @@ POLICY_TEST(just_enough_chunks_are_released_for_the_driver)
 /* A growth within the footprint target that the driver refuses goes to reclaim at once. */
 POLICY_TEST(a_refused_growth_is_not_tried_again_before_reclaim)
 {
-    void *block;
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DEVICE_OOM, false);
-    assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(1), &block));
+    void *block = block_in(scene->cache, 3 * GRANULE, STREAM(1));
     assert_int_equal(scene->cache->counts.retries, 1);
     assert_ok(vmm_free(scene->cache, block));
 }
@@ -270,8 +268,7 @@ POLICY_TEST(the_wait_goes_past_old_mappings)
 
 POLICY_TEST(reclaim_waits_for_blocks_that_others_use)
 {
-    void *block;
-    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
+    void *block = block_in(scene->cache, 4 * GRANULE, STREAM(1));
     assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
     memory_fill(scene->driver, (uintptr_t)block, 4 * GRANULE, 1, STREAM(2));
@@ -390,8 +387,7 @@ POLICY_TEST(pressure_does_not_recurse)
     struct program program = { .answer = 1, .wanted = 60 * GRANULE };
     pressure_set(scene, &program);
     assert_ok(vmm_alloc(scene->cache, 20 * GRANULE, STREAM(2), &program.block));
-    void *out;
-    assert_ok(vmm_alloc(scene->cache, 30 * GRANULE, STREAM(1), &out));
+    (void)block_in(scene->cache, 30 * GRANULE, STREAM(1));
     assert_int_equal(program.calls, 1);
     assert_int_equal(program.got, VMM_ERR_DEVICE_OOM);
 }
@@ -413,8 +409,7 @@ POLICY_TEST(an_error_ends_reclaim)
 /* Captures stream 2, for which a freed block of four granules waits. */
 static void capture_hold(struct scene *scene)
 {
-    void *block;
-    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
+    void *block = block_in(scene->cache, 4 * GRANULE, STREAM(1));
     assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
     assert_ok(vmm_capture_announce(scene->cache, STREAM(2)));
     assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
@@ -470,8 +465,7 @@ POLICY_TEST(requests_return_public_statuses_only)
 
 POLICY_TEST(the_report_names_everything)
 {
-    void *live;
-    assert_ok(vmm_alloc(scene->cache, 5 * MIB, STREAM(1), &live));
+    (void)block_in(scene->cache, 5 * MIB, STREAM(1));
     (void)extent(scene, &scene->other->large, 0, 3, 1);
     (void)extent(scene, &scene->other->small, 10, 2, 1);
     scene->cache->vm.limit_bytes = 20 * MIB;
@@ -538,7 +532,6 @@ POLICY_TEST(a_chunk_that_the_driver_refuses_does_not_hinder_a_wait)
 {
     struct vm *memory = &scene->cache->vm;
     uint64_t address = scene_address(scene, 30);
-    void *block;
     chunk_map(scene, 30, 1);
     struct chunk *refused = vmm__vm_chunk(memory, 30);
     assert_ok(vmm__driver_unmap(scene->driver, address, GRANULE));
@@ -546,7 +539,7 @@ POLICY_TEST(a_chunk_that_the_driver_refuses_does_not_hinder_a_wait)
     limbo_fill(scene, 4);
     limbo_work(scene);
     limit_to_reserved(scene);
-    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
+    void *block = block_in(scene->cache, 4 * GRANULE, STREAM(1));
     assert_ok(vmm_free(scene->cache, block));
     assert_ok(vmm__driver_map(scene->driver, address, GRANULE, refused->handle));
 }
@@ -556,11 +549,10 @@ POLICY_TEST(a_pool_at_its_limit_releases_just_enough_of_its_own)
 {
     scene_renew_as(scene, CONFIG(.reuse = VMM_REUSE_DECLARED)); /* else one wait covers both */
     struct tenant tenant = tenant_make(scene, 8 * GRANULE);
-    void *out;
     limbo_fill(scene, 4);
     tenant_idle_busy(scene, &tenant, 8);
     limbo_work(scene);
-    assert_ok(vmm_alloc_from(tenant.handle, 3 * GRANULE, STREAM(1), &out));
+    void *out = block_in_pool(tenant.handle, 3 * GRANULE, STREAM(1));
     assert_int_equal(vmm__stat_now(&tenant.pool->account.reserved_bytes), 8 * GRANULE);
     assert_int_equal(scene->cache->pool.account.counts.limbo_bytes, 4 * GRANULE);
     assert_int_equal(scene->driver->counts.stalls, 1);
@@ -578,11 +570,10 @@ static void chunk_pin(struct scene *scene, struct heap *heap, uint64_t granule)
 POLICY_TEST(a_pool_at_its_limit_moves_no_block_of_another)
 {
     struct tenant tenant = tenant_make(scene, 2 * GRANULE);
-    void *block;
     void *out;
     scene->cache->compaction = VMM_ON;
     chunk_pin(scene, &scene->lane->large, 20);
-    assert_ok(vmm_alloc_from(tenant.handle, 2 * GRANULE, STREAM(1), &block));
+    void *block = block_in_pool(tenant.handle, 2 * GRANULE, STREAM(1));
     assert_status(vmm_alloc_from(tenant.handle, GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_device_wait), 0);
     assert_int_equal(scene_reserved_bytes(scene), 6 * GRANULE);
@@ -592,11 +583,10 @@ POLICY_TEST(a_pool_at_its_limit_moves_no_block_of_another)
 POLICY_TEST(a_pool_at_its_limit_moves_its_own_blocks)
 {
     struct tenant tenant = tenant_make(scene, 5 * GRANULE);
-    void *out;
     scene->cache->compaction = VMM_ON;
     chunk_pin(scene, &scene->lane->large, 20);
     chunk_pin(scene, &tenant.lane->large, 30);
-    assert_ok(vmm_alloc_from(tenant.handle, 4 * GRANULE, STREAM(1), &out));
+    void *out = block_in_pool(tenant.handle, 4 * GRANULE, STREAM(1));
     assert_int_equal(scene->cache->counts.compactions, 1);
     assert_int_equal(vmm__stat_now(&tenant.pool->account.reserved_bytes), 5 * GRANULE);
     assert_int_equal(scene_reserved_bytes(scene), 9 * GRANULE);
@@ -627,15 +617,11 @@ POLICY_TEST(a_pool_without_gain_is_not_compacted_again)
 POLICY_TEST(a_pool_at_its_limit_does_not_wait_for_others)
 {
     struct tenant tenant = tenant_make(scene, 2 * GRANULE);
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     struct heap *other = &scene->other->large;
     struct block *busy = block_make_live(other, extent(scene, other, 20, 4, 4), 4 * GRANULE);
-    vmm_pool *graph;
-    void *block;
     void *out;
-    options.kind = VMM_POOL_GRAPH;
-    assert_ok(vmm_pool_create(scene->cache, &options, &graph));
-    assert_ok(vmm_alloc_from(graph, GRANULE, STREAM(2), &block));
+    vmm_pool *graph = pool_in(scene->cache, .kind = VMM_POOL_GRAPH);
+    void *block = block_in_pool(graph, GRANULE, STREAM(2));
     (void)block_free_busy(scene, other, busy);
     assert_ok(vmm_pool_destroy(graph, 1));
     assert_ok(vmm_free(scene->cache, block));
@@ -653,9 +639,8 @@ POLICY_TEST(a_pool_at_its_limit_does_not_wait_for_a_blind_clock)
     struct heap *other = &scene->other->large;
     struct clock *clock = &scene->cache->clock;
     struct block *busy = block_make_live(other, extent(scene, other, 20, 4, 4), 4 * GRANULE);
-    void *block;
     void *out;
-    assert_ok(vmm_alloc_from(tenant.handle, 2 * GRANULE, STREAM(1), &block));
+    void *block = block_in_pool(tenant.handle, 2 * GRANULE, STREAM(1));
     (void)block_free_busy(scene, other, busy);
     assert_ok(vmm__driver_stream_destroy(scene->driver, STREAM(2)));
     assert_status(vmm__clock_query(clock, vmm__clock_now(clock)), VMM__PENDING);

@@ -177,8 +177,7 @@ static void scene_use_again(struct scene *scene)
 {
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     (void)vmm__host_fail_at(0);
-    void *block;
-    assert_ok(vmm_alloc(scene->cache, 40 * MIB, STREAM(1), &block));
+    void *block = block_in(scene->cache, 40 * MIB, STREAM(1));
     assert_ok(vmm_free(scene->cache, block));
     assert_ok(vmm_trim(scene->cache, 0, NULL));
     assert_int_equal(scene_reserved_bytes(scene), 0);

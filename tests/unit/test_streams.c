@@ -1,4 +1,5 @@
 /* Streams that stall, share memory and close, on the sim driver, which finishes work in adversarial orders. */
+#include "support/made_support.h"
 #include "support/order_support.h"
 #include "support/sim_support.h"
 
@@ -46,8 +47,7 @@ static void fixture_close(struct fixture *fixture)
 
 static void *allocate(struct fixture *fixture, uint64_t bytes, unsigned stream)
 {
-    void *block;
-    assert_ok(vmm_alloc(fixture->cache, bytes, fixture->streams[stream], &block));
+    void *block = block_in(fixture->cache, bytes, fixture->streams[stream]);
     memory_fill(fixture->driver, (uintptr_t)block, bytes, ++fixture->words,
                 fixture->streams[stream]);
     return block;
@@ -220,8 +220,7 @@ TEST(streams_close_in_each_order)
 
 static uint64_t lanes_count(struct fixture *fixture)
 {
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(fixture->cache, &stats));
+    vmm_stats stats = stats_of(fixture->cache);
     return stats.streams;
 }
 
@@ -250,11 +249,9 @@ TEST(lanes_of_closed_streams_without_memory_are_reused)
 {
     enum { ROUNDS = 200 };
     struct fixture fixture;
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool;
     void *block;
     fixture_open(&fixture, ORDER_OLDEST, 1, NULL);
-    assert_ok(vmm_pool_create(fixture.cache, &options, &pool));
+    vmm_pool *pool = pool_in_with(fixture.cache, NULL);
     for (uint64_t round = 0; round < ROUNDS; round++) {
         vmm_stream stream = STREAM(1000 + round);
         assert_status(vmm_alloc(fixture.cache, 512 * MIB, stream, &block), VMM_ERR_DEVICE_OOM);
@@ -282,8 +279,7 @@ TEST(a_stream_with_an_old_handle_gets_a_new_lane)
     stream_reopen(&fixture, 1);
     assert_ok(vmm_capture_announce(fixture.cache, fixture.streams[1]));
     assert_ok(vmm__driver_capture_begin(fixture.driver, fixture.streams[1]));
-    void *block;
-    assert_ok(vmm_alloc(fixture.cache, 8 * MIB, fixture.streams[1], &block));
+    void *block = block_in(fixture.cache, 8 * MIB, fixture.streams[1]);
     assert_ptr_not_equal(block, old);
     assert_ok(vmm__driver_capture_end(fixture.driver, fixture.streams[1]));
     assert_ok(vmm_capture_retract(fixture.cache, fixture.streams[1]));
@@ -413,13 +409,10 @@ static unsigned ended_clocks(const struct fixture *fixture)
 TEST(a_close_that_fails_at_the_second_pool_changes_nothing)
 {
     struct fixture fixture;
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm_pool *pool;
-    void *block;
     fixture_open(&fixture, ORDER_HOLD, 1, &CONFIG(.reuse = VMM_REUSE_DECLARED));
-    assert_ok(vmm_pool_create(fixture.cache, &options, &pool));
+    vmm_pool *pool = pool_in_with(fixture.cache, NULL);
     release(&fixture, allocate(&fixture, 8 * MIB, 1));
-    assert_ok(vmm_alloc_from(pool, 8 * MIB, fixture.streams[1], &block));
+    void *block = block_in_pool(pool, 8 * MIB, fixture.streams[1]);
     release(&fixture, block);
     bool has_failed = true;
     for (uint64_t call = 1; has_failed; call++) {
@@ -449,8 +442,7 @@ struct names {
 
 static void name_use(struct names *names, unsigned i)
 {
-    void *block;
-    assert_ok(vmm_alloc(names->cache, 4096, names->streams[i], &block));
+    void *block = block_in(names->cache, 4096, names->streams[i]);
     vmm_item item = VMM_ITEM_INIT;
     assert_ok(vmm_find(names->cache, block, &item));
     assert_ptr_equal(item.stream, names->streams[i]);

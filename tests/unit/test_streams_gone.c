@@ -1,5 +1,6 @@
 /* Streams that are destroyed without vmm_stream_end(), on the sim driver: what becomes of their memory, and what
  * remains of them. */
+#include "support/made_support.h"
 #include "support/sim_support.h"
 
 #include "api/create_on.h"
@@ -61,8 +62,7 @@ static void fixture_renew(struct fixture *fixture, vmm_config config)
 
 static void *allocate(struct fixture *fixture, uint64_t bytes, unsigned stream)
 {
-    void *block;
-    assert_ok(vmm_alloc(fixture->cache, bytes, fixture->streams[stream], &block));
+    void *block = block_in(fixture->cache, bytes, fixture->streams[stream]);
     memory_fill(fixture->driver, (uintptr_t)block, bytes, 1, fixture->streams[stream]);
     return block;
 }
@@ -285,8 +285,7 @@ GONE_TEST(a_clock_that_changes_covers_the_work_of_streams_that_ended_before)
 
 static uint64_t lanes_count(struct fixture *fixture)
 {
-    vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(fixture->cache, &stats));
+    vmm_stats stats = stats_of(fixture->cache);
     return stats.streams;
 }
 
@@ -359,8 +358,7 @@ GONE_TEST(a_stream_with_a_use_keeps_its_record)
     assert_ok(vmm__driver_stream_destroy(fixture->driver, user));
     struct lane *lane = vmm__lane_table_find(&fixture->cache->pool.table, user);
     for (uint64_t round = 0; round < ROUNDS; round++) {
-        void *block;
-        assert_ok(vmm_alloc(fixture->cache, 1000, STREAM(16 + round), &block));
+        void *block = block_in(fixture->cache, 1000, STREAM(16 + round));
         release(fixture, block);
     }
     assert_ptr_equal(vmm__lane_table_find(&fixture->cache->pool.table, user), lane);

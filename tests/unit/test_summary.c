@@ -1,5 +1,6 @@
 /* vmm_summary_write(): columns stay aligned for all values, and write errors are reported. */
 #define _GNU_SOURCE
+#include "support/made_support.h"
 #include "support/sim_support.h"
 
 #include "api/create_on.h"
@@ -10,10 +11,7 @@
 
 static vmm_cache *cache_create(struct driver *driver)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    vmm_cache *cache;
-    assert_ok(vmm__cache_create_on(&config, driver, &cache));
-    return cache;
+    return cache_on_with(driver, NULL);
 }
 
 static char *summary_of(vmm_cache *cache)

@@ -147,12 +147,11 @@ POLICY_TEST(a_share_of_free_memory_is_one_of_what_the_system_can_give)
 
 POLICY_TEST(what_is_available_is_what_the_system_can_give)
 {
-    void *block;
     uint64_t bytes;
     available_set(scene->driver, 12 * GRANULE);
     assert_ok(vmm_available_get(scene->cache, &bytes));
     assert_int_equal(bytes, 10 * GRANULE);
-    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
+    void *block = block_in(scene->cache, 4 * GRANULE, STREAM(1));
     assert_ok(vmm_available_get(scene->cache, &bytes));
     assert_int_equal(bytes, 6 * GRANULE);
     assert_ok(vmm_free(scene->cache, block));
@@ -163,10 +162,9 @@ POLICY_TEST(what_is_available_is_what_the_system_can_give)
 /* The request is refused before the system's last memory is gone, and the line says what is missing. */
 POLICY_TEST(the_share_of_the_system_makes_a_request_fail)
 {
-    void *block;
     void *more;
     available_set(scene->driver, 12 * GRANULE);
-    assert_ok(vmm_alloc(scene->cache, 7 * GRANULE, STREAM(1), &block));
+    (void)block_in(scene->cache, 7 * GRANULE, STREAM(1));
     assert_status(vmm_alloc(scene->cache, 5 * GRANULE, STREAM(1), &more), VMM_ERR_DEVICE_OOM);
     assert_non_null(strstr(vmm_last_error(), "; other users hold 44.0 MiB of the device's memory, "
                                              "which is 4.0 MiB too much"));

@@ -138,8 +138,7 @@ POLICY_TEST(transfers_without_host_memory_change_nothing)
 /* Frees a block of stream 1 with work in flight. Returns whether the clock is due then. */
 static bool free_makes_due(struct scene *scene, uint64_t bytes)
 {
-    void *block;
-    assert_ok(vmm_alloc(scene->cache, bytes, STREAM(1), &block));
+    void *block = block_in(scene->cache, bytes, STREAM(1));
     scene->lane->large.last_taken = NULL; /* as if another block had been taken since */
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
     memory_fill(scene->driver, (uint64_t)(uintptr_t)block, bytes, 1, STREAM(1));
