@@ -30,7 +30,7 @@ if(VMM_SANITIZE STREQUAL "")
   list(APPEND vmm_link_options -Wl,--no-undefined)
 elseif(VMM_SANITIZE MATCHES "^(address|undefined|address,undefined|thread)$")
   set(vmm_sanitize_options -fsanitize=${VMM_SANITIZE} -fno-sanitize-recover=all)
-  list(APPEND vmm_compile_options ${vmm_sanitize_options} -fno-omit-frame-pointer -g)
+  list(APPEND vmm_compile_options ${vmm_sanitize_options} -fno-omit-frame-pointer -g1)
   list(APPEND vmm_link_options ${vmm_sanitize_options})
 else()
   message(FATAL_ERROR "VMM_SANITIZE is '${VMM_SANITIZE}'; it must be empty, \"address\", "
