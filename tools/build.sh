@@ -18,6 +18,10 @@ shift
 mkdir -p build
 log=build/$preset.log
 
+# A folder keeps its generator. Where there is a choice, Ninja starts fewer processes than make.
+if [ ! -e "build/$preset/CMakeCache.txt" ] && command -v ninja >/dev/null; then
+    export CMAKE_GENERATOR="${CMAKE_GENERATOR:-Ninja}"
+fi
 if ! { cmake --preset "$preset" && cmake --build --preset "$preset" -j "$(nproc)" "$@"; } >"$log" 2>&1; then
     tail -n 60 "$log" >&2
     echo "error: preset $preset could not be built; the end of the log is above, all of it in $log" >&2

@@ -20,7 +20,7 @@ case "$#:${1:-}" in
     ;;
 esac
 
-"$home/tools/setup.sh" cc cxx make cmake python3 pkg-config zlib cmocka benchmark\? valgrind\? chromium ncurses microhttpd dpkg-dev
+"$home/tools/setup.sh" cc cxx make ninja\? cmake python3 pkg-config zlib cmocka benchmark\? valgrind\? chromium ncurses microhttpd dpkg-dev
 cd "$home"
 presets=("$release" asan tsan)
 if [ "$release" = ci ] && [ "$(uname -m)" != aarch64 ]; then

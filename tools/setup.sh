@@ -6,7 +6,7 @@
 # Each need has a probe; only needs whose probe fails are installed. Prints nothing if all are present.
 set -euo pipefail
 
-known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang valgrind chromium ncurses microhttpd dpkg-dev"
+known="cc cxx make ninja cmake python3 pkg-config zlib cmocka benchmark clang valgrind chromium ncurses microhttpd dpkg-dev"
 known+=" aarch64-gcc aarch64-libs qemu-aarch64" # to build for AArch64, and to run that here
 
 # Which system this is: "debian", "bookworm". Empty if it does not say.
@@ -42,7 +42,7 @@ probe() {
     case $1 in
     cc) compiles "${CC:-cc}" c stdio.h ;;
     cxx) compiles "${CXX:-c++}" c++ string ;;
-    make | cmake | python3 | pkg-config | clang | valgrind) command -v "$1" >/dev/null 2>&1 ;;
+    make | ninja | cmake | python3 | pkg-config | clang | valgrind) command -v "$1" >/dev/null 2>&1 ;;
     chromium) [ -n "${VMM_CHROMIUM:-}" ] || command -v chromium google-chrome >/dev/null 2>&1 ;;
     dpkg-dev) command -v dpkg-shlibdeps >/dev/null 2>&1 ;;
     zlib) compiles "${CC:-cc}" c zlib.h -fsyntax-only ;;
@@ -62,6 +62,7 @@ package() {
     case $1 in
     cc) echo gcc libc6-dev ;;
     cxx) echo g++ ;;
+    ninja) echo ninja-build ;;
     zlib) echo zlib1g-dev ;;
     ncurses) echo libncurses-dev ;;
     microhttpd) echo libmicrohttpd-dev ;;
