@@ -32,9 +32,21 @@ if [ "$release" = ci ] && [ "$(uname -m)" != aarch64 ]; then
         exit 1
     fi
 fi
-for preset in "${presets[@]}"; do
-    echo "== $preset: building (build/$preset)"
-    tools/build.sh "$preset"
+
+build() {
+    echo "== $1: building (build/$1)"
+    nice -n 19 tools/build.sh "$1" >"build/$1.said" 2>&1 || { cat "build/$1.said" >&2 && return 1; }
+}
+
+mkdir -p build
+build "$release"
+trap wait EXIT # after a failure, a build that has begun ends first
+for index in "${!presets[@]}"; do
+    preset=${presets[index]} next=${presets[index + 1]:-}
+    cat "build/$preset.said"
+    # Many tests only wait. The next build uses what they leave of the processors.
+    [ -z "$next" ] || build "$next" &
     echo "== $preset: testing"
-    ctest --preset "$preset" -j "$((2 * $(nproc)))" # many tests only wait
+    ctest --preset "$preset" -j "$((2 * $(nproc)))"
+    wait $!
 done
