@@ -91,14 +91,30 @@ static void claim_begin(struct vmm_cache *cache, struct claim *claim, uint64_t n
                    (unsigned long long)(now_ns - vmm__min(now_ns, given_ns)) / 1000000);
 }
 
-static void claim_end(struct vmm_cache *cache, uint64_t want_bytes, uint64_t got_bytes,
-                      uint64_t begin_ns)
+/* Says how a claim went once it is served, or its time is over. */
+static void claim_end(struct vmm_cache *cache, const struct claim *claim, uint64_t want_bytes,
+                      uint64_t got_bytes, uint64_t begin_ns)
 {
-    uint64_t waited_ns = vmm__time_ns() - begin_ns;
-    vmm__count(&cache->counts.neighbour_wait_ns, waited_ns);
+    uint64_t now_ns = vmm__time_ns();
+    uint64_t asked_ns = claim->end_ns - cache->neighbours->wait_ns;
+    vmm__count(&cache->counts.neighbour_wait_ns, now_ns - begin_ns);
+    if (got_bytes < want_bytes && now_ns < claim->end_ns)
+        return;
     vmm__cache_log(cache, "neighbours: claimed until %s are free; %s are, after %llu ms",
                    vmm__size_text(want_bytes).text, vmm__size_text(got_bytes).text,
-                   (unsigned long long)waited_ns / 1000000);
+                   (unsigned long long)(now_ns - asked_ns) / 1000000);
+}
+
+/* Whether the device could not serve the request if all others gave it all that they have. */
+static bool is_hopeless(struct vmm_cache *cache, const struct lane *held, uint64_t grow_bytes)
+{
+    uint64_t total_bytes = cache->driver->total_bytes;
+    uint64_t own_bytes = 0;
+    if (held != NULL) {
+        vmm__lanes_counters_flush(&cache->lanes, held);
+        own_bytes = vmm__stat_now(&cache->totals.active_bytes);
+    }
+    return grow_bytes > total_bytes - vmm__min(own_bytes, total_bytes);
 }
 
 /* Claims, and waits without the locks. */
@@ -111,7 +127,7 @@ static void claim_wait(struct vmm_cache *cache, const struct claim *claim, struc
         vmm__cache_locks_drop(cache, held);
     uint64_t got_bytes = memory_wait(cache, want_bytes, end_ns);
     claim_withdraw(cache->neighbours, want_bytes);
-    claim_end(cache, want_bytes, got_bytes, begin_ns);
+    claim_end(cache, claim, want_bytes, got_bytes, begin_ns);
     if (held != NULL)
         vmm__cache_locks_take(cache, held);
 }
@@ -124,7 +140,8 @@ static void claim_wait(struct vmm_cache *cache, const struct claim *claim, struc
 vmm_status vmm__claim(struct vmm_cache *cache, struct claim *claim, struct lane *held,
                       uint64_t grow_bytes)
 {
-    if (cache->neighbours == NULL || vmm__callback_is_in(cache, false))
+    if (cache->neighbours == NULL || vmm__callback_is_in(cache, false) ||
+        is_hopeless(cache, held, grow_bytes))
         return VMM__NOTHING;
     uint64_t free_bytes = vmm__cache_device_bytes(cache);
     uint64_t now_ns = vmm__time_ns();
@@ -143,7 +160,7 @@ vmm_status vmm__claim(struct vmm_cache *cache, struct claim *claim, struct lane 
     if (claim->is_tried)
         return VMM_OK;
     uint64_t refused_bytes = has_enough ? free_bytes : 0;
-    uint64_t slice_ns = has_enough ? CLAIM_SLICE_NS : UINT64_MAX - now_ns;
+    uint64_t slice_ns = has_enough ? CLAIM_SLICE_NS : CLAIM_TRY_NS;
     claim_wait(cache, claim, held, refused_bytes + grow_bytes,
                vmm__min(now_ns + slice_ns, claim->end_ns));
     return VMM_OK;

@@ -5,11 +5,12 @@
  * can make a request slower, but never wrong.
  *
  * Owns: the cache's slot in the record. Invariants:
- *  1. a thread claims and waits with no lock of the cache, so the cache itself can answer other claims, and two
- *     caches that claim from each other do not wait for each other;
+ *  1. a thread claims and waits with no lock of the cache, so its other threads go on, and two caches that claim from
+ *     each other do not wait for each other;
  *  2. while any thread claims, the slot shows the sum of what they want, and the latest end;
  *  3. a request claims until the end that its first claim set, no longer;
- *  4. no request waits for headroom.
+ *  4. no request waits for headroom;
+ *  5. a request tries again at least each CLAIM_TRY_NS: its own process may have freed memory.
  * The wake of a pool claims as a request does.
  * May be called by: cache, api. Locks: the neighbours' lock guards the slot.
  */
@@ -30,6 +31,9 @@
  * which each cache begins to give after the one before it (answer.h). A look costs a few µs. */
 #define CLAIM_SLICE_NS UINT64_C(5000000)
 
+/* A try costs some µs: the device is asked before the driver. */
+#define CLAIM_TRY_NS (4 * CLAIM_SLICE_NS)
+
 struct neighbours {
     struct neighbour_record record;
     struct mutex lock; /* guards the next two */
@@ -40,8 +44,9 @@ struct neighbours {
     pthread_t thread;   /* see answer.h */
     _Atomic bool stops;
     uint64_t shown_ns; /* only the thread uses this and the next two */
-    uint64_t asked_ns; /* the begin of the claim that the pressure function was called for */
-    uint64_t tight_ns; /* since when headroom is not free; 0: it is */
+    uint64_t
+        asked_ns; /* half of a claim's time was over: the last one that the pressure function was called for */
+    uint64_t tight_ns;         /* since when headroom is not free; 0: it is */
     _Atomic uint64_t given_ns; /* when the cache gave for a claim last; 0: never */
 };
 

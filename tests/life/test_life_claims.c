@@ -88,7 +88,7 @@ NEIGHBOURS_TEST(headroom_comes_from_a_caches_own_idle_memory_too)
     idle_make(cache, 28, 0);
     headroom_expect(cache);
     assert_in_range(stats_of(cache).neighbour_given_bytes, 2 * MIB, 4 * MIB);
-    in_vain(cache, 2 * DEVICE); /* a claim, but no process took what this one gave */
+    in_vain(cache, DEVICE); /* a claim, but no process took what this one gave */
     assert_int_equal(stats_of(cache).neighbour_claims, 1);
     assert_int_equal(stats_of(cache).neighbour_turns, 0);
     assert_int_equal(stats_of(floored).neighbour_given_bytes, 0);
@@ -127,6 +127,47 @@ NEIGHBOURS_TEST(a_claim_in_vain_ends_in_time)
     in_vain(claimant, 8 * MIB);
     assert_in_range(ms_since(begin_ns), WAIT_MS, WAIT_MS + SLACK_MS);
     assert_int_equal(stats_of(holder).neighbour_given_bytes, 0);
+}
+
+/* It ends at once, and the others keep what they have. */
+NEIGHBOURS_TEST(what_the_device_can_never_serve_is_not_claimed)
+{
+    vmm_cache *holder = CACHE();
+    vmm_cache *claimant = CACHE();
+    idle_make(holder, 12, 0);
+    in_vain(claimant, DEVICE + 2 * MIB);
+    (void)block(claimant, 32 * MIB);
+    in_vain(claimant, 34 * MIB);
+    assert_int_equal(stats_of(claimant).neighbour_claims, 0);
+    assert_int_equal(reserved(holder), 24 * MIB);
+}
+
+struct later {
+    vmm_cache *cache;
+    void *block;
+};
+
+static void *free_later(void *context)
+{
+    const struct later *later = context;
+    while (stats_of(later->cache).neighbour_claims == 0)
+        (void)usleep(1000);
+    (void)usleep(50000);
+    assert_ok(vmm_free(later->cache, later->block));
+    return NULL;
+}
+
+NEIGHBOURS_TEST(what_its_own_process_frees_ends_a_claim)
+{
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = 4 * LONG_MS);
+    struct later later = { .cache = claimant, .block = block(claimant, 30 * MIB) };
+    (void)block(CACHE(), 30 * MIB);
+    pthread_t thread;
+    uint64_t begin_ns = vmm__time_ns();
+    assert_int_equal(pthread_create(&thread, NULL, free_later, &later), 0);
+    (void)block(claimant, 28 * MIB);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(ms_since(begin_ns) < LONG_MS);
 }
 
 /* Whether the larger one gave all, or with a priority the smaller one. */

@@ -269,6 +269,66 @@ NEIGHBOURS_TEST(no_pool_sleeps_that_is_not_offered)
     no_pool_sleeps(0, 0, false);
 }
 
+/* ---- Claims of two priorities ------------------------------------------------------------------- */
+
+struct claimant {
+    vmm_cache *cache;
+    size_t bytes;
+    pthread_t thread;
+};
+
+static void *claims_on_thread(void *context)
+{
+    const struct claimant *claimant = context;
+    void *got;
+    (void)!vmm_alloc(claimant->cache, claimant->bytes, NULL, &got);
+    return NULL;
+}
+
+static void claim_begin(struct claimant *claimant)
+{
+    assert_int_equal(pthread_create(&claimant->thread, NULL, claims_on_thread, claimant), 0);
+    while (stats_of(claimant->cache).neighbour_claims == 0)
+        (void)usleep(1000);
+}
+
+/* The time of the important claim counts, also if a long one of a low priority began before it. */
+NEIGHBOURS_TEST(a_pool_sleeps_in_time_beside_a_long_claim)
+{
+    vmm_cache *holder = CACHE(.neighbours_priority = 1);
+    struct claimant low = { .cache = CACHE(.neighbours_wait_ms = 20 * SLEEP_MS),
+                            .bytes = 32 * MIB };
+    vmm_cache *high = CACHE(.neighbours_priority = 5, .neighbours_wait_ms = SLEEP_MS);
+    void *kept;
+    vmm_pool *pool = pool_with(holder, "weights", 16 * MIB, &kept);
+    offer_with(pool, NULL, NULL);
+    void *live = block(holder, 44 * MIB);
+    claim_begin(&low);
+    (void)block(high, 12 * MIB);
+    assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
+    assert_ok(vmm_free(holder, live)); /* which serves the other */
+    assert_int_equal(pthread_join(low.thread, NULL), 0);
+}
+
+/* A pool does not sleep for the bytes that a claim of a lower priority wants beside. */
+NEIGHBOURS_TEST(no_more_sleeps_than_the_important_claim_needs)
+{
+    vmm_cache *holder = CACHE(.neighbours_priority = 1);
+    struct claimant low = { .cache = CACHE(.neighbours_wait_ms = SLEEP_MS), .bytes = 36 * MIB };
+    vmm_cache *high = CACHE(.neighbours_priority = 5, .neighbours_wait_ms = SLEEP_MS);
+    void *kept[2];
+    vmm_pool *small = pool_with(holder, "small", 8 * MIB, &kept[0]);
+    vmm_pool *large = pool_with(holder, "large", 40 * MIB, &kept[1]);
+    offer_with(small, NULL, NULL);
+    offer_with(large, NULL, NULL);
+    (void)block(holder, 14 * MIB);
+    claim_begin(&low);
+    (void)block(high, 6 * MIB);
+    assert_int_equal(pthread_join(low.thread, NULL), 0);
+    assert_int_equal(phase_of(small), VMM_POOL_ASLEEP);
+    assert_int_equal(phase_of(large), VMM_POOL_OFFERED);
+}
+
 /* The sleep goes on only once a flag is set. */
 static void unmapping_hold(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
 {

@@ -181,6 +181,43 @@ POLICY_TEST(a_refused_growth_is_not_tried_again_before_reclaim)
     assert_ok(vmm_free(scene->cache, block));
 }
 
+/* Captures stop the clocks of the streams that a request looks at first: that costs none of its waits. */
+SIM_TEST(streams_that_are_captured_cost_no_waits)
+{
+    enum { CAPTURED = 8, WAITING = 130 }; /* each of these needs another look at all of those */
+    vmm_cache *cache = cache_on(driver, .reuse = VMM_REUSE_DECLARED,
+                                .limit_bytes = (2 * CAPTURED + 2 * WAITING + 2) * MIB);
+    void *stuck[CAPTURED];
+    void *blocks[WAITING];
+    for (unsigned i = 0; i < CAPTURED; i++)
+        stuck[i] = block_in(cache, 2 * MIB, STREAM(1 + i));
+    for (unsigned i = 0; i < WAITING; i++) {
+        blocks[i] = block_in(cache, 2 * MIB, STREAM(100));
+        assert_ok(vmm_record_stream(cache, blocks[i], STREAM(101 + i)));
+    }
+    vmm__sim_lag_set(driver, UINT64_C(1) << 40);
+    for (unsigned i = 0; i < WAITING; i++)
+        assert_ok(
+            vmm__driver_fill(driver, (uint64_t)(uintptr_t)blocks[i], 2 * MIB, i, STREAM(101 + i)));
+    for (unsigned i = 0; i < CAPTURED; i++) {
+        assert_ok(vmm_capture_announce(cache, STREAM(1 + i)));
+        assert_ok(vmm__driver_capture_begin(driver, STREAM(1 + i)));
+        assert_ok(vmm_free(cache, stuck[i]));
+    }
+    for (unsigned i = 0; i < WAITING; i++)
+        assert_ok(vmm_free(cache, blocks[i]));
+    void *whole;
+    vmm_status status = vmm_alloc(cache, 2 * MIB * WAITING, STREAM(100), &whole);
+    vmm__sim_lag_set(driver, 0);
+    for (unsigned i = 0; i < CAPTURED; i++) {
+        assert_ok(vmm__driver_capture_end(driver, STREAM(1 + i)));
+        vmm_capture_retract(cache, STREAM(1 + i));
+    }
+    assert_ok(status); /* not before: announcements are the process's */
+    assert_ok(vmm_free(cache, whole));
+    assert_ok(vmm_destroy(cache));
+}
+
 /* The step that waits for idle memory releases what has finished. */
 POLICY_TEST(finished_chunks_need_no_wait)
 {

@@ -216,6 +216,7 @@ static vmm_status refill_attempt(struct vmm_cache *cache, const struct request *
         reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
         status = refill_once(cache, request, out);
     } while (vmm__is_oom(status) && vmm__stat_now(&cache->vm.reserved_bytes) < reserved_bytes);
+    VMM_ASSERT(status != VMM__NO_FIT); /* the last step gives what is missing, or fails */
     return status;
 }
 
@@ -225,7 +226,6 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
     VMM_ASSERT_HELD(&cache->grow_lock);
     VMM_ASSERT_HELD(&request->lane->lock);
     vmm_status status = refill_attempt(cache, request, out);
-    VMM_ASSERT(status != VMM__NO_FIT); /* the last step gives what is missing, or fails */
     if (!vmm__is_oom(status))
         return status;
     vmm__count(&cache->counts.retries, 1);

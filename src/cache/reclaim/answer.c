@@ -18,16 +18,17 @@
 #define SHOW_NS       (MONITOR_PERIOD_MS * UINT64_C(1000000))
 #define CLAIM_MOST_NS UINT64_C(60000000000)
 
-/* All claims that wait now. */
+/* All claims that wait now. More than idle memory serves only claims whose priority is at least the cache's own. */
 struct claims {
-    uint64_t want_bytes;  /* 0: there is none */
-    uint64_t short_bytes; /* what the device has less */
-    uint64_t begin_ns;    /* of the first of them */
-    uint64_t half_ns;     /* when half of its time is over */
-    uint64_t late_ns;     /* when three quarters are */
-    uint64_t priority;    /* the highest */
-    uint64_t rank;        /* how many others begin to give before this cache */
-    uint64_t pid;         /* one of the claimants */
+    uint64_t want_bytes; /* of all; 0: there is none */
+    uint64_t
+        half_bytes; /* of those that the program may be asked for: half of their time is over */
+    uint64_t late_bytes; /* of those that pools may sleep for: three quarters are */
+    uint64_t half_ns; /* when half of the time was over, of the last one that half_bytes counts */
+    uint64_t free_bytes; /* of the device */
+    uint64_t begin_ns;   /* of the first of all */
+    uint64_t rank;       /* how many others begin to give before this cache */
+    uint64_t pid;        /* of the first of all */
     char name[MONITOR_NAME_BYTES];
 };
 
@@ -45,17 +46,31 @@ static bool gives_before(const struct neighbour_slot *slot, unsigned index,
     return spare_bytes != own_bytes ? spare_bytes > own_bytes : index < own_index;
 }
 
+/* Counts a claim whose priority is not lower than the cache's by how much of its time is over. */
+static void time_add(const struct neighbour_slot *slot, uint64_t want_bytes, uint64_t now_ns,
+                     struct claims *claims)
+{
+    uint64_t half_ns = slot->begin_ns + (slot->end_ns - slot->begin_ns) / 2;
+    uint64_t late_ns = half_ns + (slot->end_ns - half_ns) / 2;
+    if (now_ns >= half_ns) {
+        claims->half_bytes += want_bytes;
+        claims->half_ns = vmm__max(claims->half_ns, half_ns);
+    }
+    if (now_ns >= late_ns)
+        claims->late_bytes += want_bytes;
+}
+
 static void claim_add(const struct vmm_cache *cache, const struct neighbour_slot *slot,
-                      struct claims *claims)
+                      uint64_t now_ns, struct claims *claims)
 {
     bool is_first = claims->want_bytes == 0;
-    claims->want_bytes += vmm__min(slot->want_bytes, cache->driver->total_bytes);
-    claims->priority = vmm__max(claims->priority, slot->priority);
+    uint64_t want_bytes = vmm__min(slot->want_bytes, cache->driver->total_bytes);
+    claims->want_bytes += want_bytes;
+    if (slot->priority >= cache->neighbours->slot.priority)
+        time_add(slot, want_bytes, now_ns, claims);
     if (!is_first && claims->begin_ns <= slot->begin_ns)
         return;
     claims->begin_ns = slot->begin_ns;
-    claims->half_ns = slot->begin_ns + (slot->end_ns - slot->begin_ns) / 2;
-    claims->late_ns = claims->half_ns + (slot->end_ns - claims->half_ns) / 2;
     claims->pid = slot->pid;
     memcpy(claims->name, slot->name, sizeof claims->name);
 }
@@ -75,7 +90,7 @@ static struct claims claims_read(const struct vmm_cache *cache)
         bool claims_now = slot.want_bytes > 0 && slot.begin_ns <= now_ns && slot.end_ns > now_ns &&
                           slot.end_ns <= now_ns + CLAIM_MOST_NS;
         if (claims_now)
-            claim_add(cache, &slot, &claims);
+            claim_add(cache, &slot, now_ns, &claims);
         else if (gives_before(&slot, i, &shown, own->record.slot))
             claims.rank++;
     }
@@ -111,6 +126,12 @@ static uint64_t need_begin(struct neighbours *own, const struct claims *claims, 
     return claims->want_bytes > 0 ? claims->begin_ns : own->tight_ns;
 }
 
+/* What the device has less than some of the claims want. */
+static uint64_t short_bytes(const struct claims *claims, uint64_t want_bytes)
+{
+    return want_bytes - vmm__min(want_bytes, claims->free_bytes);
+}
+
 /* Reads all claims, and returns what the device is short of for them and its headroom; 0 also while others begin, or
  * this cache claims. A claimant withdraws before it takes the memory, so the device is asked first: memory that it has
  * taken is no longer missing. */
@@ -121,11 +142,11 @@ static uint64_t missing_bytes(const struct vmm_cache *cache, struct claims *clai
     *claims = claims_read(cache);
     uint64_t left_bytes = free_bytes - vmm__min(claims->want_bytes, free_bytes);
     uint64_t headroom_bytes = vmm__headroom_missing_bytes(cache, left_bytes);
-    claims->short_bytes = claims->want_bytes - vmm__min(claims->want_bytes, free_bytes);
+    claims->free_bytes = free_bytes;
     uint64_t begin_ns = need_begin(own, claims, headroom_bytes == 0);
     if (claims_itself(own) || vmm__time_ns() < begin_ns + claims->rank * CLAIM_SLICE_NS)
         return 0;
-    return claims->short_bytes + headroom_bytes;
+    return short_bytes(claims, claims->want_bytes) + headroom_bytes;
 }
 
 /* A part is free: counts it, and tells the claimants, if there are any. */
@@ -185,25 +206,17 @@ static void idle_give(struct vmm_cache *cache)
         given_log(cache, &served, given_bytes);
 }
 
-/* Whether more than idle memory may serve the claims: from that moment on, for no lower priority, and never for
- * headroom. */
-static bool may_serve(const struct neighbours *own, const struct claims *claims, uint64_t from_ns)
-{
-    return claims->short_bytes > 0 && vmm__time_ns() >= from_ns &&
-           own->slot.priority <= claims->priority;
-}
-
-/* Once for each claim. */
+/* Once for each claim: again if half of another one's time is over since. Never for headroom. */
 static bool program_ask(struct vmm_cache *cache)
 {
     struct neighbours *own = cache->neighbours;
     struct claims claims;
     bool is_turn = missing_bytes(cache, &claims) > 0;
-    bool may_ask = own->asks_program && own->asked_ns != claims.begin_ns;
-    if (!is_turn || !may_ask || !may_serve(own, &claims, claims.half_ns))
+    uint64_t bytes = short_bytes(&claims, claims.half_bytes);
+    if (!is_turn || !own->asks_program || bytes == 0 || claims.half_ns <= own->asked_ns)
         return false;
-    own->asked_ns = claims.begin_ns;
-    return vmm__pressure_call(cache, cache->pool.handle, claims.short_bytes);
+    own->asked_ns = claims.half_ns;
+    return vmm__pressure_call(cache, cache->pool.handle, bytes);
 }
 
 static void sleep_log(struct vmm_cache *cache, const struct claims *claims,
@@ -220,9 +233,10 @@ static void pools_give(struct vmm_cache *cache)
     struct neighbours *own = cache->neighbours;
     struct claims claims;
     struct offer_taken taken;
-    while (missing_bytes(cache, &claims) > 0 && may_serve(own, &claims, claims.late_ns) &&
-           !has_ended(own) &&
-           vmm__offer_take(cache, claims.short_bytes, own->slot.floor_bytes, &taken)) {
+    uint64_t bytes;
+    while (missing_bytes(cache, &claims) > 0 &&
+           (bytes = short_bytes(&claims, claims.late_bytes)) > 0 && !has_ended(own) &&
+           vmm__offer_take(cache, bytes, own->slot.floor_bytes, &taken)) {
         if (taken.bytes > 0)
             part_give(cache, taken.bytes, true);
         if (taken.has_failed)

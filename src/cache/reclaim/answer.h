@@ -3,10 +3,10 @@
  * while the device is short of what is claimed, in the order of cost:
  *
  *  1. idle memory whose work has finished, above the floor; also what finishes before the claim ends;
- *  2. what the program's pressure function frees, if the program allows it, once half of the claim's time is over, and
- *     if the claimant's priority is not lower;
- *  3. pools that the program has offered (pool/offer.h), which go to sleep one at a time, once three quarters of the
- *     claim's time are over, and if the claimant's priority is not lower.
+ *  2. what the program's pressure function frees, if the program allows it, once half of a claim's time is over;
+ *  3. pools that the program has offered (pool/offer.h), which go to sleep one at a time, once three quarters are.
+ *
+ * The last two serve only claims whose priority is not lower than the cache's, each by its own time.
  *
  * For the device's headroom it gives idle memory only.
  *
