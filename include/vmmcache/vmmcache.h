@@ -2029,9 +2029,10 @@ VMM_API vmm_status vmm_listen(vmm_cache *cache, vmm_listener watch, void *contex
 
 /*
  * Caches of the processes of one user, on one device, that have vmm_config.neighbours on, share a
- * record: a file in /dev/shm, or in the folder VMM_NEIGHBOURS_DIR, which containers can share. A
- * request that the device refuses, not a limit, then claims the memory that is missing, and waits
- * for at most neighbours_wait_ms. The others give, above their floor and until nothing is missing:
+ * record: a file in /dev/shm, or in the folder VMM_NEIGHBOURS_DIR (a path that begins with /), which
+ * containers can share. A request that the device refuses, not a limit, then claims the memory that
+ * is missing, and waits for at most neighbours_wait_ms. The others give, above their floor and until
+ * nothing is missing:
  *   1. idle memory whose work has finished, or finishes in that time;
  *   2. after half of that time, what their pressure function frees, if they allow that: it is called
  *      on a thread of the library, with the default pool;

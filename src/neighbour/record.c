@@ -149,6 +149,9 @@ static vmm_status file_join(struct neighbour_record *record, int *joined)
 static vmm_status path_make(struct neighbour_record *record, const char *folder,
                             const unsigned char *uuid, size_t uuid_bytes)
 {
+    if (*folder != '/') /* chdir() would change which file the process removes */
+        return vmm__error(VMM_ERR_UNSUPPORTED, "VMM_NEIGHBOURS_DIR=%.40s: does not begin with /",
+                          folder);
     int length = snprintf(record->path, sizeof record->path, "%s/" NEIGHBOUR_PREFIX "%u.", folder,
                           (unsigned)geteuid());
     if (length > NEIGHBOUR_FOLDER_MOST)

@@ -33,8 +33,8 @@ struct neighbour_record {
     char path[NEIGHBOUR_FOLDER_MOST + 128];
 };
 
-/* Takes a slot in the record of a device, in a folder. ERR_UNSUPPORTED: there is none; the line says why, and the cache
- * works without. ERR_HOST_OOM. */
+/* Takes a slot in the record of a device, in a folder, whose path begins with /. ERR_UNSUPPORTED: there is none; the
+ * line says why, and the cache works without. ERR_HOST_OOM. */
 vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *folder,
                                const unsigned char *uuid, size_t uuid_bytes);
 

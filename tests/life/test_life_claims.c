@@ -672,6 +672,8 @@ NEIGHBOURS_TEST(a_cache_without_a_record_works)
     vmm_config config = CACHE_CONFIG(.neighbours = VMM_ON, .log = log_add);
     assert_int_equal(setenv("VMM_NEIGHBOURS_DIR", "/absent", 1), 0);
     works_alone("No such file", &config);
+    assert_int_equal(setenv("VMM_NEIGHBOURS_DIR", "absent", 1), 0);
+    works_alone("VMM_NEIGHBOURS_DIR=absent: does not begin with /", &config);
     assert_int_equal(unsetenv("VMM_HOST_DEVICE"), 0);
     works_alone("no other process", &config);
     config.driver = VMM_DRIVER_SIM;

@@ -9,6 +9,7 @@
 #include "support/folder_support.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -316,6 +317,19 @@ RECORD_TEST(what_is_no_file_is_refused)
     (void)strcpy(folder + sizeof folder - 7, "absent");
     join_is_refused("No such file");
     (void)sscanf(path, "/dev/shm/test_record.%6s", folder + sizeof folder - 7);
+}
+
+/* After chdir() its name would be that of another file. */
+RECORD_TEST(a_relative_folder_is_refused)
+{
+    struct neighbour_record record;
+    char before[PATH_MAX];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(folder), 0);
+    vmm_status status = vmm__neighbour_join(&record, ".", uuid, sizeof uuid);
+    assert_int_equal(chdir(before), 0);
+    assert_status(status, VMM_ERR_UNSUPPORTED);
+    assert_string_equal(vmm_last_error(), "VMM_NEIGHBOURS_DIR=.: does not begin with /");
 }
 
 /* Its maker was killed before it was whole. */
