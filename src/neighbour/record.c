@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "neighbour/record.h"
 #include "base/error.h"
+#include "base/file_limit.h"
 #include "base/file_lock.h"
 #include "base/fork.h"
 #include "base/time.h"
@@ -59,7 +60,42 @@ static bool turn_begin(int file)
     return has_turn;
 }
 
+/* A write beyond the limit would end the process. A short one means a full file system, but sets no errno. */
+static bool file_write(int file, const void *bytes, size_t count, off_t offset)
+{
+    if ((uint64_t)offset + count > vmm__file_bytes_most()) {
+        errno = EFBIG;
+        return false;
+    }
+    ssize_t written = pwrite(file, bytes, count, offset);
+    if (written >= 0 && (size_t)written < count)
+        errno = ENOSPC;
+    return written == (ssize_t)count;
+}
+
+static bool is_last(int file)
+{
+    struct file_range locked;
+    return !vmm__file_is_locked(file, (struct file_range){ 0, NEIGHBOUR_SLOTS }, &locked);
+}
+
+/* Removes the file if no other process has a slot. The caller has the turn. */
+static void file_remove(const struct neighbour_record *record, int file)
+{
+    struct stat about;
+    if (is_last(file) && fstat(file, &about) == 0 && about.st_nlink > 0)
+        (void)unlink(record->path);
+}
+
 /* ---- Join ------------------------------------------------------------------------------------ */
+
+/* After a failed call: a file that no process has must not stay. The caller has the turn. */
+static vmm_status join_fail(const struct neighbour_record *record, int file)
+{
+    vmm_status status = record_refuse(record, strerror(errno));
+    file_remove(record, file);
+    return status;
+}
 
 static vmm_status head_make(const struct neighbour_record *record, int file)
 {
@@ -68,8 +104,8 @@ static vmm_status head_make(const struct neighbour_record *record, int file)
                                          .slot_bytes = sizeof(struct neighbour_slot),
                                          .slots = NEIGHBOUR_SLOTS };
     bool is_made = ftruncate(file, sizeof(struct neighbour_file)) == 0 &&
-                   pwrite(file, &head, sizeof head, 0) == (ssize_t)sizeof head;
-    return is_made ? VMM_OK : record_refuse(record, strerror(errno));
+                   file_write(file, &head, sizeof head, 0);
+    return is_made ? VMM_OK : join_fail(record, file);
 }
 
 /* A file whose maker was killed has no head yet. The caller has the turn. */
@@ -103,12 +139,12 @@ static vmm_status slot_take(struct neighbour_record *record, int file)
         slot++;
     if (slot == NEIGHBOUR_SLOTS)
         return record_refuse(record, "all slots are taken");
-    if (pwrite(file, &nothing, sizeof nothing, slot_offset(slot)) != (ssize_t)sizeof nothing)
-        return record_refuse(record, strerror(errno)); /* a killed process may have left a claim */
+    if (!file_write(file, &nothing, sizeof nothing, slot_offset(slot)))
+        return join_fail(record, file); /* a killed process may have left a claim */
     record->bells =
         mmap(NULL, sizeof(struct neighbour_head), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (record->bells == MAP_FAILED)
-        return record_refuse(record, strerror(errno));
+        return join_fail(record, file);
     (void)madvise(record->bells, sizeof(struct neighbour_head), MADV_DONTFORK);
     record->slot = slot;
     return VMM_OK;
@@ -131,6 +167,8 @@ static vmm_status file_enter(struct neighbour_record *record, int file, bool *is
 static vmm_status file_join(struct neighbour_record *record, int *joined)
 {
     bool is_gone = true;
+    if (vmm__file_bytes_most() < sizeof(struct neighbour_file))
+        return record_refuse(record, "RLIMIT_FSIZE allows no file of its size");
     while (is_gone) {
         int file = open(record->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
         if (file < 0)
@@ -179,17 +217,11 @@ static void *bell_address(const struct neighbour_record *record, enum neighbour_
 static void bell_ring(const struct neighbour_record *record, int file, enum neighbour_bell bell)
 {
     uint32_t state = (uint32_t)vmm__time_ns();
-    if (pwrite(file, &state, sizeof state, bell_offset(bell)) == (ssize_t)sizeof state)
+    if (file_write(file, &state, sizeof state, bell_offset(bell)))
         (void)syscall(SYS_futex, bell_address(record, bell), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* ---- Leave ----------------------------------------------------------------------------------- */
-
-static bool is_last(int file)
-{
-    struct file_range locked;
-    return !vmm__file_is_locked(file, (struct file_range){ 0, NEIGHBOUR_SLOTS }, &locked);
-}
 
 /* Without its turn, the file stays for the next one. */
 static void file_leave(const struct neighbour_record *record, int file)
@@ -197,9 +229,7 @@ static void file_leave(const struct neighbour_record *record, int file)
     vmm__file_unlock(file, slot_range(record->slot));
     if (!turn_begin(file))
         return;
-    struct stat about;
-    if (is_last(file) && fstat(file, &about) == 0 && about.st_nlink > 0)
-        (void)unlink(record->path);
+    file_remove(record, file);
     vmm__file_unlock(file, turn);
 }
 
@@ -293,7 +323,7 @@ void vmm__neighbour_write(const struct neighbour_record *record, struct neighbou
     }
     slot->revision++;
     slot->checksum = slot_checksum(slot);
-    (void)!pwrite(record->file, slot, sizeof *slot, slot_offset(record->slot));
+    (void)file_write(record->file, slot, sizeof *slot, slot_offset(record->slot));
 }
 
 bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,

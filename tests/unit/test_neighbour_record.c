@@ -8,6 +8,7 @@
 #include "neighbour/record.h"
 #include "support/folder_support.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static const unsigned char uuid[16] = { 0xAB, 1 };
@@ -330,6 +332,101 @@ RECORD_TEST(a_relative_folder_is_refused)
     assert_int_equal(chdir(before), 0);
     assert_status(status, VMM_ERR_UNSUPPORTED);
     assert_string_equal(vmm_last_error(), "VMM_NEIGHBOURS_DIR=.: does not begin with /");
+}
+
+/* ---- File systems that refuse --------------------------------------------------------------------- */
+
+/* The linker leads pwrite() of the library here. One call writes only so many bytes, or fails without any. */
+static unsigned full_after; /* so many calls succeed before; 0: all do */
+static size_t full_bytes;
+
+ssize_t __real_pwrite(int file, const void *bytes, size_t count, off_t offset);
+ssize_t __wrap_pwrite(int file, const void *bytes, size_t count, off_t offset);
+
+ssize_t __wrap_pwrite(int file, const void *bytes, size_t count, off_t offset)
+{
+    if (full_after == 0 || --full_after > 0)
+        return __real_pwrite(file, bytes, count, offset);
+    if (full_bytes > 0)
+        return __real_pwrite(file, bytes, full_bytes, offset);
+    errno = ENOSPC;
+    return -1;
+}
+
+static void full_is_refused(unsigned call, size_t bytes)
+{
+    full_after = call;
+    full_bytes = bytes;
+    errno = EEXIST; /* what an earlier call left */
+    join_is_refused("No space left");
+    assert_int_equal(full_after, 0);
+}
+
+/* Neither its head nor a slot has room: no process has it, so none would remove it later. */
+RECORD_TEST(a_full_file_system_keeps_no_file)
+{
+    for (unsigned call = 1; call <= 2; call++) {
+        full_is_refused(call, 0);
+        assert_false(exists());
+        full_is_refused(call, 3);
+        assert_false(exists());
+    }
+}
+
+RECORD_TEST(a_full_file_system_takes_no_file_from_others)
+{
+    struct neighbour_record record;
+    join(&record);
+    full_is_refused(1, 0); /* the slot: the file has a head */
+    assert_true(exists());
+    vmm__neighbour_leave(&record);
+}
+
+/* Of the soft limit only, which the child can raise again: it may have to write what its tests covered. */
+static void file_limit_set(uint64_t bytes)
+{
+    struct rlimit limit;
+    CHILD_REQUIRES(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    CHILD_REQUIRES(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
+static void joins_with_short_files(void *context)
+{
+    struct neighbour_record *record = context;
+    file_limit_set(sizeof(struct neighbour_file) - 1);
+    CHILD_REQUIRES(vmm__neighbour_join(record, folder, uuid, sizeof uuid) == VMM_ERR_UNSUPPORTED);
+    CHILD_REQUIRES(strstr(vmm_last_error(), "RLIMIT_FSIZE") != NULL);
+    file_limit_set(RLIM_INFINITY);
+}
+
+/* It would end the process. */
+RECORD_TEST(a_limit_of_files_is_no_signal)
+{
+    static struct neighbour_record record;
+    child_runs(joins_with_short_files, &record);
+    assert_false(exists());
+    join(&record);
+    child_runs(joins_with_short_files, &record); /* a file that has its length */
+    vmm__neighbour_leave(&record);
+}
+
+static void writes_with_short_files(void *context)
+{
+    struct neighbour_record *record = context;
+    CHILD_REQUIRES(vmm__neighbour_join(record, folder, uuid, sizeof uuid) == VMM_OK);
+    file_limit_set(0);
+    show(record, 5);
+    vmm__neighbour_ring(record, BELL_ASKED);
+    vmm__neighbour_leave(record);
+    file_limit_set(RLIM_INFINITY);
+}
+
+RECORD_TEST(a_limit_that_comes_later_is_no_signal)
+{
+    static struct neighbour_record record;
+    child_runs(writes_with_short_files, &record);
+    assert_false(exists());
 }
 
 /* Its maker was killed before it was whole. */

@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/file_limit.h"
 #include "base/hostmem.h"
 #include "driver/host/internal.h"
 
@@ -21,7 +22,6 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* First fit never needs more than the logarithm of the largest run times the memory (Robson 1977). */
@@ -31,14 +31,6 @@ enum { FILE_DEVICES = 16 };
 enum { KEPT_MOST = 32 };
 
 /* ---- Files ----------------------------------------------------------------------------------- */
-
-/* A file that grows beyond it kills the process with SIGXFSZ. */
-static uint64_t file_bytes_most(void)
-{
-    struct rlimit limit;
-    bool is_limited = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < INT64_MAX;
-    return is_limited ? limit.rlim_cur : INT64_MAX;
-}
 
 static vmm_status descriptor_error(int code)
 {
@@ -53,11 +45,11 @@ static vmm_status descriptor_error(int code)
 
 static vmm_status descriptor_open(uint64_t bytes, unsigned flags, int *descriptor)
 {
-    if (bytes > file_bytes_most())
+    if (bytes > vmm__file_bytes_most())
         return vmm__error(VMM_ERR_DRIVER,
                           "host driver: the memory file needs %" PRIu64
                           " bytes, but RLIMIT_FSIZE allows %" PRIu64,
-                          bytes, file_bytes_most());
+                          bytes, vmm__file_bytes_most());
     int opened = memfd_create("vmmcache", flags);
     if (opened < 0)
         return descriptor_error(errno);
@@ -74,7 +66,7 @@ static vmm_status descriptor_open(uint64_t bytes, unsigned flags, int *descripto
 
 vmm_status vmm__host_file_open(struct host_file *file, uint64_t device_bytes)
 {
-    uint64_t most = vmm__align_down(file_bytes_most(), SOFT_GRANULE_BYTES);
+    uint64_t most = vmm__align_down(vmm__file_bytes_most(), SOFT_GRANULE_BYTES);
     uint64_t wanted = device_bytes > most / FILE_DEVICES ? most : device_bytes * FILE_DEVICES;
     uint64_t bytes = vmm__max(device_bytes, wanted);
     vmm_status status = descriptor_open(bytes, MFD_CLOEXEC, &file->descriptor);

@@ -1,0 +1,22 @@
+/*
+ * The limit that the system sets to the files of this process (RLIMIT_FSIZE). A write or ftruncate() beyond it ends the
+ * process with SIGXFSZ, so the library asks first.
+ *
+ * Owns: nothing. May be called by: driver, neighbour. Locks: none.
+ */
+#ifndef VMM_BASE_FILE_LIMIT_H
+#define VMM_BASE_FILE_LIMIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+
+/* How long a file may become. */
+static inline uint64_t vmm__file_bytes_most(void)
+{
+    struct rlimit limit;
+    bool is_limited = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < INT64_MAX;
+    return is_limited ? limit.rlim_cur : INT64_MAX;
+}
+
+#endif
