@@ -213,12 +213,31 @@ static void *bell_address(const struct neighbour_record *record, enum neighbour_
     return (char *)record->bells + bell_offset(bell);
 }
 
-/* The time, so that two that ring at once leave no state that one of them has found. */
-static void bell_ring(const struct neighbour_record *record, int file, enum neighbour_bell bell)
+uint32_t vmm__neighbour_bell(const struct neighbour_record *record, enum neighbour_bell bell)
+{
+    uint32_t state = 0;
+    (void)!pread(record->file, &state, sizeof state, bell_offset(bell));
+    return state;
+}
+
+/* The time, so that two that ring at once leave no state that one of them has found. Also wakes where no write is
+ * allowed any more. */
+void vmm__neighbour_ring(const struct neighbour_record *record, enum neighbour_bell bell)
 {
     uint32_t state = (uint32_t)vmm__time_ns();
-    if (file_write(file, &state, sizeof state, bell_offset(bell)))
-        (void)syscall(SYS_futex, bell_address(record, bell), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    (void)file_write(record->file, &state, sizeof state, bell_offset(bell));
+    (void)syscall(SYS_futex, bell_address(record, bell), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* A kernel that refuses, because the file was cut, must not let the caller run in circles. */
+void vmm__neighbour_wait(const struct neighbour_record *record, enum neighbour_bell bell,
+                         uint32_t state, uint64_t ns)
+{
+    struct timespec time = { .tv_sec = (time_t)(ns / 1000000000),
+                             .tv_nsec = (long)(ns % 1000000000) };
+    long result = syscall(SYS_futex, bell_address(record, bell), FUTEX_WAIT, state, &time, NULL, 0);
+    if (result != 0 && errno == EFAULT)
+        (void)nanosleep(&time, NULL);
 }
 
 /* ---- Leave ----------------------------------------------------------------------------------- */
@@ -244,16 +263,17 @@ VMM_FORK_CHILD static void child_begin(void)
     records = NULL;
 }
 
-/* Caches that are not destroyed: their threads may still run, so the files stay open. If another thread joins or leaves
- * meanwhile, a file may stay; the next process that leaves removes it. */
+/* Caches that are not destroyed: their threads rest, and a later handler of exit() may destroy them, so the files stay
+ * open and their bells ring. If another thread joins or leaves meanwhile, a file may stay; the next process that leaves
+ * removes it. */
 static void exit_leave(void)
 {
     if (pthread_mutex_trylock(&lock) != 0)
         return;
     for (struct neighbour_record *record = records; record != NULL; record = record->next) {
-        int file = atomic_exchange(&record->file, -1);
-        bell_ring(record, file, BELL_ASKED); /* the cache's thread rests */
-        file_leave(record, file);
+        atomic_store(&record->is_left, true);
+        vmm__neighbour_ring(record, BELL_ASKED); /* the cache's thread rests */
+        file_leave(record, record->file);
     }
     records = NULL;
     is_exit_watched = false;
@@ -273,6 +293,7 @@ vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *fold
 {
     int file = -1;
     record->file = -1;
+    record->is_left = false;
     vmm_status status = path_make(record, folder, uuid, uuid_bytes);
     if (status != VMM_OK)
         return status;
@@ -299,11 +320,17 @@ void vmm__neighbour_leave(struct neighbour_record *record)
         *link = record->next;
     int file = atomic_exchange(&record->file, -1);
     if (file >= 0) {
-        file_leave(record, file);
+        if (!record->is_left)
+            file_leave(record, file);
         (void)close(file);
         (void)munmap(record->bells, sizeof(struct neighbour_head));
     }
     (void)pthread_mutex_unlock(&lock);
+}
+
+bool vmm__neighbour_is_joined(const struct neighbour_record *record)
+{
+    return record->file >= 0 && !record->is_left;
 }
 
 /* ---- Slots ----------------------------------------------------------------------------------- */
@@ -323,7 +350,8 @@ void vmm__neighbour_write(const struct neighbour_record *record, struct neighbou
     }
     slot->revision++;
     slot->checksum = slot_checksum(slot);
-    (void)file_write(record->file, slot, sizeof *slot, slot_offset(record->slot));
+    if (vmm__neighbour_is_joined(record)) /* or another process may have the slot */
+        (void)file_write(record->file, slot, sizeof *slot, slot_offset(record->slot));
 }
 
 bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
@@ -331,7 +359,7 @@ bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
 {
     struct file_range locked;
     bool is_whole = false;
-    if (index == record->slot || index >= NEIGHBOUR_SLOTS)
+    if (!vmm__neighbour_is_joined(record) || index == record->slot || index >= NEIGHBOUR_SLOTS)
         return false;
     for (int tries = 0; tries < READ_TRIES && !is_whole; tries++) {
         ssize_t count = pread(record->file, slot, sizeof *slot, slot_offset(index));
@@ -342,38 +370,4 @@ bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
     slot->name[sizeof slot->name - 1] = '\0';
     vmm__line_make(slot->name);
     return is_whole && vmm__file_is_locked(record->file, slot_range(index), &locked);
-}
-
-/* ---- Wait for others ------------------------------------------------------------------------- */
-
-uint32_t vmm__neighbour_bell(const struct neighbour_record *record, enum neighbour_bell bell)
-{
-    uint32_t state = 0;
-    (void)!pread(record->file, &state, sizeof state, bell_offset(bell));
-    return state;
-}
-
-void vmm__neighbour_ring(const struct neighbour_record *record, enum neighbour_bell bell)
-{
-    bell_ring(record, record->file, bell);
-}
-
-bool vmm__neighbour_is_joined(const struct neighbour_record *record)
-{
-    return record->file >= 0;
-}
-
-/* A kernel that refuses, because the file was cut, must not let the caller run in circles. */
-void vmm__neighbour_wait(const struct neighbour_record *record, enum neighbour_bell bell,
-                         uint32_t state, uint64_t ns)
-{
-    struct timespec time = { .tv_sec = (time_t)(ns / 1000000000),
-                             .tv_nsec = (long)(ns % 1000000000) };
-    if (!vmm__neighbour_is_joined(record)) {
-        (void)nanosleep(&time, NULL);
-        return;
-    }
-    long result = syscall(SYS_futex, bell_address(record, bell), FUTEX_WAIT, state, &time, NULL, 0);
-    if (result != 0 && errno == EFAULT)
-        (void)nanosleep(&time, NULL);
 }

@@ -26,7 +26,8 @@
 #include <stdbool.h>
 
 struct neighbour_record {
-    _Atomic int file; /* -1: closed, in a child of fork(), or at exit */
+    _Atomic int file;     /* -1: closed, or in a child of fork() */
+    _Atomic bool is_left; /* exit() has begun: the slot is given back, and only the bells serve */
     unsigned slot;
     void *bells; /* the mapped page */
     struct neighbour_record *next;

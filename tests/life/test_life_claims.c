@@ -384,38 +384,68 @@ static uint64_t process_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static bool is_left; /* the process ends with caches */
+static void (*runs_late)(void); /* when the process ends with caches */
 
 static void rest_expect(void)
 {
     uint64_t begin_ns = process_ns();
-    if (!is_left)
-        return;
     (void)usleep(2 * MONITOR_PERIOD_MS * 1000);
     CHILD_REQUIRES(process_ns() - begin_ns < MONITOR_PERIOD_MS * UINT64_C(500000));
     child_leave(); /* LeakSanitizer does not know that the cache is left on purpose */
 }
 
-/* Registered first, so it runs after the library's handler. */
-__attribute__((constructor)) static void rest_register(void)
+static void late_run(void)
 {
-    (void)atexit(rest_expect);
+    if (runs_late != NULL)
+        runs_late();
 }
 
-static void caches_leave(void *context)
+/* Registered first, so it runs after the library's handler. */
+__attribute__((constructor)) static void late_register(void)
 {
-    (void)context;
+    (void)atexit(late_run);
+}
+
+static void caches_leave(void (*late)(void))
+{
     vmm_cache *cache = CACHE(.neighbours_wait_ms = WAIT_MS);
     (void)block(cache, DEVICE - 8 * MIB);
     in_vain(cache, 16 * MIB); /* its claim rings for all */
-    is_left = true;
+    runs_late = late;
     exit(0);
+}
+
+static void rests_late(void *context)
+{
+    (void)context;
+    caches_leave(rest_expect);
 }
 
 /* As in PyTorch, which never destroys its cache: the threads do not run in circles while the process ends. */
 NEIGHBOURS_TEST(threads_rest_while_the_process_ends)
 {
-    child_runs(caches_leave, NULL);
+    child_runs(rests_late, NULL);
+}
+
+static void destroy_expect(void)
+{
+    (void)usleep(20000); /* the thread rests by then */
+    uint64_t begin_ns = vmm__time_ns();
+    CHILD_REQUIRES(vmm_destroy(caches_made[caches_count - 1]) == VMM_OK);
+    CHILD_REQUIRES(ms_since(begin_ns) < MONITOR_PERIOD_MS / 2);
+    child_leave();
+}
+
+static void destroys_late(void *context)
+{
+    (void)context;
+    caches_leave(destroy_expect);
+}
+
+/* By a handler that runs after the library's: the thread that rests is woken, and does not sleep its time out. */
+NEIGHBOURS_TEST(a_late_handler_destroys_quickly)
+{
+    child_runs(destroys_late, NULL);
 }
 
 /* Three that each need nearly all: any two claim at once, all the time. */
