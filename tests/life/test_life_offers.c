@@ -296,8 +296,7 @@ static void claim_begin(struct claimant *claimant)
 NEIGHBOURS_TEST(a_pool_sleeps_in_time_beside_a_long_claim)
 {
     vmm_cache *holder = CACHE(.neighbours_priority = 1);
-    struct claimant low = { .cache = CACHE(.neighbours_wait_ms = 20 * SLEEP_MS),
-                            .bytes = 32 * MIB };
+    struct claimant low = { .cache = CACHE(.neighbours_wait_ms = 8 * SLEEP_MS), .bytes = 32 * MIB };
     vmm_cache *high = CACHE(.neighbours_priority = 5, .neighbours_wait_ms = SLEEP_MS);
     void *kept;
     vmm_pool *pool = pool_with(holder, "weights", 16 * MIB, &kept);
