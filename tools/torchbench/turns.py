@@ -157,6 +157,9 @@ def measure(settings, name, runs, alone, rows):
                "seconds": max((result.get("seconds", 0) for result in results))}
         rows.append(row)
         say("%-12s run %2d: %s, %.2f s" % (name, number + 1, row["verdict"], row["seconds"]))
+        for result in results:
+            if "error" in result:
+                say("    " + result["error"])
 
 
 def report(rows, alone):
