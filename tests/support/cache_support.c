@@ -11,6 +11,7 @@
 #include "driver/host/host.h"
 #include "driver/sim/sim.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -133,12 +134,18 @@ static void live_blocks_free(vmm_cache *cache)
     } while (lives.count > 0);
 }
 
+/* Threads of a test share at once. */
 void share_note(vmm_share *share)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     int place = 0;
-    while (vmm__handle_find(HANDLE_SHARE, the_test.shares[place]) != NULL)
-        assert_true(++place < CACHE_SHARES);
-    the_test.shares[place] = share;
+    assert_int_equal(pthread_mutex_lock(&lock), 0);
+    while (place < CACHE_SHARES && vmm__handle_find(HANDLE_SHARE, the_test.shares[place]) != NULL)
+        place++;
+    if (place < CACHE_SHARES)
+        the_test.shares[place] = share;
+    assert_int_equal(pthread_mutex_unlock(&lock), 0);
+    assert_true(place < CACHE_SHARES);
 }
 
 static void shares_close(struct cache_test *test)
