@@ -526,6 +526,7 @@ CACHE_TEST(a_pool_has_peaks_of_its_own)
     assert_int_equal(cache_stats(test).allocated_bytes.peak, 10 * MIB);
     assert_ok(vmm_stats_reset_peak(test->cache));
     assert_int_equal(pool_stats(pool).allocated_bytes.peak, 0);
+    assert_int_equal(pool_stats(vmm_cache_pool(test->cache)).allocated_bytes.peak, 0);
 }
 
 struct visits {
