@@ -372,7 +372,7 @@ void stress_empty(struct stress *stress)
     stress_work_verify(stress);
     stress_verify(stress);
     everything_trim(stress);
-    if (stress->has_strays || stress->was_hurt || !vmm__clock_is_context(&stress->cache->clock))
+    if (stress->has_strays || stress->was_hurt || stress_has_met_a_capture(stress))
         everything_trim(stress);
     if (!stress->is_lost)
         emptiness_verify(stress);

@@ -225,13 +225,6 @@ static void units_verify(struct stress *stress, const struct model_block *block,
     }
 }
 
-/* Whether the driver has said, rightly or by a fault, that a stream is captured that was not announced. */
-static bool has_met_a_capture(const struct stress *stress)
-{
-    return stress->config.clock_kind != VMM_CLOCK_STREAMS &&
-           !vmm__clock_is_context(&stress->cache->clock);
-}
-
 void operation_commit(struct stress *stress, const struct operation *operation)
 {
     struct model_block *block = operand_reserved(stress, operation->a);
@@ -253,7 +246,7 @@ void operation_commit(struct stress *stress, const struct operation *operation)
     unsigned legal = stress_alloc_statuses(stress, bytes) & ~STATUS_BIT(ERR_ADDRESS_SPACE);
     if (block->stream == MODEL_STREAMS)
         legal |= STATUS_BIT(ERR_INVALID_ARGUMENT); /* nothing clears the memory, or orders it */
-    if (block->is_shared && (stress->captured != 0 || has_met_a_capture(stress)))
+    if (block->is_shared && (stress->captured != 0 || stress_has_met_a_capture(stress)))
         legal |= STATUS_BIT(ERR_INVALID_ARGUMENT); /* nothing orders it after other streams */
     bool is_ok = stress_expect(stress, "vmm_commit", status, legal, STATUS_FAULTS | STATUS_OOM);
     ooms_note(stress, status);

@@ -108,6 +108,13 @@ static inline bool stress_is_captured(const struct stress *stress, uint64_t stre
     return (stress->captured & streams) != 0;
 }
 
+/* Whether the driver has said, rightly or by a fault, that a stream is captured that was not announced. */
+static inline bool stress_has_met_a_capture(const struct stress *stress)
+{
+    return stress->config.clock_kind != VMM_CLOCK_STREAMS &&
+           !vmm__clock_is_context(&stress->cache->clock);
+}
+
 /* Has work finish in an order; see order_support.h. */
 void stress_order_set(struct stress *stress, unsigned kind, uint64_t seed);
 
