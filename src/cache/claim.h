@@ -45,8 +45,8 @@ struct neighbours {
     pthread_t thread;   /* see answer.h */
     _Atomic bool stops;
     uint64_t shown_ns; /* only the thread uses this and the next two */
-    uint64_t
-        asked_ns; /* half of a claim's time was over: the last one that the pressure function was called for */
+    /* When half of the time was over of the last claim that the pressure function was called for. */
+    uint64_t asked_ns;
     uint64_t tight_ns;         /* since when headroom is not free; 0: it is */
     _Atomic uint64_t given_ns; /* when the cache gave for a claim last; 0: never */
 };

@@ -71,8 +71,8 @@ static inline bool vmm__request_is_plain(const struct request *request)
     return request->serve == NULL && request->alignment == 0;
 }
 
-/* Begins anew, at first and when other threads have run without the locks. A source has no views: it begins with the
- * last place, because the others would only ask the source again. */
+/* Begins anew, at first and when other threads have run without the locks. A source has no views, so its
+ * requests begin with the last value: what lies before would only ask the source again. */
 static inline void vmm__request_begin(struct request *request)
 {
     request->from = request->lane->owner.has_source ? GROW_FOLLOW : GROW_TARGET;
