@@ -9,7 +9,7 @@
  *   NOT_FOUND  an address or an id belongs to nothing that the callee owns
  *   IN_USE     an id is taken already
  *   NOTHING    a step had nothing to give; the next step may
- *   STRANDS    a block fits, but would strand too many free bytes: see heap->strand_bytes
+ *   STRANDS    a block fits, but would strand too many free bytes: see strand_bytes of heaps
  *
  * Owns: nothing. May be called by: everything. Locks: none.
  */

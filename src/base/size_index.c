@@ -45,8 +45,7 @@ bool vmm__size_index_open(struct size_index *index, uint64_t most)
 void vmm__size_index_close(struct size_index *index)
 {
     heads_free(index);
-    *index = (struct size_index){ .search_all = index->search_all,
-                                  .columns_bytes = index->columns_bytes };
+    *index = (struct size_index){ .columns_bytes = index->columns_bytes };
     index->end.next = &index->end;
 }
 
@@ -121,9 +120,10 @@ static struct size_node *list_above(const struct size_index *index, unsigned lis
 }
 
 /* Searches the request's own list, which is not empty: the last resort if no larger node exists. */
-static struct size_node *list_search(const struct size_index *index, unsigned list, uint64_t size)
+static struct size_node *list_search(const struct size_index *index, unsigned list, uint64_t size,
+                                     enum search_depth search)
 {
-    uint64_t most = index->search_all ? UINT64_MAX : PROBES_MOST;
+    uint64_t most = search == SEARCH_WHOLE ? UINT64_MAX : PROBES_MOST;
     struct size_node *node = *vmm__size_head(index, list);
     for (; node != &index->end; node = node->next) {
         if (node->size >= size)
@@ -134,7 +134,8 @@ static struct size_node *list_search(const struct size_index *index, unsigned li
     return NULL;
 }
 
-struct size_node *vmm__size_index_find(const struct size_index *index, uint64_t size)
+struct size_node *vmm__size_index_find(const struct size_index *index, uint64_t size,
+                                       enum search_depth search)
 {
     unsigned list = vmm__size_list(index, size);
     struct size_node *head = list_from(index, list);
@@ -142,7 +143,7 @@ struct size_node *vmm__size_index_find(const struct size_index *index, uint64_t 
     if (fit != NULL || head == NULL)
         return fit;
     fit = list_fit(index, list_above(index, list), size); /* the first list was the request's own */
-    return fit != NULL ? fit : list_search(index, list, size);
+    return fit != NULL ? fit : list_search(index, list, size, search);
 }
 
 /* The last list of a row whose column is one of `columns`. */

@@ -31,7 +31,6 @@ struct size_node {
 };
 
 struct size_index {
-    bool search_all;        /* set by the owner: find() may search a whole list */
     uint32_t head_rows;     /* rows that have heads, from that of one unit on */
     struct size_node end;   /* the last node of every list: its size is 0, its `next` is itself */
     uint64_t columns_bytes; /* 32 units: sizes below have a list each */
@@ -100,9 +99,16 @@ static inline void vmm__size_index_remove(struct size_index *index, struct size_
         index->rows &= ~(UINT64_C(1) << row);
 }
 
+/* How far a search goes for something that fits. */
+enum search_depth {
+    SEARCH_QUICK, /* a bounded number of nodes */
+    SEARCH_WHOLE  /* until something fits */
+};
+
 /* Returns the best fit among the first few nodes of the lists that may contain one. Returns NULL if nothing fits, or,
- * unless search_all, if no larger list has a node and none of the first 256 of the request's own list fits. */
-struct size_node *vmm__size_index_find(const struct size_index *index, uint64_t size);
+ * with SEARCH_QUICK, if no larger list has a node and none of the first 256 of the request's own list fits. */
+struct size_node *vmm__size_index_find(const struct size_index *index, uint64_t size,
+                                       enum search_depth search);
 
 /* Iterate from large to small, list by list: the first node, and the one after `node`; NULL at the end. The caller may
  * remove a node once it has its successor. */

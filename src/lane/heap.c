@@ -248,7 +248,8 @@ vmm_status vmm__heap_take_edge(struct heap *heap, struct block *block, uint64_t 
  * tend to have different lifetimes, and must not mix. Large is a quarter of the largest size. */
 enum { HIGH_END_BYTES = 256 << 10 };
 
-vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
+vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, enum search_depth search,
+                          struct block **out)
 {
     struct block *last_freed = vmm__heap_take_last_freed(heap, bytes);
     if (last_freed != NULL) {
@@ -256,11 +257,11 @@ vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
         return VMM_OK;
     }
     vmm__heap_settle(heap);
-    struct block *fit = (struct block *)vmm__size_index_find(&heap->index, bytes);
+    struct block *fit = (struct block *)vmm__size_index_find(&heap->index, bytes, search);
     if (fit == NULL)
         return VMM__NO_FIT;
     uint64_t cut;
-    if (fit->node.size - bytes >= heap->strand_bytes &&
+    if (fit->node.size - bytes >= heap->strand_bytes && search == SEARCH_QUICK &&
         vmm__views_strand(heap, fit, bytes, &cut) != NULL)
         return VMM__STRANDS;
     uint64_t from_high = heap->is_small & (bytes >= HIGH_END_BYTES); /* no branch: unpredictable */
@@ -303,7 +304,8 @@ struct block *vmm__heap_find_aligned(struct heap *heap, uint64_t bytes, uint64_t
     const uint64_t sizes[] = { bytes, bytes + alignment };
     vmm__heap_settle(heap);
     for (int i = 0; i < 2; i++) {
-        struct block *block = (struct block *)vmm__size_index_find(&heap->index, sizes[i]);
+        struct block *block =
+            (struct block *)vmm__size_index_find(&heap->index, sizes[i], SEARCH_WHOLE);
         if (block == NULL)
             return NULL;
         if (vmm__align_up(block->address, alignment) + bytes <= vmm__block_end(block))

@@ -94,7 +94,7 @@ struct heap {
     struct block *last_freed; /* reused as it is, or settled; NULL: none */
     struct size_index index;
     uint64_t free_bytes;
-    uint64_t strand_bytes; /* no block is taken that strands as much: see vmm__views_strand() */
+    uint64_t strand_bytes; /* a quick search takes no block that strands as much: see views.h */
     struct block_store store;
     uint64_t view_chunks;      /* chunks of the heap that have places in views */
     uint64_t occupied_bytes;   /* of its blocks in views */
@@ -159,10 +159,11 @@ vmm_status vmm__heap_attach_keep(struct heap *heap, uint64_t bytes);
 
 /*
  * Takes a block of exactly `bytes`, a multiple of unit_bytes, from the best fitting free block.
- * The caller sets the fields of the block's state. VMM__NO_FIT if nothing fits; VMM__STRANDS:
+ * The caller sets the fields of the block's state. VMM__NO_FIT if nothing fits; VMM__STRANDS, of a quick search only:
  * see strand_bytes; ERR_HOST_OOM.
  */
-vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out);
+vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, enum search_depth search,
+                          struct block **out);
 
 /* Takes the given bytes, at the start or the end of a free block. ERR_HOST_OOM. */
 vmm_status vmm__heap_take_edge(struct heap *heap, struct block *block, uint64_t address,

@@ -266,9 +266,10 @@ void vmm__lane_takes_count(struct lane *lane, bool has_queued)
 
 /* The two functions below are not inlined, so that the fast path needs no stack frame. */
 static __attribute__((noinline)) vmm_status object_open(struct lane *lane, uint32_t class_index,
-                                                        uint64_t bytes, void **out)
+                                                        uint64_t bytes, enum search_depth search,
+                                                        void **out)
 {
-    vmm_status status = vmm__slab_open(&lane->slabs, class_index);
+    vmm_status status = vmm__slab_open(&lane->slabs, class_index, search);
     if (status == VMM_OK)
         *out = object_publish(lane, lane->slabs.partial[class_index], bytes);
     return status;
@@ -280,30 +281,32 @@ bool vmm__lane_should_gather_locked(struct lane *lane, struct heap *heap, uint64
     if (block_bytes < lane->gather_bytes || !vmm__pool_should_gather(lane->owner.pool, lane))
         return false;
     vmm__heap_settle(heap);
-    const struct size_node *fit = vmm__size_index_find(&heap->index, block_bytes);
+    const struct size_node *fit = vmm__size_index_find(&heap->index, block_bytes, SEARCH_QUICK);
     return fit == NULL || fit->size != block_bytes;
 }
 
-static __attribute__((noinline)) vmm_status
-block_take(struct lane *lane, struct heap *heap, uint64_t block_bytes, uint64_t bytes, void **out)
+static __attribute__((noinline)) vmm_status block_take(struct lane *lane, struct heap *heap,
+                                                       uint64_t block_bytes, uint64_t bytes,
+                                                       enum search_depth search, void **out)
 {
     struct block *block;
     if (vmm__lane_should_gather_locked(lane, heap, block_bytes) && lane->refills == 0)
         return VMM__NO_FIT;
-    vmm_status status = vmm__heap_take(heap, block_bytes, &block);
+    vmm_status status = vmm__heap_take(heap, block_bytes, search, &block);
     if (status == VMM__NO_FIT)
-        status = vmm__views_take(heap, block_bytes, &block);
+        status = vmm__views_take(heap, block_bytes, search, &block);
     if (status == VMM_OK)
         *out = block_publish(lane, heap, block, bytes);
     return status == VMM__STRANDS ? VMM__NO_FIT : status;
 }
 
-static vmm_status object_take(struct lane *lane, uint64_t bytes, void **out)
+static inline __attribute__((always_inline)) vmm_status
+object_take(struct lane *lane, uint64_t bytes, enum search_depth search, void **out)
 {
     uint32_t class_index = vmm__slab_class(bytes);
     struct slab *slab = lane->slabs.partial[class_index];
     if (slab == NULL)
-        return object_open(lane, class_index, bytes, out);
+        return object_open(lane, class_index, bytes, search, out);
     *out = object_publish(lane, slab, bytes);
     return VMM_OK;
 }
@@ -315,22 +318,29 @@ static __attribute__((noinline)) void waits_poll(struct lane *lane)
     (void)vmm__lane_poll_locked(lane, POLL_ON_TAKE);
 }
 
-vmm_status vmm__lane_take_plain_locked(struct lane *lane, uint64_t bytes, void **out)
+/* Inlined, so that the fast path does not carry the depth of its search. */
+static inline __attribute__((always_inline)) vmm_status take(struct lane *lane, uint64_t bytes,
+                                                             enum search_depth search, void **out)
 {
     VMM_ASSERT_HELD(&lane->lock);
     if (lane->notes.oldest != NULL)
         waits_poll(lane);
     if (bytes <= SLAB_LARGEST_BYTES)
-        return object_take(lane, bytes, out);
+        return object_take(lane, bytes, search, out);
     struct heap *heap = heap_for(lane, bytes);
     uint64_t block_bytes;
     if (!block_round(bytes, &block_bytes))
         return VMM__NO_FIT;
     struct block *last_freed = vmm__heap_take_last_freed(heap, block_bytes);
     if (last_freed == NULL)
-        return block_take(lane, heap, block_bytes, bytes, out);
+        return block_take(lane, heap, block_bytes, bytes, search, out);
     *out = block_publish(lane, heap, last_freed, bytes);
     return VMM_OK;
+}
+
+vmm_status vmm__lane_take_plain_locked(struct lane *lane, uint64_t bytes, void **out)
+{
+    return take(lane, bytes, SEARCH_QUICK, out);
 }
 
 /* A slab that is shorter than others of its class, or a slot of a larger class. VMM__NO_FIT; ERR_HOST_OOM. */
@@ -355,7 +365,8 @@ static vmm_status misfit_take(struct lane *lane, uint64_t bytes, void **out)
         return VMM__NO_FIT;
     if (bytes <= SLAB_LARGEST_BYTES && object_take_misfit(lane, bytes, out) == VMM_OK)
         return VMM_OK;
-    vmm_status status = vmm__heap_take(&lane->large, vmm__lane_block_bytes(bytes), &block);
+    vmm_status status =
+        vmm__heap_take(&lane->large, vmm__lane_block_bytes(bytes), SEARCH_WHOLE, &block);
     if (status == VMM_OK)
         *out = block_publish(lane, &lane->large, block, bytes);
     return status;
@@ -374,6 +385,19 @@ static bool pending_take(struct lane *lane, struct magazines *magazines, uint64_
     return magazines->owner_takes;
 }
 
+/* Lists the block that was allocated last, if the live table has room for it. */
+static void last_list(struct lane *lane, uint64_t bytes)
+{
+    if (!vmm__live_table_add(lane->large.directory->live, lane->last.address, bytes))
+        return;
+    struct block *block = lane->last.block;
+    if (block->state == BLOCK_SLAB)
+        block->slab->listed_bits |= UINT64_C(1)
+                                    << vmm__slab_object(block->slab, lane->last.address);
+    else
+        block->is_listed = true;
+}
+
 vmm_status vmm__lane_take_listed_locked(struct lane *lane, uint64_t bytes, void **out)
 {
     VMM_ASSERT_HELD(&lane->lock);
@@ -385,32 +409,26 @@ vmm_status vmm__lane_take_listed_locked(struct lane *lane, uint64_t bytes, void 
         vmm__magazines_drain_locked(lane, magazines, UINT32_MAX);
         status = vmm__lane_take_plain_locked(lane, bytes, out);
     }
-    if (status != VMM_OK ||
-        !vmm__live_table_add(lane->large.directory->live, lane->last.address, bytes))
-        return status;
-    struct block *block = lane->last.block;
-    if (block->state == BLOCK_SLAB)
-        block->slab->listed_bits |= UINT64_C(1)
-                                    << vmm__slab_object(block->slab, lane->last.address);
-    else
-        block->is_listed = true;
-    return VMM_OK;
+    if (status == VMM_OK)
+        last_list(lane, bytes);
+    return status;
+}
+
+vmm_status vmm__lane_take_whole_locked(struct lane *lane, uint64_t bytes, void **out)
+{
+    struct magazines *magazines = magazines_of(lane);
+    if (magazines != NULL)
+        vmm__magazines_drain_locked(lane, magazines, UINT32_MAX);
+    vmm_status status = take(lane, bytes, SEARCH_WHOLE, out);
+    if (status == VMM_OK && magazines != NULL)
+        last_list(lane, bytes);
+    return status;
 }
 
 vmm_status vmm__lane_take_any_locked(struct lane *lane, uint64_t bytes, void **out)
 {
-    uint64_t strand_bytes = lane->large.strand_bytes;
-    bool searches_all[] = { lane->small.index.search_all, lane->large.index.search_all };
-    lane->large.strand_bytes = UINT64_MAX;
-    lane->small.index.search_all = true;
-    lane->large.index.search_all = true;
-    vmm_status status = vmm__lane_take_locked(lane, bytes, out);
-    if (status == VMM__NO_FIT)
-        status = misfit_take(lane, bytes, out);
-    lane->large.strand_bytes = strand_bytes;
-    lane->small.index.search_all = searches_all[0];
-    lane->large.index.search_all = searches_all[1];
-    return status;
+    vmm_status status = vmm__lane_take_whole_locked(lane, bytes, out);
+    return status == VMM__NO_FIT ? misfit_take(lane, bytes, out) : status;
 }
 
 vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t skip_bytes,

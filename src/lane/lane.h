@@ -265,9 +265,9 @@ bool vmm__lane_need(struct lane *lane, uint64_t bytes, struct heap **heap, uint6
  * if it cannot be rounded up. */
 uint64_t vmm__lane_block_bytes(uint64_t bytes);
 
-/* Allocate from mapped memory. VMM__NO_FIT if nothing fits, or if the request should gather first; ERR_HOST_OOM. The
- * second is for a lane with magazines: those that keep enough blocks are drained first, and the new block is listed in
- * the live table. */
+/* Allocate from mapped memory after a quick search. VMM__NO_FIT if it finds nothing, or if the request should gather
+ * first; ERR_HOST_OOM. The second is for a lane with magazines: those that keep enough blocks are drained first, and
+ * the new block is listed in the live table. */
 vmm_status vmm__lane_take_plain_locked(struct lane *lane, uint64_t bytes, void **out);
 vmm_status vmm__lane_take_listed_locked(struct lane *lane, uint64_t bytes, void **out);
 static inline vmm_status vmm__lane_take_locked(struct lane *lane, uint64_t bytes, void **out)
@@ -277,9 +277,13 @@ static inline vmm_status vmm__lane_take_locked(struct lane *lane, uint64_t bytes
     return vmm__lane_take_listed_locked(lane, bytes, out);
 }
 
-/* Allocates from mapped memory when memory has run out: searches all free blocks, whatever a block strands. If nothing
- * fits, a small request becomes a misfit, in a hole that is not for its size: an object of a slab with few objects, or
- * of a slab of a larger class, or a block of the large heap. A misfit is never listed. VMM__NO_FIT; ERR_HOST_OOM. */
+/* Allocates from mapped memory after a search of all of it, whatever a block strands. Drains the magazines, and lists
+ * the block, if the lane has any. VMM__NO_FIT if nothing fits; ERR_HOST_OOM. */
+vmm_status vmm__lane_take_whole_locked(struct lane *lane, uint64_t bytes, void **out);
+
+/* Searches all of it, too, for when memory has run out: if nothing fits, a small request becomes a misfit, in a hole
+ * that is not for its size: an object of a slab with few objects, or of a slab of a larger class, or a block of the
+ * large heap. A misfit is never listed. VMM__NO_FIT; ERR_HOST_OOM. */
 vmm_status vmm__lane_take_any_locked(struct lane *lane, uint64_t bytes, void **out);
 
 /* Allocates a given free block, which is not shared with others, but for its first bytes. */

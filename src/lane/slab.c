@@ -90,10 +90,10 @@ static void slots_fill(const struct slabs *slabs, const struct slab *slab, struc
 
 /* Takes the bytes of a slab at an address where they are free; address 0: anywhere. */
 static vmm_status run_take(struct heap *heap, uint32_t class_index, uint64_t bytes,
-                           uint64_t address, struct block **out)
+                           uint64_t address, enum search_depth search, struct block **out)
 {
     if (address == 0 && !heap->owner->is_pooled)
-        return vmm__heap_take(heap, bytes, out);
+        return vmm__heap_take(heap, bytes, search, out);
     if (address == 0) {
         uint64_t alignment = slab_alignment(class_index);
         const struct block *fit = vmm__heap_find_aligned(heap, bytes, alignment);
@@ -108,13 +108,13 @@ static vmm_status run_take(struct heap *heap, uint32_t class_index, uint64_t byt
 }
 
 static vmm_status slab_make(struct slabs *slabs, uint32_t class_index, uint32_t objects,
-                            uint64_t address, struct slab **out)
+                            uint64_t address, enum search_depth search, struct slab **out)
 {
     struct slab *slab = vmm__host_alloc(1, sizeof *slab);
     if (slab == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "slab: no host memory for a slab record");
-    vmm_status status =
-        run_take(slabs->heap, class_index, run_bytes(class_index, objects), address, &slab->block);
+    vmm_status status = run_take(slabs->heap, class_index, run_bytes(class_index, objects), address,
+                                 search, &slab->block);
     if (status != VMM_OK) {
         vmm__host_free(slab, sizeof *slab);
         return status;
@@ -135,10 +135,10 @@ static vmm_status slab_make(struct slabs *slabs, uint32_t class_index, uint32_t 
     return VMM_OK;
 }
 
-vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index)
+vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index, enum search_depth search)
 {
     struct slab *slab;
-    return slab_make(slabs, class_index, slab_objects(class_index), 0, &slab);
+    return slab_make(slabs, class_index, slab_objects(class_index), 0, search, &slab);
 }
 
 vmm_status vmm__slab_open_short(struct slabs *slabs, uint32_t class_index)
@@ -150,7 +150,7 @@ vmm_status vmm__slab_open_short(struct slabs *slabs, uint32_t class_index)
     if (room == 0)
         return VMM__NO_FIT;
     uint32_t objects = (uint32_t)vmm__min(room, slab_objects(class_index));
-    return slab_make(slabs, class_index, objects, 0, &slab);
+    return slab_make(slabs, class_index, objects, 0, SEARCH_WHOLE, &slab);
 }
 
 struct slab *vmm__slab_larger(const struct slabs *slabs, uint32_t class_index)
@@ -170,7 +170,8 @@ vmm_status vmm__slab_open_at(struct slabs *slabs, uint32_t class_index, uint64_t
         return VMM__NOT_FOUND;
     if (!vmm__heap_is_free(slabs->heap, address - offset, vmm__slab_run_bytes(class_index)))
         return VMM__NO_FIT;
-    return slab_make(slabs, class_index, slab_objects(class_index), address - offset, out);
+    return slab_make(slabs, class_index, slab_objects(class_index), address - offset, SEARCH_WHOLE,
+                     out);
 }
 
 void vmm__slab_take_object(struct slabs *slabs, struct slab *slab, uint32_t object,

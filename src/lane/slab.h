@@ -71,9 +71,9 @@ static inline uint32_t vmm__slab_class(uint64_t bytes)
 /* Bytes of a free block that has room for a slab of the class, whatever its address is. */
 uint64_t vmm__slab_need_bytes(const struct slabs *slabs, uint32_t class_index);
 
-/* Opens a slab of a class that has no free object. VMM__NO_FIT if no free block has room for it;
+/* Opens a slab of a class that has no free object. VMM__NO_FIT if the search finds no free block with room for it;
  * ERR_HOST_OOM. */
-vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index);
+vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index, enum search_depth search);
 
 /* The same, with as many objects as the largest free block has room for. Not for pooled lanes: see invariant 5. */
 vmm_status vmm__slab_open_short(struct slabs *slabs, uint32_t class_index);

@@ -122,10 +122,11 @@ static bool run_has_parts(const struct run *run)
     return run->idle_bytes > 0 || (run->tail_bytes > 0 && run->head_bytes > 0);
 }
 
-bool vmm__views_find(const struct heap *heap, uint64_t bytes, struct view_fit *out)
+bool vmm__views_find(const struct heap *heap, uint64_t bytes, enum search_depth search,
+                     struct view_fit *out)
 {
     const struct views *views = vmm__views_of(heap);
-    const struct size_node *node = vmm__size_index_find(heap->runs, bytes);
+    const struct size_node *node = vmm__size_index_find(heap->runs, bytes, search);
     if (node == NULL)
         return false;
     struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));

@@ -89,9 +89,10 @@ vmm_status vmm__views_place_unmap(struct heap *heap, struct chunk *chunk, uint64
 
 /*
  * Takes a block of exactly `bytes` from the smallest run that holds it. Touches partly live chunks before idle ones.
- * VMM__NO_FIT; VMM__STRANDS; ERR_HOST_OOM.
+ * VMM__NO_FIT; VMM__STRANDS, of a quick search only; ERR_HOST_OOM.
  */
-vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out);
+vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, enum search_depth search,
+                           struct block **out);
 
 /* Takes these bytes, which begin in a row of the heap. VMM__NO_FIT if some of them are not
  * free, or not in that row; ERR_HOST_OOM. */
@@ -168,8 +169,8 @@ void vmm__views_chunk_settle(struct heap *heap, struct chunk *chunk);
 /*
  * A block strands free bytes if it takes only one end of an idle chunk: they are then pinned. These functions return a
  * chunk in which a block would strand at least heap->strand_bytes, at the low end of a free block `fit`, or in the run
- * that vmm__views_take() would choose; NULL if there is none. *cut is the granule, at the chunk's home, where a chunk
- * should end so that the block strands less.
+ * that a quick vmm__views_take() would choose; NULL if there is none. *cut is the granule, at the chunk's home, where a
+ * chunk should end so that the block strands less.
  */
 struct chunk *vmm__views_strand(const struct heap *heap, const struct block *fit, uint64_t bytes,
                                 uint64_t *cut);
@@ -213,6 +214,7 @@ struct view_fit {
 };
 
 /* Finds the smallest run that holds `bytes`, of a heap that has an index of runs. False if there is none. */
-bool vmm__views_find(const struct heap *heap, uint64_t bytes, struct view_fit *out);
+bool vmm__views_find(const struct heap *heap, uint64_t bytes, enum search_depth search,
+                     struct view_fit *out);
 
 #endif

@@ -116,12 +116,13 @@ static struct chunk *fit_strand(const struct heap *heap, const struct view_fit *
 struct chunk *vmm__views_strand_run(const struct heap *heap, uint64_t bytes, uint64_t *cut)
 {
     struct view_fit fit;
-    if (heap->view_chunks == 0 || !vmm__views_find(heap, bytes, &fit))
+    if (heap->view_chunks == 0 || !vmm__views_find(heap, bytes, SEARCH_QUICK, &fit))
         return NULL;
     return fit_strand(heap, &fit, bytes, cut);
 }
 
-vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out)
+vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, enum search_depth search,
+                           struct block **out)
 {
     struct view_fit fit;
     uint64_t cut;
@@ -129,10 +130,9 @@ vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out
         return VMM__NO_FIT;
     vmm__heap_settle(heap);
     vmm__views_update(heap);
-    heap->runs->search_all = heap->index.search_all;
-    if (!vmm__views_find(heap, bytes, &fit))
+    if (!vmm__views_find(heap, bytes, search, &fit))
         return VMM__NO_FIT;
-    if (heap->strand_bytes != UINT64_MAX && fit_strand(heap, &fit, bytes, &cut) != NULL)
+    if (search == SEARCH_QUICK && fit_strand(heap, &fit, bytes, &cut) != NULL)
         return VMM__STRANDS;
     return block_take(heap, fit.address, bytes, out);
 }

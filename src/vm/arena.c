@@ -287,7 +287,7 @@ bool vmm__arena_find(const struct arena *arena, uint64_t count, uint64_t *granul
 {
     const struct size_node *node = vmm__size_index_largest(&arena->index);
     if (node == NULL || node->size < count)
-        node = vmm__size_index_find(&arena->index, count);
+        node = vmm__size_index_find(&arena->index, count, SEARCH_WHOLE);
     if (node == NULL)
         return false;
     uint64_t room = vmm__min(ROOM_GRANULES, (node->size - count) / 2);
@@ -309,7 +309,8 @@ vmm_status vmm__arena_find_or_extend(struct arena *arena, uint64_t count, uint64
 /* Uses the smallest gap that holds the row with `room` granules on both sides, and its high end: heaps grow upward. */
 static bool row_find(const struct arena *arena, uint64_t count, uint64_t room, uint64_t *granule)
 {
-    const struct size_node *node = vmm__size_index_find(&arena->index, count + 2 * room);
+    const struct size_node *node =
+        vmm__size_index_find(&arena->index, count + 2 * room, SEARCH_WHOLE);
     if (node == NULL)
         return false;
     *granule = gap_first(arena, node) + node->size - room - count;

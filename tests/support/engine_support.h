@@ -118,7 +118,7 @@ static inline struct block *engine_attach(struct engine *engine, struct heap *he
 static inline struct block *heap_take(struct heap *heap, uint64_t bytes)
 {
     struct block *block;
-    assert_ok(vmm__heap_take(heap, bytes, &block));
+    assert_ok(vmm__heap_take(heap, bytes, SEARCH_QUICK, &block));
     assert_int_equal(block->node.size, bytes);
     assert_int_equal(block->state, BLOCK_LIVE);
     return block;

@@ -168,7 +168,7 @@ static inline vmm_status scene_grow(struct scene *scene, struct heap *heap, uint
 static inline struct block *view_take(struct heap *heap, uint64_t bytes)
 {
     struct block *block;
-    assert_ok(vmm__views_take(heap, bytes, &block));
+    assert_ok(vmm__views_take(heap, bytes, SEARCH_QUICK, &block));
     assert_int_equal(block->node.size, bytes);
     assert_true(block->is_in_view);
     return block;

@@ -204,8 +204,8 @@ struct heap_pair {
 static void pair_take(struct heap_pair *pair, struct block **blocks, uint64_t bytes)
 {
     vmm__heap_settle(pair->heaps[1]);
-    vmm_status status = vmm__heap_take(pair->heaps[0], bytes, &blocks[0]);
-    assert_status(vmm__heap_take(pair->heaps[1], bytes, &blocks[1]), status);
+    vmm_status status = vmm__heap_take(pair->heaps[0], bytes, SEARCH_QUICK, &blocks[0]);
+    assert_status(vmm__heap_take(pair->heaps[1], bytes, SEARCH_QUICK, &blocks[1]), status);
     if (status != VMM_OK) {
         blocks[0] = NULL;
         return;

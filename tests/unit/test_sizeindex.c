@@ -21,7 +21,7 @@ static struct size_index *index_empty(void)
     assert_non_null(index);
     vmm__size_index_init(index, 1);
     assert_true(vmm__size_index_check(index));
-    assert_null(vmm__size_index_find(index, 1));
+    assert_null(vmm__size_index_find(index, 1, SEARCH_QUICK));
     assert_true(vmm__size_index_open(index, UINT64_MAX));
     assert_true(vmm__size_index_check(index));
     return index;
@@ -37,8 +37,8 @@ static void index_free(struct size_index *index)
 TEST(empty_index_finds_nothing)
 {
     struct size_index *index = index_empty();
-    assert_null(vmm__size_index_find(index, 1));
-    assert_null(vmm__size_index_find(index, UINT64_MAX));
+    assert_null(vmm__size_index_find(index, 1, SEARCH_QUICK));
+    assert_null(vmm__size_index_find(index, UINT64_MAX, SEARCH_QUICK));
     assert_null(vmm__size_index_largest(index));
     index_free(index);
 }
@@ -54,10 +54,10 @@ TEST(sizes_at_powers_of_two_are_found)
             struct size_node node = { .size = size };
             vmm__size_index_insert(index, &node);
             assert_true(vmm__size_index_check(index));
-            assert_ptr_equal(vmm__size_index_find(index, size), &node);
-            assert_ptr_equal(vmm__size_index_find(index, 1), &node);
+            assert_ptr_equal(vmm__size_index_find(index, size, SEARCH_QUICK), &node);
+            assert_ptr_equal(vmm__size_index_find(index, 1, SEARCH_QUICK), &node);
             if (size < UINT64_MAX)
-                assert_null(vmm__size_index_find(index, size + 1));
+                assert_null(vmm__size_index_find(index, size + 1, SEARCH_QUICK));
             assert_ptr_equal(vmm__size_index_largest(index), &node);
             assert_null(vmm__size_index_smaller(index, &node));
             vmm__size_index_remove(index, &node);
@@ -98,7 +98,7 @@ TEST(fit_is_close)
         unsigned shift = (unsigned)(number_next() % 40);
         uint64_t size = 1 + (number_next() >> shift);
         uint64_t best = best_size(nodes, is_in, size);
-        struct size_node *found = vmm__size_index_find(index, size);
+        struct size_node *found = vmm__size_index_find(index, size, SEARCH_QUICK);
         assert_true((found != NULL) == (best != UINT64_MAX));
         if (found != NULL)
             assert_true(found->size >= size && found->size <= best + best / 16);
@@ -117,8 +117,8 @@ TEST(last_node_of_a_list_is_found)
         nodes[i] = (struct size_node){ .size = i == 0 ? 4100 : 4096 };
         vmm__size_index_insert(index, &nodes[i]);
     }
-    assert_ptr_equal(vmm__size_index_find(index, 4100), &nodes[0]);
-    assert_null(vmm__size_index_find(index, 4101));
+    assert_ptr_equal(vmm__size_index_find(index, 4100, SEARCH_QUICK), &nodes[0]);
+    assert_null(vmm__size_index_find(index, 4101, SEARCH_QUICK));
     index_free(index);
 }
 
@@ -134,7 +134,7 @@ TEST(newest_of_the_best_is_found)
                 nodes[i] = (struct size_node){ .size = size };
                 vmm__size_index_insert(index, &nodes[i]);
             }
-            struct size_node *found = vmm__size_index_find(index, 8192);
+            struct size_node *found = vmm__size_index_find(index, 8192, SEARCH_QUICK);
             assert_ptr_equal(found, &nodes[best < 16 ? best : 1]);
             index_free(index);
         }

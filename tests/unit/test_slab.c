@@ -32,7 +32,7 @@ ENGINE_TEST(slabs_of_pools_are_found_again_by_their_objects)
     for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
         struct block *before = heap_take(slabs->heap, SMALL_SLOT_BYTES * (1 + class_index));
         struct slab *slab;
-        assert_ok(vmm__slab_open(slabs, class_index));
+        assert_ok(vmm__slab_open(slabs, class_index, SEARCH_QUICK));
         uint64_t start = slabs->partial[class_index]->address;
         uint32_t objects = slabs->partial[class_index]->objects;
         assert_true(vmm__slabs_purge(slabs));
@@ -70,7 +70,7 @@ ENGINE_TEST(the_slab_of_a_pool_fits_in_the_bytes_that_it_needs)
             struct block *low = offset == 0 ? NULL : vmm__heap_take_at(heap, start, offset);
             struct block *high =
                 vmm__heap_take_at(heap, start + offset + bytes, 4 * GRANULE - offset - bytes);
-            assert_ok(vmm__slab_open(slabs, class_index));
+            assert_ok(vmm__slab_open(slabs, class_index, SEARCH_QUICK));
             engine_check(engine);
             assert_true(vmm__slabs_purge(slabs));
             (void)vmm__heap_give(heap, high);

@@ -39,7 +39,7 @@ static void give(struct engine *engine, struct heap *heap, struct block *block)
 static struct block *take(struct engine *engine, struct heap *heap, uint64_t bytes)
 {
     struct block *block;
-    assert_ok(vmm__views_take(heap, bytes, &block));
+    assert_ok(vmm__views_take(heap, bytes, SEARCH_QUICK, &block));
     assert_int_equal(block->node.size, bytes);
     assert_int_equal(block->state, BLOCK_LIVE);
     assert_true(block->is_in_view);

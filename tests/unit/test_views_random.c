@@ -158,7 +158,7 @@ static bool step_take_home(struct game *game)
     struct heap *heap = draw_heap(game);
     struct block *block;
     if (game->count == BLOCKS ||
-        vmm__heap_take(heap, (1 + draw(game, 24)) * UNIT, &block) != VMM_OK)
+        vmm__heap_take(heap, (1 + draw(game, 24)) * UNIT, SEARCH_QUICK, &block) != VMM_OK)
         return false;
     block_keep(game, heap, block);
     return true;
@@ -176,9 +176,7 @@ static bool step_take_view(struct game *game)
     uint64_t turn = game->engine->views.turn + 1;
     if (game->count == BLOCKS)
         return false;
-    heap->index.search_all = true;
-    vmm_status status = vmm__views_take(heap, bytes, &block);
-    heap->index.search_all = false;
+    vmm_status status = vmm__views_take(heap, bytes, SEARCH_WHOLE, &block);
     if (bytes > most) {
         assert_status(status, VMM__NO_FIT);
         return false;

@@ -22,13 +22,6 @@
  * error ends the attempt. */
 typedef vmm_status (*refill_step)(struct vmm_cache *cache, const struct request *request);
 
-/* The lane's search must find what a step has given. */
-static vmm_status given(const struct request *request, vmm_status status)
-{
-    request->heap->index.search_all |= status == VMM_OK;
-    return status;
-}
-
 /* All idle memory of streams whose work has finished. A lane that keeps what it has takes no more than it needs. */
 static vmm_status step_gather(struct vmm_cache *cache, const struct request *request)
 {
@@ -60,7 +53,7 @@ static vmm_status step_within(struct vmm_cache *cache, const struct request *req
 {
     if (request->from != GROW_TARGET)
         return VMM__NO_FIT;
-    return given(request, vmm__grow(cache, request, GROW_WITHIN));
+    return vmm__grow(cache, request, GROW_WITHIN);
 }
 
 /* Whether the pool has as many free blocks of the size as the cache has lanes with memory: no lane then needs another
@@ -83,7 +76,7 @@ static vmm_status step_new(struct vmm_cache *cache, const struct request *reques
         return VMM__NO_FIT;
     vmm__error_save(&line);
     vmm__lane_takes_lower(request->lane);
-    vmm_status status = given(request, vmm__grow(cache, request, GROW_NEW));
+    vmm_status status = vmm__grow(cache, request, GROW_NEW);
     return vmm__error_end(&line, vmm__is_oom(status) ? VMM__NO_FIT : status);
 }
 
@@ -95,13 +88,13 @@ static vmm_status step_transfer(struct vmm_cache *cache, const struct request *r
     vmm_status status = vmm__transfer(cache, request, when);
     if (status == VMM_OK && when == IDLE_FINISHED)
         vmm__lane_takes_count(request->lane, request->has_queued);
-    return given(request, status);
+    return status;
 }
 
 /* A view, or new memory beyond the target. */
 static vmm_status step_beyond(struct vmm_cache *cache, const struct request *request)
 {
-    return given(request, vmm__grow(cache, request, request->from));
+    return vmm__grow(cache, request, request->from);
 }
 
 /* The lane's segments, all of them: they are few. */
@@ -109,16 +102,17 @@ static vmm_status step_segments(struct vmm_cache *cache, const struct request *r
 {
     (void)cache;
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
-    return given(request, VMM_OK);
+    return VMM_OK;
 }
 
 static vmm_status step_source(struct vmm_cache *cache, const struct request *request)
 {
     struct block *block;
-    return given(request, vmm__source_grow(cache, request->heap, request->block_bytes, &block));
+    return vmm__source_grow(cache, request->heap, request->block_bytes, &block);
 }
 
-/* In order; after each step that gives, the lane is searched. */
+/* In order; after each step that gives, the lane is searched. The first search is as quick as a hit's, and takes no
+ * block that step_split should split a chunk for. */
 static const refill_step cached_steps[] = { step_own,    step_split,    step_within, step_new,
                                             step_gather, step_transfer, step_beyond, NULL };
 static const refill_step sourced_steps[] = { step_segments, step_transfer, step_source, NULL };
@@ -126,11 +120,15 @@ static const refill_step sourced_steps[] = { step_segments, step_transfer, step_
 static vmm_status refill_stepwise(struct vmm_cache *cache, const struct request *request,
                                   const refill_step *step, void **out)
 {
+    bool is_quick = step == cached_steps && request->refused == VMM_OK;
     vmm_status status = VMM__NO_FIT;
     for (; *step != NULL && status == VMM__NO_FIT; step++) {
         status = (*step)(cache, request);
-        if (status == VMM_OK)
+        if (status == VMM_OK && is_quick)
             status = vmm__lane_take_locked(request->lane, request->bytes, out);
+        else if (status == VMM_OK)
+            status = vmm__lane_take_whole_locked(request->lane, request->bytes, out);
+        is_quick = false;
     }
     return status;
 }
@@ -141,12 +139,11 @@ static vmm_status refill_stepwise(struct vmm_cache *cache, const struct request 
  * only another one. NULL: none fits exactly. */
 static struct block *idle_find(const struct vmm_cache *cache, const struct request *request)
 {
-    struct size_index *index = &request->heap->index;
+    const struct size_index *index = &request->heap->index;
     uint64_t bytes = vmm__align_up(request->block_bytes, cache->vm.arena.granule_bytes);
     if (cache->no_caching || !request->lane->owner.has_own_chunks)
         return NULL;
-    index->search_all = true;
-    struct size_node *node = vmm__size_index_find(index, bytes);
+    struct size_node *node = vmm__size_index_find(index, bytes, SEARCH_WHOLE);
     return node != NULL && node->size == bytes ? (struct block *)node : NULL;
 }
 
@@ -316,8 +313,6 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     lane->refills--;
     if (!lane->owner.has_source) /* a segment cannot be split */
         lane->large.strand_bytes = vmm__target_strand_bytes(cache);
-    lane->small.index.search_all = false;
-    lane->large.index.search_all = false;
     vmm__lane_unlock(lane);
     if (!vmm__lane_has_memory(lane)) /* the request has failed, or another lane serves it */
         vmm__heap_drained_push(&lane->large);

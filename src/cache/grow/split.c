@@ -142,11 +142,11 @@ static bool chunk_may(const struct vmm_cache *cache, struct lane *lane, const st
 
 bool vmm__split(struct vmm_cache *cache, struct heap *heap, uint64_t bytes)
 {
-    const struct block *fit = (const struct block *)vmm__size_index_find(&heap->index, bytes);
+    const struct block *fit =
+        (const struct block *)vmm__size_index_find(&heap->index, bytes, SEARCH_QUICK);
     uint64_t cut;
     const struct chunk *chunk = fit == NULL ? vmm__views_strand_run(heap, bytes, &cut)
                                             : vmm__views_strand(heap, fit, bytes, &cut);
-    heap->strand_bytes = UINT64_MAX;
     if (chunk == NULL)
         return false;
     struct split split = { .cache = cache,

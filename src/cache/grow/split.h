@@ -11,9 +11,9 @@
 #include "cache/cache.h"
 
 /*
- * Whether a request has failed only because its block would strand bytes: it may now be tried again, for
- * heap->strand_bytes is UINT64_MAX on return. If the chunk's work has finished, splits the chunk before. If that fails,
- * some of the chunk's memory or places are gone, as after a trim.
+ * Whether a quick search has failed only because the block would strand bytes: a whole one then finds it. If the
+ * chunk's work has finished, splits the chunk before. If that fails, some of the chunk's memory or places are gone, as
+ * after a trim.
  */
 bool vmm__split(struct vmm_cache *cache, struct heap *heap, uint64_t bytes);
 

@@ -66,9 +66,7 @@ static vmm_status whole_take(const struct vmm_cache *cache, struct lane *from, u
 {
     uint64_t granule_bytes = cache->vm.arena.granule_bytes;
     uint64_t need_bytes = vmm__align_up(vmm__cache_block_bytes(cache, bytes), granule_bytes);
-    from->large.index.search_all = true;
-    struct size_node *node = vmm__size_index_find(&from->large.index, need_bytes);
-    from->large.index.search_all = false;
+    struct size_node *node = vmm__size_index_find(&from->large.index, need_bytes, SEARCH_WHOLE);
     if (node == NULL)
         return VMM__NO_FIT;
     return vmm__lane_take_block_locked(from, (struct block *)node, 0, bytes, out);

@@ -86,7 +86,6 @@ static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *re
 static vmm_status step_view(struct vmm_cache *cache, struct request *request)
 {
     (void)cache;
-    request->heap->index.search_all = true;
     request->searches_all_lanes = true;
     bool is_raised = request->from < GROW_VIEW;
     request->from = is_raised ? GROW_VIEW : request->from;
@@ -139,7 +138,6 @@ static vmm_status step_quarantine(struct vmm_cache *cache, struct request *reque
 {
     bool has_flushed = request->waits < WAITS_MOST &&
                        vmm__pressure_quarantine(cache, request->lane, &request->given);
-    request->heap->index.search_all = true;
     request->searches_all_lanes = true;
     if (!has_flushed)
         return VMM__NOTHING;

@@ -165,9 +165,10 @@ vmm_status __wrap_vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct 
 
 __typeof__(vmm__views_take) __real_vmm__views_take;
 __typeof__(vmm__views_take) __wrap_vmm__views_take;
-vmm_status __wrap_vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out)
+vmm_status __wrap_vmm__views_take(struct heap *heap, uint64_t bytes, enum search_depth search,
+                                  struct block **out)
 {
-    vmm_status status = __real_vmm__views_take(heap, bytes, out);
+    vmm_status status = __real_vmm__views_take(heap, bytes, search, out);
     reach.view_hit += sweep_counts() && status == VMM_OK;
     reach.view_miss += sweep_counts() && status == VMM__NO_FIT;
     return status;
