@@ -3,7 +3,10 @@
 
 void vmm__request_lanes_lock(struct vmm_cache *cache, const struct request *request)
 {
-    uint64_t left = request->searches_all_lanes ? cache->lanes.stocked.count : LANES_USUAL;
+    bool has_run_out = request->refused != VMM_OK;
+    bool passes_busy =
+        !has_run_out && atomic_load_explicit(&cache->is_multithreaded, memory_order_relaxed);
+    uint64_t left = has_run_out ? cache->lanes.stocked.count : LANES_USUAL;
     struct lane *held = request->heap->lane;
     struct lane **end = &cache->scanned;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && left > 0;
@@ -11,7 +14,7 @@ void vmm__request_lanes_lock(struct vmm_cache *cache, const struct request *requ
         if (!vmm__lane_may_give(lane, held))
             continue;
         left--;
-        if (lane != held && request->passes_busy_lanes)
+        if (lane != held && passes_busy)
             vmm__lane_lock_for_scan(lane, cache->refills);
         else if (lane != held)
             vmm__lane_lock_second(lane);

@@ -46,9 +46,7 @@ struct request {
     uint64_t block_bytes;
     uint64_t
         new_bytes; /* of memory that an alignment, or serve(), needs at most; 0: as the heap grows */
-    uint64_t kept_bytes;     /* free, but not for this request: the footprint target adds them */
-    bool passes_busy_lanes;  /* passes over lanes that other threads use */
-    bool searches_all_lanes; /* memory has run out: searches the lanes of all streams */
+    uint64_t kept_bytes; /* free, but not for this request: the footprint target adds them */
 
     bool has_queued;     /* for the grow lock: other threads held it */
     enum grow_from from; /* see vmm__request_begin(); steps of reclaim raise it, or begin anew */
@@ -57,7 +55,7 @@ struct request {
     const vmm_pool *owner;
     unsigned waits;     /* host waits so far */
     bool has_waited;    /* for all work of the device */
-    vmm_status refused; /* how the last refill failed */
+    vmm_status refused; /* how the last refill failed; VMM_OK: memory has not run out */
     struct claim claim; /* of other processes' memory */
     unsigned questions; /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
@@ -78,7 +76,8 @@ static inline void vmm__request_begin(struct request *request)
     request->from = request->lane->owner.has_source ? GROW_FOLLOW : GROW_TARGET;
 }
 
-/* Lock the lanes that a request searches for idle memory, beside its own, and unlock them. */
+/* Lock the lanes that a request searches for idle memory, beside its own, and unlock them. Until memory has run out,
+ * these are few, and those that other threads use are left as they are (vmm__lane_lock_for_scan()). */
 void vmm__request_lanes_lock(struct vmm_cache *cache, const struct request *request);
 void vmm__request_lanes_unlock(struct vmm_cache *cache, const struct heap *heap);
 

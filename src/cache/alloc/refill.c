@@ -226,7 +226,6 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
     if (!vmm__is_oom(status))
         return status;
     vmm__count(&cache->counts.retries, 1);
-    request->passes_busy_lanes = false;
     request->owner = request->lane->owner.pool->handle;
     while (vmm__is_oom(status)) {
         request->refused = status;
@@ -304,8 +303,6 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
         (void)vmm__trim_expired_locked(cache); /* a later call retries */
     cache->refills++;
     request->kept_bytes = vmm__pools_kept_bytes(cache, lane);
-    request->passes_busy_lanes =
-        atomic_load_explicit(&cache->is_multithreaded, memory_order_relaxed);
     vmm__lane_lock(lane);
     vmm_status status = refill_locked(cache, request, out);
     if (status != VMM_OK && vmm__lane_check_of(lane, request->handle) != VMM_OK)

@@ -86,7 +86,6 @@ static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *re
 static vmm_status step_view(struct vmm_cache *cache, struct request *request)
 {
     (void)cache;
-    request->searches_all_lanes = true;
     bool is_raised = request->from < GROW_VIEW;
     request->from = is_raised ? GROW_VIEW : request->from;
     return ok_if(is_raised);
@@ -136,10 +135,8 @@ enum { WAITS_MOST = 1024 };
  * while no lock is held, so the request begins anew. */
 static vmm_status step_quarantine(struct vmm_cache *cache, struct request *request)
 {
-    bool has_flushed = request->waits < WAITS_MOST &&
-                       vmm__pressure_quarantine(cache, request->lane, &request->given);
-    request->searches_all_lanes = true;
-    if (!has_flushed)
+    if (request->waits >= WAITS_MOST ||
+        !vmm__pressure_quarantine(cache, request->lane, &request->given))
         return VMM__NOTHING;
     request->waits++;
     vmm__request_begin(request);

@@ -1,10 +1,10 @@
 /*
  * Reclaim: what a request that finds no memory tries, one step after the other. After each step that may have freed
- * memory, the refill is tried again; reclaim then goes on with the same step, or from the start where noted.
+ * memory, the refill is tried again, and now searches all free blocks and the lanes of all streams. Reclaim then goes
+ * on with the same step, or from the start where noted.
  *
  *  step_passed           Return blocks, slabs and limbo chunks whose work has finished.
- *  step_view             Let growth make views with as little new memory as possible, whatever the footprint target is;
- *                        search all free blocks, and the lanes of all streams.
+ *  step_view             Let growth make views with as little new memory as possible, whatever the footprint target is.
  *  step_follow           If lanes have clocks of their own: also take other streams' idle memory whose work is
  *                        unfinished, in place or in views; the requesting stream waits for it on the device.
  *  step_idle_finished    Release just enough idle chunks of any stream whose work has finished.
