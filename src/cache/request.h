@@ -12,10 +12,8 @@
 #include "cache/cache.h"
 #include "cache/claim.h"
 
-/* Where new free memory may come from. Reclaim goes from GROW_TARGET on to the last; a request never has the others. */
+/* Where new free memory may come from. Reclaim goes from the first on to the last. */
 enum grow_from {
-    GROW_NEW,    /* new memory only, also beyond the footprint target */
-    GROW_WITHIN, /* new memory within the footprint target only */
     GROW_TARGET, /* new memory within the target, else a view, else new memory beyond the target */
     GROW_VIEW,   /* a view with as little new memory as possible, else new memory */
     GROW_FOLLOW /* as GROW_VIEW; the stream waits, on the device, for other streams' work on their idle chunks */

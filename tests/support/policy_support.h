@@ -155,8 +155,8 @@ static inline vmm_status scene_grow(struct scene *scene, struct heap *heap, uint
                                     enum grow_from from)
 {
     scene_lock(scene, heap);
-    vmm_status status =
-        vmm__grow(scene->cache, &(struct request){ .heap = heap, .block_bytes = bytes }, from);
+    const struct request request = { .heap = heap, .block_bytes = bytes, .from = from };
+    vmm_status status = vmm__grow(scene->cache, &request);
     scene_unlock(scene, heap);
     if (status == VMM_OK)
         assert_true(largest_free_bytes(heap) >= bytes || largest_run_bytes(heap) >= bytes);

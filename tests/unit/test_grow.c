@@ -162,7 +162,10 @@ POLICY_TEST(growth_within_the_target_never_exceeds_it)
 {
     struct heap *heap = &scene->lane->large;
     busy_holes_create(scene, heap, 0, 3);
-    assert_status(scene_grow(scene, heap, 6 * GRANULE, GROW_WITHIN), VMM__NO_FIT);
+    const struct request request = { .heap = heap, .block_bytes = 6 * GRANULE };
+    scene_lock(scene, heap);
+    assert_status(vmm__grow_new(scene->cache, &request, true), VMM__NO_FIT);
+    scene_unlock(scene, heap);
     assert_int_equal(scene_reserved_bytes(scene), 12 * GRANULE);
     assert_int_equal(scene->driver->mapped_bytes, 12 * GRANULE);
 }
@@ -215,12 +218,30 @@ POLICY_TEST(without_views_growth_is_new_memory)
     assert_int_equal(scene->driver->mapped_bytes, 18 * GRANULE);
 }
 
+/* A refusal is dear: the driver creates what fits, and releases it again. */
+POLICY_TEST(growth_asks_a_device_that_has_refused)
+{
+    const struct request request = { .heap = &scene->lane->large,
+                                     .block_bytes = (SCENE_GRANULES - 4) * GRANULE,
+                                     .refused = VMM_ERR_DEVICE_OOM };
+    struct block *block;
+    uint64_t before = creates(scene);
+    scene_lock(scene, request.heap);
+    assert_status(vmm__grow(scene->cache, &request), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__grow_new(scene->cache, &request, false), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__grow_alone(scene->cache, &request, request.block_bytes, &block),
+                  VMM_ERR_DEVICE_OOM);
+    scene_unlock(scene, request.heap);
+    assert_int_equal(creates(scene), before);
+}
+
 POLICY_TEST(growth_alone_is_new_memory)
 {
     struct heap *heap = &scene->lane->large;
     struct block *block;
     (void)extent(scene, heap, 20, 4, 1);
-    assert_ok(vmm__grow_alone(scene->cache, heap, 2 * GRANULE, &block));
+    const struct request request = { .heap = heap };
+    assert_ok(vmm__grow_alone(scene->cache, &request, 2 * GRANULE, &block));
     assert_ok(vmm__cache_check(scene->cache));
     assert_int_equal(block->node.size, 2 * GRANULE);
     assert_true(block->prev == NULL && block->next == NULL);

@@ -53,7 +53,7 @@ static vmm_status step_within(struct vmm_cache *cache, const struct request *req
 {
     if (request->from != GROW_TARGET)
         return VMM__NO_FIT;
-    return vmm__grow(cache, request, GROW_WITHIN);
+    return vmm__grow_new(cache, request, true);
 }
 
 /* Whether the pool has as many free blocks of the size as the cache has lanes with memory: no lane then needs another
@@ -76,7 +76,7 @@ static vmm_status step_new(struct vmm_cache *cache, const struct request *reques
         return VMM__NO_FIT;
     vmm__error_save(&line);
     vmm__lane_takes_lower(request->lane);
-    vmm_status status = vmm__grow(cache, request, GROW_NEW);
+    vmm_status status = vmm__grow_new(cache, request, false);
     return vmm__error_end(&line, vmm__is_oom(status) ? VMM__NO_FIT : status);
 }
 
@@ -94,7 +94,7 @@ static vmm_status step_transfer(struct vmm_cache *cache, const struct request *r
 /* A view, or new memory beyond the target. */
 static vmm_status step_beyond(struct vmm_cache *cache, const struct request *request)
 {
-    return vmm__grow(cache, request, request->from);
+    return vmm__grow(cache, request);
 }
 
 /* The lane's segments, all of them: they are few. */
@@ -157,7 +157,7 @@ static vmm_status refill_alone(struct vmm_cache *cache, const struct request *re
     if (block == NULL && request->lane->owner.has_source)
         status = vmm__source_grow(cache, heap, request->block_bytes, &block);
     else if (block == NULL)
-        status = vmm__grow_alone(cache, heap, request->block_bytes, &block);
+        status = vmm__grow_alone(cache, request, request->block_bytes, &block);
     if (status != VMM_OK)
         return status;
     return vmm__lane_take_block_locked(request->lane, block, 0, request->bytes, out);
@@ -173,7 +173,7 @@ static vmm_status refill_aligned(struct vmm_cache *cache, const struct request *
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
     struct block *block = vmm__heap_find_aligned(request->heap, request->block_bytes, alignment);
     if (block == NULL)
-        status = vmm__grow_alone(cache, request->heap, request->block_bytes + padding, &block);
+        status = vmm__grow_alone(cache, request, request->block_bytes + padding, &block);
     if (status != VMM_OK)
         return status;
     return vmm__lane_take_aligned_locked(request->lane, request->heap, block, request->bytes,

@@ -12,14 +12,17 @@
 #include "cache/request.h"
 
 /*
- * Maps memory so that the heap has a free block, or a run in a view, that holds the block of the request. On
- * failure the heap may have gained idle chunks, and places without users may be gone. VMM__NO_FIT (GROW_WITHIN only),
+ * Maps memory so that the heap has a free block, or a run in a view, that holds the block of the request; from where
+ * request->from says. On failure the heap may have gained idle chunks, and places without users may be gone.
  * ERR_DEVICE_OOM, ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_DRIVER.
  */
-vmm_status vmm__grow(struct vmm_cache *cache, const struct request *request, enum grow_from from);
+vmm_status vmm__grow(struct vmm_cache *cache, const struct request *request);
 
-/* Maps new memory at fresh addresses that touch no other block, and stores the free block of exactly these in *out. */
-vmm_status vmm__grow_alone(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+/* Maps new memory only. is_within: VMM__NO_FIT if the footprint target does not allow it. */
+vmm_status vmm__grow_new(struct vmm_cache *cache, const struct request *request, bool is_within);
+
+/* Maps `bytes` of new memory at fresh addresses that touch no other block, and stores their free block in *out. */
+vmm_status vmm__grow_alone(struct vmm_cache *cache, const struct request *request, uint64_t bytes,
                            struct block **out);
 
 /* Returns the bytes that vmm__grow() would need now, and in *beside the free block that it would extend; NULL: none. */

@@ -105,6 +105,13 @@ static bool home_consider(const struct heap *heap, uint64_t count, struct placem
     return true;
 }
 
+static bool placement_extends_home(const struct arena *arena, const struct heap *heap,
+                                   const struct placement *placement)
+{
+    return *heap->home_end == 0 || placement->beside == NULL ||
+           vmm__arena_address(arena, placement->granule) == *heap->home_end;
+}
+
 vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap *heap,
                                uint64_t bytes, struct placement *out)
 {
@@ -121,6 +128,7 @@ vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap 
     if (best.count == UINT64_MAX)
         return vmm__error(VMM_ERR_ADDRESS_SPACE, "no %llu free granules of addresses in a row",
                           (unsigned long long)count);
+    best.extends_home = placement_extends_home(arena, heap, &best);
     *out = best;
     return VMM_OK;
 }

@@ -13,6 +13,7 @@ struct placement {
     uint64_t count;             /* granules to map */
     uint64_t room;              /* free granules from there on, if the chunks do not fit exactly */
     const struct block *beside; /* the free block to extend; NULL: none */
+    bool extends_home;          /* the heap's home then ends with it */
 };
 
 /*

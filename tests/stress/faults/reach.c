@@ -93,8 +93,10 @@ static bool is_some(uint64_t count)
 }
 
 REACHED(growth, is_done, vmm_status, vmm__grow,
-        (struct vmm_cache * cache, const struct request *request, enum grow_from from), cache,
-        request, from)
+        (struct vmm_cache * cache, const struct request *request), cache, request)
+REACHED(growth, is_done, vmm_status, vmm__grow_new,
+        (struct vmm_cache * cache, const struct request *request, bool is_within), cache, request,
+        is_within)
 REACHED(gather, is_some, bool, vmm__gather,
         (struct vmm_cache * cache, const struct request *request, uint64_t chunk_bytes), cache,
         request, chunk_bytes)
