@@ -169,14 +169,9 @@ vmm_status vmm__stitch_transfer(struct vmm_cache *cache, struct heap *heap, enum
         struct idle_run run = { .heap = item->heap,
                                 .address = vmm__chunk_address(&cache->vm, item->chunk),
                                 .bytes = vmm__chunk_bytes(&cache->vm, item->chunk) };
-        run.block = vmm__heap_cover(item->heap, run.address);
-        status = vmm__idle_clear(cache, &run, heap->lane, when);
-        if (status == VMM__PENDING) /* for example, a capture has begun on its stream */
-            return VMM__NO_FIT;
-        if (status == VMM_OK)
-            status = vmm__idle_hand(cache, &run, heap);
+        status = vmm__idle_take(cache, &run, heap, when);
     }
-    return status;
+    return status == VMM__PENDING ? VMM__NO_FIT : status;
 }
 
 vmm_status vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,

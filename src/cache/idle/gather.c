@@ -16,13 +16,8 @@ static bool heap_take(struct vmm_cache *cache, const struct idle_runs *runs, str
 {
     vmm_status status = VMM_OK;
     uint64_t i = 0;
-    for (; i < runs->count && status == VMM_OK; i++) {
-        struct idle_run run = runs->items[i];
-        run.block = vmm__heap_cover(run.heap, run.address); /* another run may have cut it */
-        status = vmm__idle_clear(cache, &run, to->lane, IDLE_FINISHED);
-        if (status == VMM_OK)
-            status = vmm__idle_hand(cache, &run, to);
-    }
+    for (; i < runs->count && status == VMM_OK; i++)
+        status = vmm__idle_take(cache, &runs->items[i], to, IDLE_FINISHED);
     return i > (status == VMM_OK ? 0 : 1);
 }
 

@@ -42,21 +42,6 @@ uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *r
                                 run->bytes >> arena->granule_shift);
 }
 
-vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
-                           const struct lane *to, enum idle_when when)
-{
-    struct clock *clock = run->heap->clock;
-    if (run->heap->lane == to)
-        return VMM_OK;
-    if (run->heap->lane->owner.pool != to->owner.pool &&
-        vmm__account_short_bytes(&to->owner.pool->account, run->bytes) > 0)
-        return VMM__PENDING;
-    uint64_t epoch = vmm__idle_epoch(cache, run);
-    if (when == IDLE_FOLLOW)
-        return vmm__clock_follow(clock, epoch, to->owner.stream);
-    return vmm__clock_query(clock, epoch);
-}
-
 void vmm__idle_stick(struct idle_scan *scan, uint64_t epoch, vmm_status status)
 {
     scan->stuck_epoch = epoch;
@@ -272,16 +257,35 @@ static vmm_status small_hand(struct vmm_cache *cache, const struct idle_run *run
     return status;
 }
 
-vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, struct heap *to)
+/* Whether work that lane `to` submits from now on may use a run, and the limit of its pool allows it: VMM_OK,
+ * VMM__PENDING, or an error. With IDLE_FOLLOW, makes the stream of `to` wait for the run's work if needed. */
+static vmm_status run_clear(struct vmm_cache *cache, const struct idle_run *run,
+                            const struct lane *to, enum idle_when when)
+{
+    struct clock *clock = run->heap->clock;
+    if (run->heap->lane->owner.pool != to->owner.pool &&
+        vmm__account_short_bytes(&to->owner.pool->account, run->bytes) > 0)
+        return VMM__PENDING;
+    uint64_t epoch = vmm__idle_epoch(cache, run);
+    if (when == IDLE_FOLLOW)
+        return vmm__clock_follow(clock, epoch, to->owner.stream);
+    return vmm__clock_query(clock, epoch);
+}
+
+vmm_status vmm__idle_take(struct vmm_cache *cache, const struct idle_run *found, struct heap *to,
+                          enum idle_when when)
 {
     const struct arena *arena = &cache->vm.arena;
-    uint64_t epoch = hand_epoch(run, vmm__idle_epoch(cache, run), to->lane);
-    vmm_status status =
-        to->is_small ? small_hand(cache, run, to, epoch)
-                     : vmm__heap_hand(run->heap, run->block, run->address, run->bytes, to, epoch);
+    struct idle_run run = *found;
+    run.block = vmm__heap_cover(run.heap, run.address);
+    vmm_status status = run_clear(cache, &run, to->lane, when);
     if (status != VMM_OK)
         return status;
-    vmm__account_move(&cache->vm, vmm__arena_granule(arena, run->address),
-                      run->bytes >> arena->granule_shift, &to->lane->owner.pool->account);
+    uint64_t epoch = hand_epoch(&run, vmm__idle_epoch(cache, &run), to->lane);
+    status = to->is_small ? small_hand(cache, &run, to, epoch)
+                          : vmm__heap_hand(run.heap, run.block, run.address, run.bytes, to, epoch);
+    if (status == VMM_OK)
+        vmm__account_move(&cache->vm, vmm__arena_granule(arena, run.address),
+                          run.bytes >> arena->granule_shift, &to->lane->owner.pool->account);
     return status;
 }

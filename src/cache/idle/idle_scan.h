@@ -98,13 +98,6 @@ bool vmm__idle_cut(const struct vm *memory, uint64_t most_bytes, struct idle_run
 /* Returns the free block of the run's heap that starts where the run ended, after the run was cut out; or NULL. */
 struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_run *run);
 
-/*
- * Returns whether work that lane `to` submits from now on may use a run, and the limit of its pool allows it: VMM_OK,
- * VMM__PENDING, or an error. With IDLE_FOLLOW, makes the stream of `to` wait for the run's work if needed.
- */
-vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
-                           const struct lane *to, enum idle_when when);
-
 /* Returns the bytes of a heap's idle chunks whose work has finished. */
 uint64_t vmm__idle_finished(struct vmm_cache *cache, struct heap *heap);
 
@@ -118,8 +111,11 @@ vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run
 /* Does so with the first run of each free block, as IDLE_ANY allows. Without host memory a run stays. */
 void vmm__idle_discard_heap(struct vmm_cache *cache, struct heap *heap);
 
-/* Moves a run to another heap in place; vmm__idle_clear() has returned VMM_OK for it. If the other heap has no host
- * memory for it, puts the run into limbo. */
-vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, struct heap *to);
+/* Moves a run to the heap of another lane, in place, if work that this lane submits from now on may use it: with
+ * IDLE_FOLLOW its stream waits for the run's work. Another run may have cut the block of `found`. VMM__PENDING: the
+ * work is unfinished, a capture has begun on its stream, or the limit of the pool does not allow it. ERR_HOST_OOM: a
+ * small heap has no host memory for it, and the run may be in limbo. ERR_DRIVER. */
+vmm_status vmm__idle_take(struct vmm_cache *cache, const struct idle_run *found, struct heap *to,
+                          enum idle_when when);
 
 #endif

@@ -91,9 +91,7 @@ static vmm_status interval_take(struct vmm_cache *cache, const struct interval *
         if (run.address >= end || status != VMM_OK)
             break;
         run_shorten(&cache->vm, end, &run);
-        status = vmm__idle_clear(cache, &run, heap->lane, when);
-        if (status == VMM_OK)
-            status = vmm__idle_hand(cache, &run, heap);
+        status = vmm__idle_take(cache, &run, heap, when);
     }
     return status;
 }
