@@ -252,7 +252,9 @@ VMM_API vmm_status vmm_torch_history_stop(void);
 
 /*
  * Does:     takes a snapshot of a device's memory and history. The two agree: a replay of the events that ends at
- *           the snapshot finds every block and segment that an event changes.
+ *           the snapshot finds every block and segment that an event changes. What the program allocates on
+ *           vmm_torch_cache() itself has the ALLOC event of the first snapshot that shows it; a block that it frees,
+ *           moves or resizes there vanishes from the history. Each unit with memory of a reserved block is a block.
  * Returns:  VMM_OK and the snapshot in *out; it is empty if the device has no cache.
  * Owns:     the caller, until vmm_torch_snapshot_drop().
  * On failure: ERR_INVALID_ARGUMENT (NULL), ERR_HOST_OOM.

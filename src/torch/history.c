@@ -14,6 +14,7 @@ enum { CAPACITY_FIRST = 1024, CANCELLED = -1, BATCH_ENTRIES = 256 };
 struct live_entry {
     struct map_node node; /* its key is the block's address */
     struct live_block block;
+    uint64_t walk; /* the last one that has met it */
 };
 
 /* Entries are allocated in batches, so that a recorded call seldom needs host memory. */
@@ -81,7 +82,7 @@ static struct live_entry *entry_add_locked(struct history *history, uint64_t add
     if (entry == NULL)
         return NULL;
     history->spare = (struct live_entry *)entry->node.next;
-    entry->node.key = address;
+    *entry = (struct live_entry){ .node.key = address };
     vmm__map_add(&history->live_map, &entry->node);
     atomic_fetch_add_explicit(&known_blocks, 1, memory_order_relaxed);
     return entry;
@@ -135,7 +136,7 @@ static void entries_settle_locked(struct history *history, bool are_counted)
     while (next != NULL) {
         struct live_entry *entry = (struct live_entry *)next;
         next = vmm__map_next(&history->live_map, next);
-        entry->block.is_told = false;
+        entry->block.told = 0;
         if (are_counted && entry->block.stack != 0)
             continue;
         entry_remove_locked(history, entry);
@@ -226,11 +227,18 @@ uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event
     return number;
 }
 
+/* No event has the number UINT64_MAX. */
+static void event_cancel_locked(struct history *history, uint64_t number)
+{
+    VMM_ASSERT_HELD(&history->lock);
+    if (number < history->pushed && history->pushed - number <= history->capacity)
+        history->events[number % history->capacity].action = CANCELLED;
+}
+
 void vmm__history_cancel(struct history *history, uint64_t number)
 {
     vmm__mutex_lock(&history->lock);
-    if (number < history->pushed && history->pushed - number <= history->capacity)
-        history->events[number % history->capacity].action = CANCELLED;
+    event_cancel_locked(history, number);
     vmm__mutex_unlock(&history->lock);
 }
 
@@ -248,14 +256,15 @@ static void entry_learn_locked(struct history *history, struct live_entry *entry
                                const struct live_block *block)
 {
     VMM_ASSERT_HELD(&history->lock);
-    uint64_t replaced = entry != NULL ? entry->block.stack : 0;
     if (entry == NULL)
         entry = entry_add_locked(history, block->address);
     if (entry == NULL)
         return;
     stack_count(block->stack, 1); /* first: it may be the same stack */
-    stack_count(replaced, -1);
+    stack_count(entry->block.stack, -1);
+    event_cancel_locked(history, entry->block.told - 1);
     entry->block = *block;
+    entry->walk = history->walks;
 }
 
 void vmm__history_learn(struct history *history, const struct live_block *block)
@@ -284,6 +293,42 @@ void vmm__history_forget_all(struct history *history)
 {
     vmm__mutex_lock(&history->lock);
     entries_settle_locked(history, false);
+    vmm__mutex_unlock(&history->lock);
+}
+
+uint64_t vmm__history_walk_begin(struct history *history)
+{
+    vmm__mutex_lock(&history->lock);
+    history->walks++;
+    uint64_t length = history->pushed;
+    vmm__mutex_unlock(&history->lock);
+    return length;
+}
+
+bool vmm__history_walk_meet(struct history *history, uint64_t address, struct live_block *out)
+{
+    vmm__mutex_lock(&history->lock);
+    struct live_entry *entry = entry_find_locked(history, address);
+    if (entry != NULL) {
+        entry->walk = history->walks;
+        *out = entry->block;
+    }
+    vmm__mutex_unlock(&history->lock);
+    return entry != NULL;
+}
+
+void vmm__history_walk_end(struct history *history)
+{
+    vmm__mutex_lock(&history->lock);
+    struct map_node *next = vmm__map_next(&history->live_map, NULL);
+    while (next != NULL) {
+        struct live_entry *entry = (struct live_entry *)next;
+        next = vmm__map_next(&history->live_map, next);
+        if (entry->walk == history->walks)
+            continue;
+        event_cancel_locked(history, entry->block.told - 1);
+        entry_remove_locked(history, entry);
+    }
     vmm__mutex_unlock(&history->lock);
 }
 

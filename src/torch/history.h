@@ -5,7 +5,8 @@
  *  1. while it is open, event number n (from 0) is at events[n % capacity], for the last `capacity` n;
  *  2. events are in the order in which the changes happened: record.h says how;
  *  3. the times of events never decrease, even if the clock is set back;
- *  4. an event that turned out not to have happened is cancelled, and no copy contains it;
+ *  4. an event that turned out not to have happened is cancelled, and no copy contains it; neither does one contain the
+ *     ALLOC of a block that has ended unseen, because other calls than the recorded ones freed, moved or resized it;
  *  5. vmm_torch_stack_use_fn knows of one copy for each event in the ring and each block of the live map that has a
  *     stack;
  *  6. a history that has closed knows live blocks whose stacks are counted, until they are forgotten, and no others.
@@ -28,7 +29,7 @@ struct live_block {
     uint64_t stream;
     uint64_t stack;
     vmm_pool_id pool;
-    bool is_told; /* its ALLOC was recorded */
+    uint64_t told; /* the number of its ALLOC, and one; 0: that was not recorded */
 };
 
 struct history {
@@ -41,6 +42,7 @@ struct history {
     uint64_t pushed;            /* number of events so far */
     uint64_t latest_us;         /* time of the last event */
     struct map live_map;        /* of live entries by address */
+    uint64_t walks;             /* so far */
     struct live_entry *spare;   /* entries in no use, linked by node.next */
     struct live_batch *batches; /* all entries */
 };
@@ -75,6 +77,12 @@ void vmm__history_stack_drop(uint64_t stack);
 
 /* Returns the number of events so far. */
 uint64_t vmm__history_length(struct history *history);
+
+/* A walk meets the blocks that are live or wait. Its end forgets all others: they have ended unseen. begin() returns
+ * the number of events so far; meet() is recall(). The caller holds `order`. */
+uint64_t vmm__history_walk_begin(struct history *history);
+bool vmm__history_walk_meet(struct history *history, uint64_t address, struct live_block *out);
+void vmm__history_walk_end(struct history *history);
 
 /* Copies the events before number `end`, oldest first, into memory that the caller frees: vmm__host_free() with
  * capacity events. ERR_HOST_OOM. */

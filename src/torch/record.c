@@ -97,15 +97,14 @@ static bool block_find(const struct torch_device *device, const void *ptr, struc
         return false;
     }
     *out = block_of(&item);
-    return item.address == (uint64_t)(uintptr_t)ptr;
+    return item.address == (uint64_t)(uintptr_t)ptr && !item.is_reserved;
 }
 
 static void alloc_record(struct torch_device *device, struct live_block *block, uint64_t stack)
 {
     block->stack = stack;
-    block->is_told = true;
+    block->told = block_record(device, VMM_TORCH_ALLOC, block, stack) + 1;
     vmm__history_learn(&device->history, block);
-    (void)block_record(device, VMM_TORCH_ALLOC, block, stack);
 }
 
 static void oom_record(struct torch_device *device, uint64_t bytes, vmm_stream stream,
@@ -145,7 +144,7 @@ void vmm__record_late_alloc(struct torch_device *device, const void *ptr)
     struct live_block block;
     call_enter(&call);
     bool is_known =
-        vmm__history_recall(&device->history, (uint64_t)(uintptr_t)ptr, &block) && block.is_told;
+        vmm__history_recall(&device->history, (uint64_t)(uintptr_t)ptr, &block) && block.told != 0;
     if (!is_known && block_find(device, ptr, &block))
         alloc_record(device, &block, call.stack);
     call_leave(&call);
@@ -166,7 +165,7 @@ void vmm__record_late_free(struct torch_device *device, const void *ptr)
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct live_block block;
     vmm__mutex_lock(&device->history.order);
-    if (vmm__history_recall(&device->history, address, &block) && !block.is_told)
+    if (vmm__history_recall(&device->history, address, &block) && block.told == 0)
         vmm__history_forget(&device->history, address);
     vmm__mutex_unlock(&device->history.order);
     if (vmm__history_knows())
@@ -174,6 +173,21 @@ void vmm__record_late_free(struct torch_device *device, const void *ptr)
     vmm__mutex_lock(&recording);
     known_note_locked();
     vmm__mutex_unlock(&recording);
+}
+
+bool vmm__record_is_block(vmm_item *item)
+{
+    if (item->is_imported)
+        return false;
+    if (!item->is_reserved)
+        return item->kind == VMM_ITEM_BLOCK;
+    if (item->kind != VMM_ITEM_CHUNK ||
+        (item->state != VMM_ITEM_LIVE && item->state != VMM_ITEM_ASLEEP))
+        return false;
+    item->kind = VMM_ITEM_BLOCK;
+    item->state = VMM_ITEM_LIVE;
+    item->requested_bytes = item->bytes;
+    return true;
 }
 
 void vmm__record_found(struct torch_device *device, const vmm_item *item)
@@ -240,25 +254,36 @@ static struct live_block block_of_change(const vmm_change *change)
                                 .pool = change->pool_id };
 }
 
+/* Records what is not of a recorded call. */
+static void other_record(struct torch_device *device, vmm_torch_action action,
+                         const struct live_block *block)
+{
+    uint64_t stack = texts_get();
+    (void)block_record(device, action, block, stack);
+    vmm__history_stack_drop(stack);
+}
+
 static void segment_record(struct torch_device *device, vmm_torch_action action,
                            const vmm_change *change)
 {
     const struct call *call = innermost;
-    bool is_of_call = call != NULL && call->device == device;
     struct live_block segment = block_of_change(change);
-    uint64_t stack = is_of_call ? call->stack : texts_get();
-    (void)block_record(device, action, &segment, stack);
-    if (!is_of_call)
-        vmm__history_stack_drop(stack);
+    if (call != NULL && call->device == device)
+        (void)block_record(device, action, &segment, call->stack);
+    else
+        other_record(device, action, &segment);
 }
 
 static void wait_record(struct torch_device *device, const vmm_change *change)
 {
     struct call *call = innermost;
-    if (call == NULL || call->device != device || call->freed != change->address)
-        return;
-    vmm__history_cancel(&device->history, call->completed);
-    call->waits = true;
+    struct live_block block;
+    if (call != NULL && call->device == device && call->freed == change->address) {
+        vmm__history_cancel(&device->history, call->completed);
+        call->waits = true;
+    } else if (vmm__history_recall(&device->history, change->address, &block)) {
+        other_record(device, VMM_TORCH_FREE_REQUESTED, &block);
+    }
 }
 
 static void completed_record(struct torch_device *device, const vmm_change *change)
@@ -266,19 +291,12 @@ static void completed_record(struct torch_device *device, const vmm_change *chan
     struct live_block block;
     if (!vmm__history_recall(&device->history, change->address, &block))
         block = block_of_change(change);
-    uint64_t stack = texts_get();
     vmm__history_forget(&device->history, change->address);
-    (void)block_record(device, VMM_TORCH_FREE_COMPLETED, &block, stack);
-    vmm__history_stack_drop(stack);
+    other_record(device, VMM_TORCH_FREE_COMPLETED, &block);
 }
 
 void vmm__record_change(struct torch_device *device, const vmm_change *change)
 {
-    if (!vmm__torch_records()) {
-        if (change->kind == VMM_CHANGE_FREE)
-            vmm__history_forget(&device->history, change->address);
-        return;
-    }
     switch (change->kind) {
     case VMM_CHANGE_MAP:
         segment_record(device, VMM_TORCH_SEGMENT_MAP, change);
@@ -300,12 +318,17 @@ void vmm_torch_pressure_end(void)
     atomic_store_explicit(&pressure_ended, true, memory_order_release);
 }
 
-/* Leaves the call that the thread is in, if any, so that the program may call any function. */
+/* Leaves the call that the thread is in, if any, so that the program may call any function. The cache has released what
+ * the call frees: its address may belong to another block from now on. */
 static struct call *call_pause(void)
 {
     struct call *call = innermost;
     if (call == NULL)
         return NULL;
+    if (call->freed != 0 && !call->waits && !call->is_forgotten) {
+        vmm__history_forget(&call->device->history, call->freed);
+        call->is_forgotten = true;
+    }
     innermost = NULL;
     vmm__mutex_unlock(&call->device->history.order);
     return call;
@@ -348,16 +371,10 @@ int vmm__record_pressure(void *context, vmm_pool *pool, size_t bytes)
     return freed;
 }
 
-/* The cache has released the block that is being freed: its address may belong to another block from now on. */
 void vmm__record_misuse(void *context, const char *line)
 {
     struct torch_device *device = context;
-    struct call *call = innermost;
-    if (call != NULL && call->device == device && call->freed != 0 && !call->waits) {
-        vmm__history_forget(&device->history, call->freed);
-        call->is_forgotten = true;
-    }
-    call = call_pause();
+    struct call *call = call_pause();
     device->misuse(device->misuse_context, line);
     call_resume(call);
 }
@@ -386,10 +403,12 @@ void vmm__record_segment_free(void *context, void *segment, size_t bytes)
 static int live_block_visit(void *context, const vmm_item *item)
 {
     struct torch_device *device = context;
-    struct live_block known, block = block_of(item);
-    if (item->kind != VMM_ITEM_BLOCK || item->state != VMM_ITEM_LIVE)
+    struct live_block known, block;
+    vmm_item found = *item;
+    if (!vmm__record_is_block(&found) || found.state != VMM_ITEM_LIVE)
         return 0;
-    if (!vmm__history_recall(&device->history, item->address, &known) ||
+    block = block_of(&found);
+    if (!vmm__history_recall(&device->history, block.address, &known) ||
         known.requested_bytes != block.requested_bytes)
         vmm__history_learn(&device->history, &block);
     return 0;

@@ -39,8 +39,11 @@ void vmm__record_late_alloc(struct torch_device *device, const void *ptr);
 void vmm__record_late_free(struct torch_device *device, const void *ptr);
 void vmm__record_found(struct torch_device *device, const vmm_item *item);
 
-/* Records a change of the device's cache, whose locks are held; or only that a block is free, which a recording that
- * has ended may know. */
+/* Whether an item of a walk is a block. As in traces, each unit with memory of a reserved block becomes one, instead of
+ * the block itself. */
+bool vmm__record_is_block(vmm_item *item);
+
+/* Records a change of the device's cache, whose locks are held. A recording that has ended may know the block, too. */
 void vmm__record_change(struct torch_device *device, const vmm_change *change);
 
 /* Starts recording a device that has just got its cache, if other devices are being recorded. */

@@ -90,7 +90,7 @@ static void history_add(struct builder *builder, const vmm_item *item, vmm_torch
     if (item->state != VMM_ITEM_LIVE && item->state != VMM_ITEM_WAITING)
         return;
     struct live_block known;
-    bool is_known = vmm__history_recall(&builder->device->history, item->address, &known);
+    bool is_known = vmm__history_walk_meet(&builder->device->history, item->address, &known);
     bool is_live = item->state == VMM_ITEM_LIVE;
     if (is_live && is_known && known.requested_bytes != item->requested_bytes)
         is_known =
@@ -164,12 +164,13 @@ static void segment_add(struct builder *builder, const vmm_item *item)
 static int item_visit(void *context, const vmm_item *item)
 {
     struct builder *builder = context;
-    if (item->is_imported) /* as in vmm_torch_stats */
-        return 0;
-    if (item->kind == VMM_ITEM_BLOCK)
-        block_add(builder, item);
-    else if (item->state != VMM_ITEM_WAITING) /* memory in limbo is unmapped */
+    vmm_item block = *item;
+    bool is_segment = item->kind == VMM_ITEM_CHUNK &&
+                      item->state != VMM_ITEM_WAITING; /* memory in limbo is unmapped */
+    if (is_segment && !item->is_imported)              /* as in vmm_torch_stats */
         segment_add(builder, item);
+    if (vmm__record_is_block(&block))
+        block_add(builder, &block);
     builder->history_end = vmm__history_length(&builder->device->history);
     return builder->status != VMM_OK;
 }
@@ -182,10 +183,15 @@ static vmm_status builder_fill_locked(struct builder *builder, uint64_t stack)
     vmm_torch_event event = { .stack = stack,
                               .action = VMM_TORCH_SNAPSHOT,
                               .device = device->ordinal };
-    builder->history_end = vmm__history_length(&device->history);
-    vmm_status status = vmm_walk(vmm__torch_cache_of(device), item_visit, builder);
+    vmm_status status;
+    do { /* an empty cache shows no item, and so no moment at which the events end */
+        builder->history_end = vmm__history_walk_begin(&device->history);
+        status = vmm_walk(vmm__torch_cache_of(device), item_visit, builder);
+    } while (builder->segments.count == 0 &&
+             builder->history_end != vmm__history_length(&device->history));
     if (status != VMM_OK || builder->status != VMM_OK)
         return status != VMM_OK ? status : builder->status;
+    vmm__history_walk_end(&device->history);
     segment_end(builder);
     status = vmm__history_copy(&device->history, builder->history_end, &builder->history);
     (void)vmm__history_push(&device->history, &event);
