@@ -6,6 +6,7 @@
 #include "cache/alloc/alloc.h"
 #include "api/config.h"
 #include "api/internal.h"
+#include "api/listen.h"
 #include "base/error.h"
 #include "cache/alloc/refill.h"
 #include "cache/compact/compact.h"
@@ -376,14 +377,15 @@ vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
     return VMM_OK;
 }
 
-vmm_status vmm_listen(vmm_cache *cache, vmm_listener listener, void *context)
+static vmm_status listener_set(vmm_cache *cache, unsigned number, vmm_listener listener,
+                               void *context)
 {
     vmm_status status = vmm__cache_admit(cache, "vmm_listen");
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
     vmm__cache_lanes_lock(cache, NULL);
-    cache->directory.listener =
+    cache->directory.listeners[number] =
         (struct listener){ .tell = listener,
                            .context = context,
                            .owner = cache,
@@ -392,6 +394,16 @@ vmm_status vmm_listen(vmm_cache *cache, vmm_listener listener, void *context)
     vmm__cache_lanes_unlock(cache, NULL);
     vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
+}
+
+vmm_status vmm_listen(vmm_cache *cache, vmm_listener listener, void *context)
+{
+    return listener_set(cache, LISTENER_OF_PROGRAM, listener, context);
+}
+
+vmm_status vmm__listen_beside(vmm_cache *cache, vmm_listener listener, void *context)
+{
+    return listener_set(cache, LISTENER_OF_ADAPTER, listener, context);
 }
 
 vmm_status vmm_log_write(vmm_cache *cache, const char *line)

@@ -44,8 +44,8 @@ struct directory_entry {
 
 struct directory {
     const struct arena *arena;
-    struct listener listener;
-    /* NULL: nothing is recorded. Changes as the listener does. */
+    struct listener listeners[LISTENERS];
+    /* NULL: nothing is recorded. Changes as the listeners do. */
     _Atomic(struct recorder *) recorder;
     uint64_t address; /* copy of the arena's, as are the next two */
     uint64_t granule_mask;

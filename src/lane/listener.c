@@ -1,4 +1,4 @@
-/* Calls to the listener, and to the recorder: see listener.h. */
+/* Calls to the listeners, and to the recorder: see listener.h. */
 #include "lane/listener.h"
 #include "base/callback.h"
 #include "lane/views.h"
@@ -33,6 +33,17 @@ static void change_record(const struct heap *heap, vmm_change_kind kind, uint64_
     vmm__recorder_push(recorder, event);
 }
 
+static void listener_tell(const struct listener *listener, const vmm_change *change)
+{
+    bool is_of_block = change->kind == VMM_CHANGE_WAIT || change->kind == VMM_CHANGE_FREE;
+    if (listener->tell == NULL || (is_of_block && listener->is_of_memory))
+        return;
+    struct callback callback;
+    vmm__callback_begin(&callback, listener->owner, true);
+    listener->tell(listener->context, change);
+    vmm__callback_end(&callback);
+}
+
 void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t inner,
                         uint64_t bytes)
 {
@@ -43,10 +54,9 @@ void vmm__listener_call_block(const struct heap *heap, vmm_change_kind kind, uin
                               uint64_t bytes, uint64_t requested_bytes)
 {
     uint64_t address = vmm__views_outer(heap, inner);
+    const struct listener *listeners = heap->directory->listeners;
     change_record(heap, kind, address, bytes);
-    const struct listener *listener = &heap->directory->listener;
-    bool is_of_block = kind == VMM_CHANGE_WAIT || kind == VMM_CHANGE_FREE;
-    if (listener->tell == NULL || (is_of_block && listener->is_of_memory))
+    if (listeners[LISTENER_OF_ADAPTER].tell == NULL && listeners[LISTENER_OF_PROGRAM].tell == NULL)
         return;
     vmm_change change = { .struct_size = sizeof change,
                           .kind = kind,
@@ -59,8 +69,6 @@ void vmm__listener_call_block(const struct heap *heap, vmm_change_kind kind, uin
                           .is_view = is_view(heap, inner),
                           .is_imported = heap->owner->is_imported,
                           .requested_bytes = requested_bytes };
-    struct callback callback;
-    vmm__callback_begin(&callback, listener->owner, true);
-    listener->tell(listener->context, &change);
-    vmm__callback_end(&callback);
+    for (int i = 0; i < LISTENERS; i++)
+        listener_tell(&listeners[i], &change);
 }

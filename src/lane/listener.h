@@ -1,8 +1,8 @@
 /*
- * The listener of a cache: a function of the program that learns of changes which no call of its
- * own makes visible, such as mapped and unmapped memory and waiting blocks. See vmm_listen().
+ * The listeners of a cache: a function of the program that learns of changes which no call of its
+ * own makes visible, such as mapped and unmapped memory and waiting blocks; and one of an adapter. See vmm_listen().
  *
- * Owns: nothing. May be called by: lane, cache. Locks: it changes under the grow lock and all lanes' locks, and is
+ * Owns: nothing. May be called by: lane, cache. Locks: they change under the grow lock and all lanes' locks, and are
  * called under the lock of the lane that owns the memory.
  */
 #ifndef VMM_LANE_LISTENER_H
@@ -14,6 +14,8 @@
 
 struct heap;
 
+enum { LISTENER_OF_ADAPTER, LISTENER_OF_PROGRAM, LISTENERS };
+
 struct listener {
     vmm_listener tell; /* NULL: no listener */
     void *context;
@@ -21,7 +23,7 @@ struct listener {
     bool is_of_memory; /* only memory changes: debug mode reports waiting blocks as freed */
 };
 
-/* Report a change to memory of a heap, or to a block, to the listener and the recorder, if there are any. */
+/* Report a change to memory of a heap, or to a block, to the listeners and the recorder, if there are any. */
 void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t address,
                         uint64_t bytes);
 void vmm__listener_call_block(const struct heap *heap, vmm_change_kind kind, uint64_t address,

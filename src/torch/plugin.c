@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "torch/plugin.h"
 #include "api/create_trial.h"
+#include "api/listen.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/fork.h"
@@ -352,7 +353,7 @@ static vmm_status device_create_locked(struct torch_device *device, int ordinal)
     vmm__history_init(&device->history);
     status = limit_begin_locked(device, cache);
     if (status == VMM_OK)
-        status = vmm_listen(cache, change_handle, device);
+        status = vmm__listen_beside(cache, change_handle, device);
     if (status != VMM_OK) {
         (void)vmm_destroy(cache);
         return status;

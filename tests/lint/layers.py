@@ -8,9 +8,9 @@ import sys
 import sources
 
 FLOORS = ("base", "trace", "monitor", "neighbour", "driver", "vm", "lane", "cache", "debug", "api")
-TORCH = len(FLOORS)  # sees of the library what its users see, base, whose a block is, what waits, how to check settings
-PRELOAD = TORCH + 1  # the same, but for settings, and trace
-TORCH_SEES = ("vmmcache/", "torch/", "base/", "api/create_trial.h", "api/find.h",
+TORCH = len(FLOORS)  # sees of the library what its users see, base, and what api has for it
+PRELOAD = TORCH + 1  # the same, and trace
+TORCH_SEES = ("vmmcache/", "torch/", "base/", "api/create_trial.h", "api/find.h", "api/listen.h",
               "api/waits.h")
 PRELOAD_SEES = ("vmmcache/", "preload/", "base/", "trace/", "api/find.h")
 HOST_MEMORY = r"\b(malloc|calloc|realloc|reallocarray|free|strdup|strndup|posix_memalign|" \

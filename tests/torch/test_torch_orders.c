@@ -473,6 +473,56 @@ ORDER_TEST(a_reserved_block_that_others_use_is_told_in_order)
     snapshot_check();
 }
 
+/* ---- The program's own listener --------------------------------------------------------------- */
+
+struct heard {
+    atomic_int changes;
+    atomic_bool is_strange;
+};
+
+static void change_hear(void *context, const vmm_change *change)
+{
+    struct heard *heard = context;
+    heard->changes++;
+    if (change->kind > VMM_CHANGE_FREE)
+        heard->is_strange = true;
+}
+
+static uint64_t segments_reserved(void)
+{
+    vmm_torch_stats stats = { .struct_size = sizeof stats };
+    assert_ok(vmm_torch_stats_get(device, &stats));
+    return stats.small.reserved_bytes.current + stats.large.reserved_bytes.current;
+}
+
+static void history_and_figures_check(void)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    vmm_torch_reset();
+    recording_start();
+    void *block = block_new(30 * MIB);
+    work_begin(block);
+    block_end(block);
+    work_end();
+    story_check(block, "alloc free_requested free_completed");
+    assert_ok(vmm_stats_get(cache(), &stats));
+    assert_int_equal(segments_reserved(), stats.reserved_bytes.current - stats.limbo_bytes);
+    recording_stop();
+}
+
+ORDER_TEST(a_listener_of_the_program_takes_nothing_from_the_history)
+{
+    struct heard heard = { 0 };
+    assert_ok(vmm_listen(cache(), change_hear, &heard));
+    history_and_figures_check();
+    assert_true(heard.changes >= 2);
+    assert_false(heard.is_strange);
+    assert_ok(vmm_listen(cache(), NULL, NULL));
+    int before = heard.changes;
+    history_and_figures_check();
+    assert_int_equal(heard.changes, before);
+}
+
 /* ---- The length of a snapshot's history -------------------------------------------------------- */
 
 static void (*walk_step)(void); /* what happens before the next walk; NULL: nothing */
