@@ -39,8 +39,7 @@ extern struct torch_device vmm__torch_devices[TORCH_DEVICES];
 enum {
     TORCH_RECORDS = 1,
     TORCH_FORKED = 2,
-    TORCH_SHARES = 4, /* see shared_blocks.h */
-    TORCH_KNOWS = 8   /* a recording that has ended knows live blocks */
+    TORCH_SHARES = 4 /* see shared_blocks.h */
 };
 extern _Atomic unsigned vmm__torch_mode;
 
@@ -52,12 +51,6 @@ static inline unsigned vmm__torch_mode_now(void)
 static inline bool vmm__torch_records(void)
 {
     return (vmm__torch_mode_now() & TORCH_RECORDS) != 0;
-}
-
-/* Whether a recording, also one that has ended, may know live blocks. */
-static inline bool vmm__torch_knows_blocks(void)
-{
-    return (vmm__torch_mode_now() & (TORCH_RECORDS | TORCH_KNOWS)) != 0;
 }
 
 /* A child of fork(), whose parent has caches: it must not touch them, nor take a lock that one of its parent's threads

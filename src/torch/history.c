@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 
-#include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
 
@@ -24,7 +23,7 @@ struct live_batch {
 };
 
 static _Atomic(vmm_torch_stack_use_fn) stack_counter;
-static _Atomic uint64_t known_blocks; /* of all histories */
+_Atomic uint64_t vmm__history_blocks;
 
 /* ---- Copies of stacks ----------------------------------------------------------------------- */
 
@@ -84,7 +83,7 @@ static struct live_entry *entry_add_locked(struct history *history, uint64_t add
     history->spare = (struct live_entry *)entry->node.next;
     *entry = (struct live_entry){ .node.key = address };
     vmm__map_add(&history->live_map, &entry->node);
-    atomic_fetch_add_explicit(&known_blocks, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&vmm__history_blocks, 1, memory_order_relaxed);
     return entry;
 }
 
@@ -94,7 +93,7 @@ static void entry_remove_locked(struct history *history, struct live_entry *entr
     stack_count(entry->block.stack, -1);
     vmm__map_remove(&history->live_map, &entry->node);
     entry_drop_locked(history, entry);
-    atomic_fetch_sub_explicit(&known_blocks, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&vmm__history_blocks, 1, memory_order_relaxed);
 }
 
 /* Frees what an empty map has. */
@@ -330,11 +329,6 @@ void vmm__history_walk_end(struct history *history)
         entry_remove_locked(history, entry);
     }
     vmm__mutex_unlock(&history->lock);
-}
-
-bool vmm__history_knows(void)
-{
-    return atomic_load_explicit(&known_blocks, memory_order_relaxed) > 0;
 }
 
 uint64_t vmm__history_length(struct history *history)

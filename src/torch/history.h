@@ -20,6 +20,7 @@
 #include "base/mutex.h"
 #include "vmmcache/torch_provider.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /* What a recording knows of a live block. */
@@ -63,12 +64,17 @@ void vmm__history_cancel(struct history *history, uint64_t number);
 
 /* The live map. recall() returns false if it has no block at the address. learn() adds or replaces a block; without
  * host memory, or in a closed history, the map has no block there afterwards. knows(): whether the map of any history
- * has a block. */
+ * has a block, also one that has closed. */
 bool vmm__history_recall(struct history *history, uint64_t address, struct live_block *out);
 void vmm__history_learn(struct history *history, const struct live_block *block);
 void vmm__history_forget(struct history *history, uint64_t address);
 void vmm__history_forget_all(struct history *history);
-bool vmm__history_knows(void);
+
+extern _Atomic uint64_t vmm__history_blocks; /* of all maps */
+static inline bool vmm__history_knows(void)
+{
+    return atomic_load_explicit(&vmm__history_blocks, memory_order_relaxed) > 0;
+}
 
 /* Sets the function that counts copies of stacks, for all histories; NULL: none. drop() ends the use of a stack by the
  * call that got it; 0 does nothing. */

@@ -204,7 +204,7 @@ vmm_status vmm__torch_block_free(struct torch_device *device, void *ptr, uint64_
     bool waits_on = atomic_load_explicit(&device->waits, memory_order_relaxed) != waits &&
                     vmm__torch_waits(ptr);
     vmm__torch_stats_free(&device->stats, bytes, vmm_block_bytes(cache, bytes), waits_on);
-    if ((mode & TORCH_RECORDS) == 0 && !waits_on && vmm__torch_knows_blocks())
+    if ((mode & TORCH_RECORDS) == 0 && !waits_on && vmm__history_knows())
         vmm__record_late_free(device, ptr);
     return status;
 }

@@ -204,7 +204,7 @@ static void change_handle(void *context, const vmm_change *change)
             ? vmm_block_bytes(vmm__torch_cache_of(device), change->requested_bytes)
             : 0;
     vmm__torch_stats_change(&device->stats, change, block_bytes);
-    if (vmm__torch_knows_blocks())
+    if (vmm__torch_records() || vmm__history_knows())
         vmm__record_change(device, change);
     change_watch_fn watch = atomic_load_explicit(&change_watch, memory_order_acquire);
     if (watch != NULL)

@@ -126,7 +126,7 @@ static uint64_t stack_find(const void *address)
     vmm_item item = VMM_ITEM_INIT;
     struct live_block block;
     int ordinal;
-    if (!vmm__torch_knows_blocks() || vmm__torch_block_find(address, &item, &ordinal) != VMM_OK)
+    if (!vmm__history_knows() || vmm__torch_block_find(address, &item, &ordinal) != VMM_OK)
         return 0;
     struct torch_device *device = vmm__torch_find(ordinal);
     bool is_known = vmm__history_recall(&device->history, item.address, &block);

@@ -150,15 +150,6 @@ void vmm__record_late_alloc(struct torch_device *device, const void *ptr)
     call_leave(&call);
 }
 
-static void known_note_locked(void)
-{
-    VMM_ASSERT_HELD(&recording);
-    if (vmm__history_knows())
-        atomic_fetch_or_explicit(&vmm__torch_mode, TORCH_KNOWS, memory_order_relaxed);
-    else
-        atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_KNOWS, memory_order_relaxed);
-}
-
 /* Forgets an entry that describes the block that was freed, not one that lies there now. */
 void vmm__record_late_free(struct torch_device *device, const void *ptr)
 {
@@ -168,11 +159,6 @@ void vmm__record_late_free(struct torch_device *device, const void *ptr)
     if (vmm__history_recall(&device->history, address, &block) && block.told == 0)
         vmm__history_forget(&device->history, address);
     vmm__mutex_unlock(&device->history.order);
-    if (vmm__history_knows())
-        return;
-    vmm__mutex_lock(&recording);
-    known_note_locked();
-    vmm__mutex_unlock(&recording);
 }
 
 bool vmm__record_is_block(vmm_item *item)
@@ -433,7 +419,6 @@ static void device_stop(struct torch_device *device)
     vmm__mutex_unlock(&device->history.order);
 }
 
-/* A free sees one of the two flags, or both, until no block of the recording is known. */
 static void recording_stop_locked(void)
 {
     VMM_ASSERT_HELD(&recording);
@@ -444,7 +429,6 @@ static void recording_stop_locked(void)
     for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
          device = vmm__torch_next(device))
         device_stop(device);
-    known_note_locked();
     atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_RECORDS, memory_order_relaxed);
 }
 

@@ -119,13 +119,13 @@ TEST(counted_stacks_end_with_their_blocks)
         for (unsigned i = 0; i < 400; i++)
             scene_step(&scene);
         assert_ok(vmm_torch_history_stop());
-        if (copies > 0)
-            assert_true((vmm__torch_mode_now() & TORCH_KNOWS) != 0);
+        assert_int_equal(vmm__history_knows(), copies > 0);
         for (unsigned i = 0; i < 100; i++)
             scene_step(&scene);
         scene_clear(&scene);
         waits_end(&scene);
         assert_int_equal(copies, 0);
+        assert_false(vmm__history_knows());
         assert_int_equal(vmm__torch_mode_now(), 0);
     }
 }
