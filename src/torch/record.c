@@ -231,11 +231,13 @@ vmm_status vmm__record_trim(struct torch_device *device)
 
 /* ---- Changes -------------------------------------------------------------------------------- */
 
-/* What a change says of its memory, as of a block. */
+/* What a change says of a block, or of memory, as if it was one. */
 static struct live_block block_of_change(const vmm_change *change)
 {
+    bool is_of_block = change->kind == VMM_CHANGE_FREE;
     return (struct live_block){ .address = change->address,
-                                .requested_bytes = change->bytes,
+                                .requested_bytes =
+                                    is_of_block ? change->requested_bytes : change->bytes,
                                 .stream = (uint64_t)(uintptr_t)change->stream,
                                 .pool = change->pool_id };
 }

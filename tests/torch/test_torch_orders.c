@@ -277,6 +277,28 @@ ORDER_TEST(a_block_that_others_use_is_free_after_it_has_waited)
     wait_check(1000);
 }
 
+static uint64_t completed_bytes(void)
+{
+    const vmm_torch_snapshot *snapshot;
+    uint64_t bytes = 0;
+    assert_ok(vmm_torch_snapshot_take(device, &snapshot));
+    for (uint64_t i = 0; i < snapshot->event_count; i++)
+        bytes +=
+            snapshot->events[i].action == VMM_TORCH_FREE_COMPLETED ? snapshot->events[i].bytes : 0;
+    vmm_torch_snapshot_drop(snapshot);
+    return bytes;
+}
+
+ORDER_TEST(a_wait_from_before_the_recording_ends_with_what_was_requested)
+{
+    void *block = block_new(3 * MIB - 100);
+    work_begin(block);
+    block_end(block);
+    recording_start();
+    work_end();
+    assert_int_equal(completed_bytes(), debug == VMM_DEBUG_ON ? 0 : 3 * MIB - 100);
+}
+
 /* Also debug mode cannot wait then. */
 ORDER_TEST(a_block_of_a_captured_stream_is_told_in_order)
 {

@@ -383,7 +383,7 @@ static void free_tell(int device, const vmm_change *change)
     vmm_torch_event event = {};
     event.action = VMM_TORCH_FREE_COMPLETED;
     event.address = change->address;
-    event.bytes = change->bytes;
+    event.bytes = change->requested_bytes;
     event.stream = reinterpret_cast<uintptr_t>(change->stream);
     event.pool = change->pool_id;
     event.device = device;

@@ -416,6 +416,22 @@ TEST(trackers_hear_in_which_pool_a_block_is)
     assert_int_equal(found, 2);
 }
 
+TEST(trackers_hear_one_size_of_a_block_that_waits)
+{
+    shim().emptyCache();
+    heard().clear();
+    {
+        c10::DataPtr block = shim().allocate(3 * MIB - 100);
+        shim().recordStream(block, c10::cuda::CUDAStream(c10::Stream(stream_of(0x60))));
+    }
+    shim().emptyCache();
+    assert_int_equal(heard_count(action::FREE_REQUESTED), 1);
+    assert_int_equal(heard_count(action::FREE_COMPLETED), 1);
+    for (const tracked &entry : heard())
+        if (entry.action == action::FREE_REQUESTED || entry.action == action::FREE_COMPLETED)
+            assert_int_equal(entry.bytes, 3 * MIB - 100);
+}
+
 TEST(a_tracker_that_throws_does_no_harm)
 {
     static bool throws = true;
