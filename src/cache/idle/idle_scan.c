@@ -258,14 +258,15 @@ static vmm_status small_hand(struct vmm_cache *cache, const struct idle_run *run
 }
 
 /* Whether work that lane `to` submits from now on may use a run, and the limit of its pool allows it: VMM_OK,
- * VMM__PENDING, or an error. With IDLE_FOLLOW, makes the stream of `to` wait for the run's work if needed. */
+ * VMM__NO_FIT, VMM__PENDING, or an error. With IDLE_FOLLOW, makes the stream of `to` wait for the run's work if it has
+ * to. */
 static vmm_status run_clear(struct vmm_cache *cache, const struct idle_run *run,
                             const struct lane *to, enum idle_when when)
 {
     struct clock *clock = run->heap->clock;
     if (run->heap->lane->owner.pool != to->owner.pool &&
         vmm__account_short_bytes(&to->owner.pool->account, run->bytes) > 0)
-        return VMM__PENDING;
+        return VMM__NO_FIT;
     uint64_t epoch = vmm__idle_epoch(cache, run);
     if (when == IDLE_FOLLOW)
         return vmm__clock_follow(clock, epoch, to->owner.stream);

@@ -113,8 +113,8 @@ void vmm__idle_discard_heap(struct vmm_cache *cache, struct heap *heap);
 
 /* Moves a run to the heap of another lane, in place, if work that this lane submits from now on may use it: with
  * IDLE_FOLLOW its stream waits for the run's work. Another run may have cut the block of `found`. VMM__PENDING: the
- * work is unfinished, a capture has begun on its stream, or the limit of the pool does not allow it. ERR_HOST_OOM: a
- * small heap has no host memory for it, and the run may be in limbo. ERR_DRIVER. */
+ * work is unfinished, or a capture has begun on its stream. VMM__NO_FIT: the limit of the pool does not allow it.
+ * ERR_HOST_OOM: a small heap has no host memory for it, and the run may be in limbo. ERR_DRIVER. */
 vmm_status vmm__idle_take(struct vmm_cache *cache, const struct idle_run *found, struct heap *to,
                           enum idle_when when);
 
