@@ -197,12 +197,12 @@ vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, voi
 static vmm_status block_place(const struct api_call *call, struct request *request)
 {
     vmm_cache *cache = call->cache;
-    void *block = (void *)(uintptr_t)request->place;
+    void *block = (void *)(uintptr_t)request->address;
     vmm_status status;
     if (cache->debug != NULL)
         status = vmm__debug_alloc(call, request, &block);
     else
-        status = vmm__place(request->pool, request->place, request->bytes, request->stream);
+        status = vmm__place(request->pool, request->address, request->bytes, request->stream);
     if (status == VMM_OK && cache->debug == NULL && cache->nvtx != NULL)
         vmm__nvtx_register(cache, block, request->bytes);
     if (status == VMM_OK)
@@ -222,7 +222,7 @@ vmm_status vmm_pool_place(vmm_pool *handle, void *address, size_t bytes, vmm_str
                              .function = "vmm_pool_place",
                              .caller = __builtin_return_address(0) };
     struct request request = {
-        .pool = pool, .bytes = bytes, .stream = stream, .place = (uint64_t)(uintptr_t)address
+        .pool = pool, .bytes = bytes, .stream = stream, .address = (uint64_t)(uintptr_t)address
     };
     return block_place(&call, &request);
 }

@@ -27,7 +27,7 @@ struct request {
     vmm_stream stream;
     uint64_t bytes;     /* as the program asked for; with `serve`: of new memory at most */
     uint64_t alignment; /* a power of two above 512; 0: none */
-    uint64_t place;     /* the address that it must get; 0: any */
+    uint64_t address;   /* that it must get; 0: any */
     bool is_unborrowed; /* the block must not come from another lane */
     bool
         wants_guards; /* whole granules of its own between guard pages; false after the call: it has none */

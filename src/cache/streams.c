@@ -17,15 +17,15 @@ vmm_status vmm__stream_resolve(const char *function, vmm_stream *stream)
 
 /* ---- What the clock asks for ----------------------------------------------------------------- */
 
-static bool stream_next(void *context, void **place, struct known_stream *out)
+static bool stream_next(void *context, void **cursor, struct known_stream *out)
 {
     struct vmm_cache *cache = context;
-    struct lane *lane = *place;
+    struct lane *lane = *cursor;
     do
         lane = atomic_load_explicit(lane == NULL ? &cache->lanes.first : &lane->next,
                                     memory_order_acquire);
     while (lane != NULL && vmm__lane_has_ended(lane));
-    *place = lane;
+    *cursor = lane;
     if (lane == NULL)
         return false;
     *out = (struct known_stream){ .stream = lane->owner.stream, .is_gone = &lane->is_gone };
@@ -39,17 +39,17 @@ static bool is_in_use(const struct lane *lane)
            atomic_load_explicit(&lane->refills, memory_order_relaxed) > 0;
 }
 
-/* With captures announced no stream need be asked. *place counts the entries that were seen. */
-static bool live_next(void *context, void **place, struct known_stream *out)
+/* With captures announced no stream need be asked. *cursor counts the entries that were seen. */
+static bool live_next(void *context, void **cursor, struct known_stream *out)
 {
     struct vmm_cache *cache = context;
-    uintptr_t seen = (uintptr_t)*place;
+    uintptr_t seen = (uintptr_t)*cursor;
     while (seen < LANES_RECENT && !cache->announces_captures) {
         struct lane *lane =
             atomic_load_explicit(&cache->lanes.recent[seen++], memory_order_acquire);
         if (lane == NULL || vmm__lane_has_ended(lane) || !is_in_use(lane))
             continue;
-        *place = (void *)seen;
+        *cursor = (void *)seen;
         *out = (struct known_stream){ .stream = lane->owner.stream, .is_gone = &lane->is_gone };
         return true;
     }

@@ -49,8 +49,8 @@ static vmm_status inner_place(const struct api_call *call, const struct request 
     uint64_t front_bytes = is_watching ? DEBUG_FRONT_BYTES : 0;
     uint64_t bytes = is_watching ? vmm__debug_padded_bytes(record->bytes) : record->bytes;
     (void)vmm__debug_give(call->cache->debug); /* what is in quarantine is not live */
-    record->address = request->place;
-    record->inner = request->place - front_bytes;
+    record->address = request->address;
+    record->inner = request->address - front_bytes;
     record->inner_bytes = is_watching ? bytes : vmm__cache_block_bytes(call->cache, bytes);
     return vmm__place(request->pool, record->inner, bytes, record->stream);
 }
@@ -60,7 +60,7 @@ static vmm_status inner_alloc(const struct api_call *call, const struct request 
 {
     vmm_cache *cache = call->cache;
     struct request request = *asked;
-    if (request.place != 0)
+    if (request.address != 0)
         return inner_place(call, &request, record);
     if (request.alignment > 0)
         return inner_alloc_aligned(call, &request, record);

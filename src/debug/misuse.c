@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { NAME_BYTES = 160, CALL_SITE_BYTES = 320, PLACE_BYTES = 420, REPORT_LINE_BYTES = 512 };
+enum { NAME_BYTES = 160, CALL_SITE_BYTES = 320, WHERE_BYTES = 420, REPORT_LINE_BYTES = 512 };
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
 
@@ -22,7 +22,7 @@ static void call_site_format(const struct misuse *misuse, const struct call_site
 }
 
 /* Where an address lies: "3 bytes beyond the end of the block of 512 bytes at 0x302000000200 that was freed by ..." */
-static void place_format(const struct misuse *misuse, uint64_t address, bool was_freed, char *text,
+static void where_format(const struct misuse *misuse, uint64_t address, bool was_freed, char *text,
                          size_t bytes)
 {
     const struct record *record = &misuse->record;
@@ -60,31 +60,31 @@ void vmm__misuse_format_pointer(const struct api_call *call, uint64_t address,
 {
     const struct record *record = &misuse->record;
     bool was_freed = record->freed.operation != 0;
-    char place[PLACE_BYTES];
+    char where[WHERE_BYTES];
     if (!misuse->has_record) {
         (void)snprintf(misuse->line.text, sizeof misuse->line.text,
                        "%s: 0x%llx is not an address of this cache's blocks", call->function,
                        (unsigned long long)address);
     } else if (was_freed && address == record->address) {
-        call_site_format(misuse, &record->freed, place, sizeof place);
+        call_site_format(misuse, &record->freed, where, sizeof where);
         (void)snprintf(misuse->line.text, sizeof misuse->line.text,
                        "%.32s: 0x%llx, a block of %llu bytes, was freed before %.240s",
                        call->function, (unsigned long long)address,
-                       (unsigned long long)record->bytes, place);
+                       (unsigned long long)record->bytes, where);
     } else {
-        place_format(misuse, address, was_freed, place, sizeof place);
+        where_format(misuse, address, was_freed, where, sizeof where);
         (void)snprintf(misuse->line.text, sizeof misuse->line.text, "%.32s: 0x%llx lies %s",
-                       call->function, (unsigned long long)address, place);
+                       call->function, (unsigned long long)address, where);
     }
 }
 
 void vmm__misuse_format_byte(const struct api_call *call, uint64_t address, struct misuse *misuse)
 {
-    char place[PLACE_BYTES];
-    place_format(misuse, address, misuse->record.is_kept, place, sizeof place);
+    char where[WHERE_BYTES];
+    where_format(misuse, address, misuse->record.is_kept, where, sizeof where);
     (void)snprintf(misuse->line.text, sizeof misuse->line.text,
                    "%.32s: the byte at 0x%llx was overwritten, %s", call->function,
-                   (unsigned long long)address, place);
+                   (unsigned long long)address, where);
 }
 
 /* ---- Reports --------------------------------------------------------------------------------- */

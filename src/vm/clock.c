@@ -81,12 +81,12 @@ static vmm_status listed_capturing(struct clock *general, next_stream *next)
     enum { AT_ONCE = 128 };
     vmm_stream streams[AT_ONCE] = { NULL };
     unsigned count = 1;
-    void *place = NULL;
+    void *cursor = NULL;
     struct known_stream known;
     bool has_more = true;
     vmm_status status = VMM_OK;
     while (status == VMM_OK && has_more) {
-        has_more = next != NULL && next(general->watch.context, &place, &known);
+        has_more = next != NULL && next(general->watch.context, &cursor, &known);
         if (has_more)
             streams[count++] = known.stream;
         if (has_more && count < AT_ONCE)
@@ -160,10 +160,10 @@ static vmm_status known_join(struct clock *general, const struct known_stream *k
 static vmm_status streams_join(struct clock *general, const struct event *scratch)
 {
     const struct clock_watch *watch = &general->watch;
-    void *place = NULL;
+    void *cursor = NULL;
     struct known_stream known;
     vmm_status status = join_open(general);
-    while (status == VMM_OK && watch->next != NULL && watch->next(watch->context, &place, &known))
+    while (status == VMM_OK && watch->next != NULL && watch->next(watch->context, &cursor, &known))
         status = known_join(general, &known, scratch);
     return status == VMM_OK && general->is_blind ? VMM__PENDING : status;
 }

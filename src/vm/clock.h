@@ -47,11 +47,11 @@ struct known_stream {
     _Atomic bool *is_gone; /* the driver has rejected it: the clock became blind then */
 };
 
-typedef bool next_stream(void *context, void **place, struct known_stream *out);
+typedef bool next_stream(void *context, void **cursor, struct known_stream *out);
 
 /* What a cache tells its clock. Called with locks held. */
 struct clock_watch {
-    /* The stream after *place, which begins as NULL; next_live: of the latest that have live blocks or make
+    /* The stream after *cursor, which begins as NULL; next_live: of the latest that have live blocks or make
      * a request. False: there is none. */
     next_stream *next;
     next_stream *next_live;

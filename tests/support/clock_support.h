@@ -37,28 +37,28 @@ struct scene {
     struct driver_ops wrapped;
 };
 
-static inline bool scene_known_next(struct scene *scene, void **place, struct known_stream *out,
+static inline bool scene_known_next(struct scene *scene, void **cursor, struct known_stream *out,
                                     bool only_live)
 {
-    for (uintptr_t i = (uintptr_t)*place; i < scene->known_count; i++) {
+    for (uintptr_t i = (uintptr_t)*cursor; i < scene->known_count; i++) {
         struct known *known = &scene->known[i];
         if (only_live && !known->is_live)
             continue;
-        *place = (void *)(i + 1);
+        *cursor = (void *)(i + 1);
         *out = (struct known_stream){ .stream = known->stream, .is_gone = &known->is_gone };
         return true;
     }
     return false;
 }
 
-static inline bool scene_next(void *context, void **place, struct known_stream *out)
+static inline bool scene_next(void *context, void **cursor, struct known_stream *out)
 {
-    return scene_known_next(context, place, out, false);
+    return scene_known_next(context, cursor, out, false);
 }
 
-static inline bool scene_next_live(void *context, void **place, struct known_stream *out)
+static inline bool scene_next_live(void *context, void **cursor, struct known_stream *out)
 {
-    return scene_known_next(context, place, out, true);
+    return scene_known_next(context, cursor, out, true);
 }
 
 static inline void scene_tell(void *context, const char *line)

@@ -430,13 +430,13 @@ static void step_at(const void *value)
     }
 }
 
-static bool watch_next(void *context, void **place, struct known_stream *out)
+static bool watch_next(void *context, void **cursor, struct known_stream *out)
 {
     (void)context;
-    for (uintptr_t i = (uintptr_t)*place; i < STREAMS; i++) {
+    for (uintptr_t i = (uintptr_t)*cursor; i < STREAMS; i++) {
         if (!world.is_known[i])
             continue;
-        *place = (void *)(i + 1);
+        *cursor = (void *)(i + 1);
         *out = (struct known_stream){ .stream = HANDLE(i), .is_gone = &gone[i] };
         return true;
     }

@@ -188,7 +188,7 @@ static vmm_status reserved_extend(struct vmm_cache *cache, const struct resize *
 /* ---- Move ---------------------------------------------------------------------------------- */
 
 /*
- * The new place of a block: granules for the bytes before its first chunk of its own, these chunks, and granules for
+ * The destination of a move: granules for the bytes before its first chunk of its own, these chunks, and granules for
  * the bytes after them and for what is new. The block begins inside the first granules, so that all stays adjacent.
  * Only in a reserved block are there granules without memory between the chunks; it has all of them alone.
  */
@@ -250,8 +250,8 @@ static vmm_status parts_list(const struct vm *vm, const struct resize *resize, s
 }
 
 /* Chooses the new addresses, also of the parts. */
-static vmm_status place_choose(struct vmm_cache *cache, const struct resize *resize,
-                               struct move *move)
+static vmm_status destination_choose(struct vmm_cache *cache, const struct resize *resize,
+                                     struct move *move)
 {
     struct arena *arena = &cache->vm.arena;
     uint64_t lead = vmm__align_up(move->lead_bytes, arena->granule_bytes);
@@ -268,7 +268,7 @@ static vmm_status place_choose(struct vmm_cache *cache, const struct resize *res
     return VMM_OK;
 }
 
-/* Creates memory at the granules of the new place that no part has. */
+/* Creates memory at the granules of the destination that no part has. */
 static vmm_status ends_fill(struct vmm_cache *cache, const struct resize *resize,
                             const struct move *move)
 {
@@ -302,7 +302,7 @@ static vmm_status ends_copy(struct vmm_cache *cache, const struct resize *resize
     return status;
 }
 
-/* The records that a settle of a chosen place needs: each chunk that leaves the heap splits a free block. */
+/* The records that a settle at a destination needs: each chunk that leaves the heap splits a free block. */
 static vmm_status records_keep(struct heap *heap, const struct move *move)
 {
     vmm_status status = vmm__heap_records_keep(heap, (uint64_t)move->count + 8);
@@ -382,7 +382,7 @@ static void move_undo(struct vmm_cache *cache, const struct resize *resize, cons
 static vmm_status parts_move(struct vmm_cache *cache, struct resize *resize, struct move *move)
 {
     bool is_reserved = resize->reserved != NULL;
-    vmm_status status = place_choose(cache, resize, move);
+    vmm_status status = destination_choose(cache, resize, move);
     if (status == VMM_OK && !is_reserved)
         status = records_keep(resize->heap, move);
     if (status != VMM_OK)
