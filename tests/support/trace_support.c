@@ -4,6 +4,7 @@
 
 #include "trace/gzip.h"
 
+#include <glob.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +19,16 @@ static const char *path_write(unsigned number, const char *ending)
     return path;
 }
 
+/* Also what recordings have added to a path: the number of a process, or of a device. */
 static void paths_remove(void)
 {
-    for (unsigned i = 0; i < paths; i++) {
-        (void)unlink(path_write(i, ""));
-        (void)unlink(path_write(i, GZIP_ENDING));
-    }
+    glob_t found;
+    (void)snprintf(path, sizeof path, "/tmp/vmm-%ld-*", (long)getpid());
+    if (glob(path, GLOB_NOSORT, NULL, &found) != 0)
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        (void)unlink(found.gl_pathv[i]);
+    globfree(&found);
 }
 
 static const char *path_add(const char *ending)
