@@ -210,4 +210,7 @@ TEST(wrong_options_are_named)
     options_refuse("-- -5", "not the number of a process: \"-5\"");
     options_refuse("x", "not the number of a process: \"x\"");
     options_refuse("5 6", "only one process can be named, not also \"6\"");
+    assert_int_equal(setenv("VMM_NEIGHBOURS_DIR", "b", 1), 0);
+    options_refuse("--neighbours", "VMM_NEIGHBOURS_DIR does not begin with /: \"b\"");
+    (void)unsetenv("VMM_NEIGHBOURS_DIR");
 }

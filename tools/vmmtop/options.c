@@ -124,11 +124,16 @@ static bool option_take(int option, char **argv, struct vmmtop_options *options,
     }
 }
 
-/* What the environment names, as processes read it. */
-static const char *folder_choose(enum vmmtop_mode mode)
+/* What the environment names, as processes read it. With another VMM_NEIGHBOURS_DIR they have no neighbours. */
+static bool folder_choose(struct vmmtop_options *options, struct vmmtop_error *error)
 {
-    const char *folder = getenv(mode == MODE_NEIGHBOURS ? "VMM_NEIGHBOURS_DIR" : "VMM_MONITOR");
-    return folder != NULL && *folder == '/' ? folder : MONITOR_DIRECTORY;
+    bool are_neighbours = options->mode == MODE_NEIGHBOURS;
+    const char *folder = getenv(are_neighbours ? "VMM_NEIGHBOURS_DIR" : "VMM_MONITOR");
+    bool is_path = folder != NULL && *folder == '/';
+    options->folder = is_path ? folder : MONITOR_DIRECTORY;
+    if (are_neighbours && !is_path && folder != NULL && *folder != '\0')
+        return fail(error, "VMM_NEIGHBOURS_DIR does not begin with /:", folder);
+    return true;
 }
 
 bool vmmtop_options_parse(int argc, char **argv, struct vmmtop_options *options,
@@ -143,8 +148,8 @@ bool vmmtop_options_parse(int argc, char **argv, struct vmmtop_options *options,
         if (options->mode == MODE_HELP || options->mode == MODE_VERSION)
             return true;
     }
-    if (options->folder == NULL)
-        options->folder = folder_choose(options->mode);
+    if (options->folder == NULL && !folder_choose(options, error))
+        return false;
     if (optind < argc && !number_parse(argv[optind], UINT32_MAX, &options->pid))
         return fail(error, "not the number of a process:", argv[optind]);
     if (optind + 1 < argc)
