@@ -223,7 +223,7 @@ static vmm_status lane_make(struct vmm_cache *cache, vmm_stream stream, struct l
     status = vmm__stream_lane_open(cache, &cache->pool, stream, out);
     if (status != VMM_OK)
         return status;
-    (*out)->large.home_end = &cache->pool.home_end;
+    (*out)->large.home = &cache->pool.home;
     (*out)->is_asleep = cache->pool.phase != VMM_POOL_AWAKE;
     vmm__lanes_add(&cache->lanes, *out);
     return status;

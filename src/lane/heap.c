@@ -184,7 +184,6 @@ void vmm__heap_init(struct heap *heap, struct directory *directory, bool is_smal
                            .is_small = is_small,
                            .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES,
                            .strand_bytes = UINT64_MAX };
-    heap->home_end = &heap->own_home_end;
     vmm__size_index_init(&heap->index, heap->unit_bytes);
 }
 

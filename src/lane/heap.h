@@ -104,10 +104,9 @@ struct heap {
     _Alignas(64) struct lane *lane;
     uint64_t bytes;                   /* of its extents; changes under the grow lock */
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
-    /* Where the heap, or one that shares its home, last grew into unused addresses; 0: never. The grow lock guards
-     * it. */
-    uint64_t *home_end;
-    uint64_t own_home_end;
+    /* Where it last grew into unused addresses; 0: never. The grow lock guards both fields. */
+    uint64_t home_end;
+    struct home *home; /* its pool's, which it shares; NULL: it has one of its own */
     /* Free runs in views: see lane/views.h; NULL: it never had places. */
     struct size_index *runs;
     bool is_drained; /* in the directory's list; the grow lock guards both fields */

@@ -51,6 +51,13 @@ struct offer {
     bool has_failed; /* a claim could not put it to sleep; it is not tried again */
 };
 
+/* The addresses where the large heaps of a pool grow: the free memory of one lies beside that of another, and transfers
+ * join both. */
+struct home {
+    uint64_t end;           /* where one of them last grew into unused addresses; 0: none did */
+    uint64_t room_granules; /* behind that, which the others leave to it */
+};
+
 struct pool {
     struct vmm_cache *cache;
     struct pool *next;          /* all pools of the cache but the default one, the newest first */
@@ -65,8 +72,7 @@ struct pool {
     vmm_segment_source source; /* of all of its memory; alloc NULL: none */
     struct totals totals;
     struct account account;
-    uint64_t home_end; /* of its large heaps: the free memory of one lies beside that of another,
-                        * and transfers join both */
+    struct home home; /* of its large heaps */
     struct lane_table table;
     struct lane *lanes; /* all, linked by next_of_pool */
     struct takes takes;

@@ -76,6 +76,21 @@ CACHE_TEST(streams_in_turn_share_what_a_limit_allows)
     assert_int_equal(cache_stats(test).ooms, 0);
 }
 
+/* Blocks that do not fill granules lie side by side, though other streams grow meanwhile. */
+CACHE_TEST(small_blocks_of_streams_in_turn_fill_granules)
+{
+    enum { STREAMS = 4, ROUNDS = 10 };
+    void *blocks[ROUNDS][STREAMS];
+    const size_t bytes = 1400 << 10;
+    for (unsigned i = 0; i < ROUNDS * STREAMS; i++)
+        blocks[i / STREAMS][i % STREAMS] = block_alloc(test, bytes, i % STREAMS);
+    assert_in_range(cache_stats(test).reserved_bytes.current, ROUNDS * STREAMS * bytes,
+                    ROUNDS * STREAMS * bytes * 9 / 8);
+    cache_verify(test);
+    for (unsigned i = 0; i < ROUNDS * STREAMS; i++)
+        block_free(test, blocks[i / STREAMS][i % STREAMS]);
+}
+
 /* Pieces between live blocks, their last work still running, move together without new memory. */
 CACHE_TEST(the_same_stream_reuses_memory_in_flight)
 {

@@ -24,7 +24,7 @@ POLICY_TEST(new_memory_is_usable)
         struct block *block = (struct block *)vmm__size_index_largest(&heap->index);
         assert_int_equal(block->node.size, 4 * GRANULE);
         memory_fill(scene->driver, block->address, block->node.size, 1, STREAM(1));
-        assert_int_equal(*heap->home_end, vmm__block_end(block));
+        assert_int_equal(heap->home_end, vmm__block_end(block));
     }
 }
 
@@ -246,7 +246,7 @@ POLICY_TEST(growth_alone_is_new_memory)
     assert_int_equal(block->node.size, 2 * GRANULE);
     assert_true(block->prev == NULL && block->next == NULL);
     assert_int_equal(scene_reserved_bytes(scene), 6 * GRANULE);
-    assert_int_equal(*heap->home_end, 0);
+    assert_int_equal(heap->home_end, 0);
 }
 
 /* Creates a cache, fills it with blocks and returns its number of chunks. */

@@ -103,7 +103,7 @@ POLICY_TEST(full_heaps_grow_at_home)
 {
     struct heap *heap = &scene->lane->large;
     (void)block_make_live(heap, extent(scene, heap, 20, 4, 4), 4 * GRANULE);
-    *heap->home_end = scene_address(scene, 24);
+    heap->home_end = scene_address(scene, 24);
     struct placement placement = placement_find(scene, heap, GRANULE);
     assert_int_equal(placement.granule, 24);
     assert_null(placement.beside);
@@ -122,7 +122,7 @@ POLICY_TEST(home_ends_where_a_trim_left_it)
 {
     struct heap *heap = &scene->lane->large;
     struct block *block = extent(scene, heap, 20, 8, 1);
-    *heap->home_end = scene_address(scene, 28);
+    heap->home_end = scene_address(scene, 28);
     struct block *live = block_make_live(heap, block, 3 * GRANULE);
     chunks_release(scene, heap, live->next, 23, 5);
     assert_int_equal(placement_find(scene, heap, 2 * GRANULE).granule, 23);
@@ -133,12 +133,61 @@ POLICY_TEST(home_ends_where_a_trim_left_it)
     assert_int_equal(placement.granule, 28);
 }
 
+/* Grows a heap at home by a block of its granules, which stays live. Returns the first granule. */
+static uint64_t home_grow(struct scene *scene, struct heap *heap, uint64_t bytes)
+{
+    struct placement placement = placement_find(scene, heap, bytes);
+    uint64_t end = placement.granule + placement.count;
+    struct block *block =
+        extent(scene, heap, placement.granule, placement.count, (uint32_t)placement.count);
+    vmm__placement_note(heap, scene_address(scene, placement.granule), scene_address(scene, end),
+                        bytes);
+    (void)block_make_live(heap, block, placement.count * GRANULE);
+    return placement.granule;
+}
+
+/* Blocks that fill granules badly get room behind them, and each heap goes on where it last grew. */
+POLICY_TEST(heaps_with_wasteful_blocks_have_room_at_home)
+{
+    struct heap *heap = &scene->lane->large;
+    struct heap *other = &scene->other->large;
+    const uint64_t bytes = 8 * MIB / 5;
+    uint64_t first = home_grow(scene, heap, bytes);
+    assert_int_equal(home_grow(scene, other, 2 * GRANULE + bytes), first + 1 + 8);
+    assert_int_equal(home_grow(scene, heap, 5 * GRANULE), first + 1);
+    assert_int_equal(home_grow(scene, heap, 3 * GRANULE), first + 6);
+    assert_int_equal(home_grow(scene, heap, bytes), first + 12); /* the room is full */
+    assert_int_equal(home_grow(scene, other, GRANULE), first + 13 + 8);
+}
+
+POLICY_TEST(blocks_that_fill_granules_lie_side_by_side)
+{
+    struct heap *heap = &scene->lane->large;
+    struct heap *other = &scene->other->large;
+    uint64_t first = home_grow(scene, heap, 5 * GRANULE);
+    assert_int_equal(home_grow(scene, other, 3 * GRANULE - MIB), first + 5);
+    assert_int_equal(home_grow(scene, heap, GRANULE), first + 8);
+}
+
+/* A trim may leave a heap more room than it had: then the home ends where it has grown to. */
+POLICY_TEST(home_ends_where_the_last_heap_does)
+{
+    struct heap *heap = &scene->lane->large;
+    struct heap *other = &scene->other->large;
+    uint64_t first = home_grow(scene, heap, 5 * GRANULE);
+    uint64_t far = home_grow(scene, other, 5 * GRANULE);
+    struct block *block = vmm__heap_give(other, vmm__heap_cover(other, scene_address(scene, far)));
+    chunks_release(scene, other, block, far, 5);
+    assert_int_equal(home_grow(scene, heap, 6 * GRANULE), first + 5);
+    assert_int_equal(scene->cache->pool.home.end, scene_address(scene, first + 11));
+}
+
 /* One free granule follows the home, and a trim has freed the granules before it: the room is their sum. */
 POLICY_TEST(room_at_home_includes_trimmed_granules)
 {
     struct heap *heap = &scene->lane->large;
     struct block *block = extent(scene, heap, 20, 8, 1);
-    *heap->home_end = scene_address(scene, 28);
+    heap->home_end = scene_address(scene, 28);
     (void)block_make_live(&scene->other->large, extent(scene, &scene->other->large, 29, 4, 4),
                           4 * GRANULE);
     struct block *live = block_make_live(heap, block, 3 * GRANULE);
@@ -152,7 +201,7 @@ POLICY_TEST(home_at_the_arena_end_is_skipped)
 {
     struct heap *heap = &scene->lane->large;
     (void)block_make_live(heap, extent(scene, heap, 60, 4, 1), 4 * GRANULE);
-    *heap->home_end = scene_address(scene, SCENE_GRANULES);
+    heap->home_end = scene_address(scene, SCENE_GRANULES);
     struct placement placement = placement_find(scene, heap, GRANULE);
     assert_true(placement.granule + placement.count <= 60);
     (void)block_make_live(heap, extent(scene, heap, 0, 4, 1), 4 * GRANULE);

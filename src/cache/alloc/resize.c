@@ -6,6 +6,7 @@
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
 #include "cache/grow/fill.h"
+#include "cache/grow/placement.h"
 #include "cache/grow/source.h"
 #include "cache/grow/target.h"
 #include "cache/reserve/reserve.h"
@@ -103,8 +104,8 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
         return VMM__NO_FIT;
     vmm_status status =
         vmm__fill(cache, resize->heap, resize->block_bytes, granule, bytes >> arena->granule_shift);
-    if (status == VMM_OK && end == *resize->heap->home_end)
-        *resize->heap->home_end = end + bytes;
+    if (status == VMM_OK && vmm__placement_is_home_end(resize->heap, end))
+        vmm__placement_note(resize->heap, end, end + bytes, resize->block_bytes);
     return status;
 }
 

@@ -78,7 +78,8 @@ static vmm_status placement_fill(struct vmm_cache *cache, const struct request *
         return status;
     uint64_t address = vmm__arena_address(arena, placement->granule);
     if (placement->extends_home)
-        *heap->home_end = address + (placement->count << arena->granule_shift);
+        vmm__placement_note(heap, address, address + (placement->count << arena->granule_shift),
+                            bytes);
     vmm__cache_log(cache, "grow: stream %p: %llu granules at 0x%llx, reserved %llu MiB",
                    heap->lane->owner.stream, (unsigned long long)placement->count,
                    (unsigned long long)address,

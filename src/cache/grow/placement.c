@@ -79,37 +79,54 @@ static bool is_in_home(const struct heap *heap, uint64_t address)
     const struct heap *owner = vmm__arena_contains(directory->arena, address)
                                    ? vmm__directory_heap(directory, address)
                                    : NULL;
-    return owner != NULL && owner->home_end == heap->home_end &&
-           vmm__heap_has_extent(owner, address);
+    bool shares =
+        owner == heap || (heap->home != NULL && owner != NULL && owner->home == heap->home);
+    return shares && vmm__heap_has_extent(owner, address);
 }
 
 /*
- * Considers the end of the heap's home. If a trim released the last granules of the home, the home ends where its last
- * extent does; if the trim released the whole extent, the end stays.
+ * Blocks of a few granules fill them badly: two streams that take 1.4 MiB in turn would need 2 MiB for each. So a heap
+ * that grows at the end of the home for a block that wastes a quarter of its size has room behind it, where it grows
+ * on. More room helps little. Other blocks get none, because it parts the free memory that transfers could join.
  */
-static bool home_consider(const struct heap *heap, uint64_t count, struct placement *best)
+enum { ROOM_GRANULES = 8, ROOM_WASTE_SHARE = 4 };
+
+static uint64_t room_for(const struct arena *arena, uint64_t bytes)
+{
+    uint64_t waste = (granules_for(arena, bytes) << arena->granule_shift) - bytes;
+    return waste >= bytes / ROOM_WASTE_SHARE ? ROOM_GRANULES : 0;
+}
+
+/*
+ * Considers an end of the home, `skip` granules further on. If a trim released the last granules before the end, it is
+ * where the last extent ends; if the trim released the whole extent, it stays.
+ */
+static bool end_consider(const struct heap *heap, uint64_t end, uint64_t skip, uint64_t count,
+                         struct placement *best)
 {
     const struct arena *arena = heap->directory->arena;
-    uint64_t granule = vmm__arena_granule(arena, *heap->home_end);
+    uint64_t granule = vmm__arena_granule(arena, end);
     uint64_t first;
     uint64_t room;
-    if (*heap->home_end == 0 || !vmm__arena_gap(arena, granule, &first, &room))
+    if (end == 0 || !vmm__arena_gap(arena, granule, &first, &room))
         return false;
     uint64_t before = vmm__arena_address(arena, first) - 1;
     if (first > 0 && is_in_home(heap, before))
         granule = first;
-    room -= granule - first;
-    if (room < count)
+    granule += skip;
+    if (room < granule - first + count)
         return false;
+    room -= granule - first;
     placement_prefer(best, (struct placement){ .granule = granule, .count = count, .room = room });
     return true;
 }
 
-static bool placement_extends_home(const struct arena *arena, const struct heap *heap,
-                                   const struct placement *placement)
+/* Where the heap last grew, else where the home ends. */
+static bool home_consider(const struct heap *heap, uint64_t count, struct placement *best)
 {
-    return *heap->home_end == 0 || placement->beside == NULL ||
-           vmm__arena_address(arena, placement->granule) == *heap->home_end;
+    const struct home *home = heap->home;
+    return end_consider(heap, heap->home_end, 0, count, best) ||
+           (home != NULL && end_consider(heap, home->end, home->room_granules, count, best));
 }
 
 vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap *heap,
@@ -128,7 +145,8 @@ vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap 
     if (best.count == UINT64_MAX)
         return vmm__error(VMM_ERR_ADDRESS_SPACE, "no %llu free granules of addresses in a row",
                           (unsigned long long)count);
-    best.extends_home = placement_extends_home(arena, heap, &best);
+    best.extends_home = best.beside == NULL ||
+                        vmm__placement_is_home_end(heap, vmm__arena_address(arena, best.granule));
     *out = best;
     return VMM_OK;
 }
@@ -141,6 +159,27 @@ vmm_status vmm__placement_home(struct vmm_cache *cache, const struct heap *heap,
         return vmm__arena_find_or_extend(&cache->vm.arena, count, granule);
     *granule = best.granule;
     return VMM_OK;
+}
+
+bool vmm__placement_is_home_end(const struct heap *heap, uint64_t address)
+{
+    uint64_t end = heap->home != NULL ? heap->home->end : heap->home_end;
+    return end == 0 || address == end || address == heap->home_end;
+}
+
+/* Whether a heap that has grown at an address went on where it last grew. A trim may have released what was there. */
+static bool has_gone_on(const struct heap *heap, uint64_t address)
+{
+    return address == heap->home_end || (address < heap->home_end && is_in_home(heap, address - 1));
+}
+
+void vmm__placement_note(struct heap *heap, uint64_t address, uint64_t end, uint64_t block_bytes)
+{
+    struct home *home = heap->home;
+    if (home != NULL && (end > home->end || !has_gone_on(heap, address)))
+        *home = (struct home){ .end = end,
+                               .room_granules = room_for(heap->directory->arena, block_bytes) };
+    heap->home_end = end;
 }
 
 vmm_status vmm__placement_alone(const struct vmm_cache *cache, uint64_t bytes,

@@ -1,6 +1,6 @@
 /*
- * Chooses the home of new chunks: the addresses where a request needs the fewest new granules. Changes nothing, but may
- * reserve more addresses.
+ * Chooses the home of new chunks: the addresses where a request needs the fewest new granules. A search changes
+ * nothing, but may reserve more addresses.
  * Owns: nothing. May be called by: grow, stitch. Locks: the caller holds the grow lock and the heap's lane lock.
  */
 #ifndef VMM_CACHE_GROW_PLACEMENT_H
@@ -18,8 +18,8 @@ struct placement {
 
 /*
  * Finds a placement that, when mapped, gives the heap a free block of `bytes`. Order of preference: the fewest new
- * granules beside a free block or between two; the end of the heap's home; fresh addresses. ERR_ADDRESS_SPACE: no
- * addresses are left.
+ * granules beside a free block or between two; where the heap last grew; the end of the home that it shares; fresh
+ * addresses. ERR_ADDRESS_SPACE: no addresses are left.
  */
 vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap *heap,
                                uint64_t bytes, struct placement *out);
@@ -27,6 +27,12 @@ vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap 
 /* Finds `count` free granules at the end of a heap's home, or fresh ones. ERR_ADDRESS_SPACE. */
 vmm_status vmm__placement_home(struct vmm_cache *cache, const struct heap *heap, uint64_t count,
                                uint64_t *granule);
+
+/* Whether a heap that grows at an address grows its home. */
+bool vmm__placement_is_home_end(const struct heap *heap, uint64_t address);
+
+/* Notes that a heap has grown its home, for a block of block_bytes. */
+void vmm__placement_note(struct heap *heap, uint64_t address, uint64_t end, uint64_t block_bytes);
 
 /* Finds fresh addresses with a free granule on either side. With guard pages: those that were free for longest. */
 vmm_status vmm__placement_alone(const struct vmm_cache *cache, uint64_t bytes,

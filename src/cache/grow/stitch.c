@@ -17,6 +17,13 @@ struct stitch {
     uint64_t mapped; /* granules mapped so far */
 };
 
+static void home_note(const struct stitch *stitch, uint64_t bytes)
+{
+    const struct arena *arena = &stitch->cache->vm.arena;
+    vmm__placement_note(stitch->heap, vmm__arena_address(arena, stitch->new_first),
+                        vmm__arena_address(arena, stitch->new_first + stitch->new_count), bytes);
+}
+
 /* Creates the new memory of a plan. It gets a home of its own, at the end of the heap's. */
 static vmm_status new_create(struct stitch *stitch, uint64_t bytes)
 {
@@ -28,8 +35,7 @@ static vmm_status new_create(struct stitch *stitch, uint64_t bytes)
     if (status == VMM_OK)
         status = vmm__fill(cache, heap, bytes, stitch->new_first, stitch->new_count);
     if (status == VMM_OK)
-        *heap->home_end =
-            vmm__arena_address(&cache->vm.arena, stitch->new_first + stitch->new_count);
+        home_note(stitch, bytes);
     return status;
 }
 

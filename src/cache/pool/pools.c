@@ -85,7 +85,8 @@ static vmm_status lane_make(struct pool *pool, vmm_stream stream, struct lane **
     vmm__lane_lock(lane);
     vmm__lane_join(lane, pool);
     lane->is_asleep = pool->phase != VMM_POOL_AWAKE;
-    lane->large.home_end = shares_home ? &pool->home_end : &lane->large.own_home_end;
+    lane->large.home = shares_home ? &pool->home : NULL;
+    lane->large.home_end = 0; /* it has no memory */
     vmm__lane_unlock(lane);
     *out = lane;
     return VMM_OK;
@@ -161,7 +162,7 @@ static void pool_adopt(struct vmm_cache *cache, struct pool *pool)
             vmm__lane_table_leave(&pool->table, lane);
         vmm__lane_lock(lane);
         vmm__lane_counters_flush(lane);
-        lane->large.home_end = &lane->large.own_home_end;
+        lane->large.home = NULL;
         vmm__lane_join(lane, &cache->pool);
         lane->is_asleep = cache->pool.phase != VMM_POOL_AWAKE;
         lane->stays_awake = lane->is_asleep;
