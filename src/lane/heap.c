@@ -243,10 +243,6 @@ vmm_status vmm__heap_take_edge(struct heap *heap, struct block *block, uint64_t 
     return VMM_OK;
 }
 
-/* In a small heap, large blocks come from the high end of a free block and small ones from the low end: different sizes
- * tend to have different lifetimes, and must not mix. Large is a quarter of the largest size. */
-enum { HIGH_END_BYTES = 256 << 10 };
-
 vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, enum search_depth search,
                           struct block **out)
 {
@@ -263,7 +259,7 @@ vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, enum search_depth s
     if (fit->node.size - bytes >= heap->strand_bytes && search == SEARCH_QUICK &&
         vmm__views_strand(heap, fit, bytes, &cut) != NULL)
         return VMM__STRANDS;
-    uint64_t from_high = heap->is_small & (bytes >= HIGH_END_BYTES); /* no branch: unpredictable */
+    uint64_t from_high = vmm__heap_takes_high(heap, bytes);
     uint64_t address = fit->address + from_high * (fit->node.size - bytes);
     return vmm__heap_take_edge(heap, fit, address, bytes, out);
 }

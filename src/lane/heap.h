@@ -88,6 +88,7 @@ struct heap {
     struct clock *clock; /* the lane's */
     bool is_small;
     bool is_reserved; /* of reserved blocks */
+    bool is_drained;  /* in the directory's list; the grow lock guards this and next_drained */
     uint32_t marked;  /* list of chunks whose runs are out of date: see lane/views.h */
     uint64_t unit_bytes;
     struct block *last_taken; /* by the latest change; NULL: that change took no block */
@@ -104,14 +105,23 @@ struct heap {
     _Alignas(64) struct lane *lane;
     uint64_t bytes;                   /* of its extents; changes under the grow lock */
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
-    /* Where it last grew into unused addresses; 0: never. The grow lock guards both fields. */
+    /* Where it last grew into unused addresses; 0: never. The grow lock guards all three fields. */
     uint64_t home_end;
-    struct home *home; /* its pool's, which it shares; NULL: it has one of its own */
+    uint64_t home_begin; /* of a small heap, which grows downward, too; else 0 */
+    struct home *home;   /* its pool's, which it shares; NULL: it has one of its own */
     /* Free runs in views: see lane/views.h; NULL: it never had places. */
     struct size_index *runs;
-    bool is_drained; /* in the directory's list; the grow lock guards both fields */
-    struct heap *next_drained;
+    struct heap *next_drained; /* in the directory's list */
 };
+
+/* In a small heap, blocks of a quarter of the largest size come from the high end of a free block, and smaller ones
+ * from the low end: different sizes tend to have different lifetimes, and must not mix. */
+enum { HIGH_END_BYTES = 256 << 10 };
+
+static inline bool vmm__heap_takes_high(const struct heap *heap, uint64_t bytes)
+{
+    return heap->is_small & (bytes >= HIGH_END_BYTES); /* no branch: unpredictable */
+}
 
 /* The caller sets lane, owner, counters and clock. */
 void vmm__heap_init(struct heap *heap, struct directory *directory, bool is_small);

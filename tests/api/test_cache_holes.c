@@ -76,6 +76,25 @@ static void holes_use(struct cache_test *test, size_t bytes, unsigned taker)
     cache_verify_empty(test);
 }
 
+/* Blocks of one size that come one after the other: what one leaves of its granule begins the next one. */
+CACHE_TEST(blocks_that_do_not_divide_a_granule_fill_it)
+{
+    enum { COUNT = 100 };
+    static const size_t sizes[] = { 200 << 10, 416 << 10, 704 << 10 };
+    void *blocks[COUNT];
+    for (size_t size = 0; size < sizeof sizes / sizeof sizes[0]; size++) {
+        for (unsigned i = 0; i < COUNT; i++)
+            blocks[i] = block_alloc(test, sizes[size], 1);
+        assert_in_range(cache_stats(test).reserved_bytes.current, COUNT * sizes[size],
+                        COUNT * sizes[size] + COUNT * sizes[size] / 20);
+        cache_verify(test);
+        for (unsigned i = 0; i < COUNT; i++)
+            block_free(test, blocks[i]);
+        work_verify(test);
+        (void)cache_trim(test, 0);
+    }
+}
+
 CACHE_TEST(objects_of_other_sizes_fill_the_holes_of_slabs)
 {
     holes_use(test, 1500, 0);

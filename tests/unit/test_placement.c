@@ -182,6 +182,35 @@ POLICY_TEST(home_ends_where_the_last_heap_does)
     assert_int_equal(scene->cache->pool.home.end, scene_address(scene, first + 11));
 }
 
+/* A block at the high end of its granule leaves the low one free: the next granule must lie before it. */
+POLICY_TEST(small_heaps_grow_downward_for_blocks_from_the_high_end)
+{
+    struct heap *heap = &scene->lane->small;
+    const uint64_t high = 256 << 10;
+    uint64_t first = home_grow(scene, heap, high);
+    assert_int_equal(home_grow(scene, heap, high), first - 1);
+    assert_int_equal(home_grow(scene, heap, high - 1), first + 1);
+    assert_int_equal(home_grow(scene, heap, high), first - 2);
+    struct block *block =
+        vmm__heap_give(heap, vmm__heap_cover(heap, scene_address(scene, first - 2)));
+    chunks_release(scene, heap, block, first - 2, 1);
+    assert_int_equal(home_grow(scene, heap, high), first - 2);
+    assert_int_equal(home_grow(scene, heap, high - 1), first + 2);
+    (void)extent(scene, &scene->other->large, first - 3, 1, 1);
+    assert_int_equal(home_grow(scene, heap, high), first + 3);
+}
+
+/* A small block that extends the first one moves the begin of the home. */
+POLICY_TEST(small_heaps_begin_where_they_were_extended)
+{
+    struct heap *heap = &scene->lane->small;
+    uint64_t first = home_grow(scene, heap, MIB);
+    vmm__placement_note(heap, scene_address(scene, first - 1), scene_address(scene, first), 4096);
+    (void)block_make_live(heap, extent(scene, heap, first - 1, 1, 1), GRANULE);
+    assert_int_equal(home_grow(scene, heap, MIB), first - 2);
+    assert_int_equal(home_grow(scene, heap, 4096), first + 1);
+}
+
 /* One free granule follows the home, and a trim has freed the granules before it: the room is their sum. */
 POLICY_TEST(room_at_home_includes_trimmed_granules)
 {

@@ -104,7 +104,7 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
         return VMM__NO_FIT;
     vmm_status status =
         vmm__fill(cache, resize->heap, resize->block_bytes, granule, bytes >> arena->granule_shift);
-    if (status == VMM_OK && vmm__placement_is_home_end(resize->heap, end))
+    if (status == VMM_OK && vmm__placement_is_at_home(resize->heap, end, end + bytes))
         vmm__placement_note(resize->heap, end, end + bytes, resize->block_bytes);
     return status;
 }

@@ -121,11 +121,32 @@ static bool end_consider(const struct heap *heap, uint64_t end, uint64_t skip, u
     return true;
 }
 
-/* Where the heap last grew, else where the home ends. */
-static bool home_consider(const struct heap *heap, uint64_t count, struct placement *best)
+/* Considers the addresses before the begin of the home, in the same way. */
+static bool begin_consider(const struct heap *heap, uint64_t count, struct placement *best)
+{
+    const struct arena *arena = heap->directory->arena;
+    uint64_t begin = vmm__arena_granule(arena, heap->home_begin);
+    uint64_t first;
+    uint64_t room;
+    if (heap->home_begin == 0 || !vmm__arena_gap(arena, begin - 1, &first, &room))
+        return false;
+    if (is_in_home(heap, vmm__arena_address(arena, first + room)))
+        begin = first + room;
+    if (begin - first < count)
+        return false;
+    placement_prefer(best,
+                     (struct placement){ .granule = begin - count, .count = count, .room = count });
+    return true;
+}
+
+/* Where the heap last grew, else where the home ends. Blocks from the high end of free ones let it grow downward: what
+ * a block leaves of its granule then lies beside the next one. */
+static bool home_consider(const struct heap *heap, uint64_t bytes, uint64_t count,
+                          struct placement *best)
 {
     const struct home *home = heap->home;
-    return end_consider(heap, heap->home_end, 0, count, best) ||
+    return (vmm__heap_takes_high(heap, bytes) && begin_consider(heap, count, best)) ||
+           end_consider(heap, heap->home_end, 0, count, best) ||
            (home != NULL && end_consider(heap, home->end, home->room_granules, count, best));
 }
 
@@ -136,7 +157,7 @@ vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap 
     uint64_t count = granules_for(arena, bytes);
     struct placement best = { .count = UINT64_MAX };
     neighbours_consider(heap, bytes, &best);
-    if (best.count >= count && !home_consider(heap, count, &best)) {
+    if (best.count >= count && !home_consider(heap, bytes, count, &best)) {
         uint64_t granule;
         if (vmm__arena_find(arena, count, &granule))
             placement_prefer(
@@ -145,8 +166,9 @@ vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap 
     if (best.count == UINT64_MAX)
         return vmm__error(VMM_ERR_ADDRESS_SPACE, "no %llu free granules of addresses in a row",
                           (unsigned long long)count);
-    best.extends_home = best.beside == NULL ||
-                        vmm__placement_is_home_end(heap, vmm__arena_address(arena, best.granule));
+    uint64_t address = vmm__arena_address(arena, best.granule);
+    uint64_t end = address + (best.count << arena->granule_shift);
+    best.extends_home = best.beside == NULL || vmm__placement_is_at_home(heap, address, end);
     *out = best;
     return VMM_OK;
 }
@@ -155,16 +177,17 @@ vmm_status vmm__placement_home(struct vmm_cache *cache, const struct heap *heap,
                                uint64_t *granule)
 {
     struct placement best = { .count = UINT64_MAX };
-    if (!home_consider(heap, count, &best))
+    if (!home_consider(heap, 0, count, &best))
         return vmm__arena_find_or_extend(&cache->vm.arena, count, granule);
     *granule = best.granule;
     return VMM_OK;
 }
 
-bool vmm__placement_is_home_end(const struct heap *heap, uint64_t address)
+bool vmm__placement_is_at_home(const struct heap *heap, uint64_t address, uint64_t end)
 {
-    uint64_t end = heap->home != NULL ? heap->home->end : heap->home_end;
-    return end == 0 || address == end || address == heap->home_end;
+    uint64_t home_end = heap->home != NULL ? heap->home->end : heap->home_end;
+    return home_end == 0 || address == home_end || address == heap->home_end ||
+           end == heap->home_begin;
 }
 
 /* Whether a heap that has grown at an address went on where it last grew. A trim may have released what was there. */
@@ -173,10 +196,22 @@ static bool has_gone_on(const struct heap *heap, uint64_t address)
     return address == heap->home_end || (address < heap->home_end && is_in_home(heap, address - 1));
 }
 
+static bool has_gone_down(const struct heap *heap, uint64_t end, uint64_t block_bytes)
+{
+    return end == heap->home_begin ||
+           (vmm__heap_takes_high(heap, block_bytes) && is_in_home(heap, end));
+}
+
 void vmm__placement_note(struct heap *heap, uint64_t address, uint64_t end, uint64_t block_bytes)
 {
     struct home *home = heap->home;
-    if (home != NULL && (end > home->end || !has_gone_on(heap, address)))
+    bool goes_on = has_gone_on(heap, address);
+    bool goes_down = has_gone_down(heap, end, block_bytes);
+    if (heap->is_small && (goes_down || !goes_on))
+        heap->home_begin = address;
+    if (goes_down)
+        return;
+    if (home != NULL && (end > home->end || !goes_on))
         *home = (struct home){ .end = end,
                                .room_granules = room_for(heap->directory->arena, block_bytes) };
     heap->home_end = end;

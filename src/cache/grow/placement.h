@@ -28,8 +28,8 @@ vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap 
 vmm_status vmm__placement_home(struct vmm_cache *cache, const struct heap *heap, uint64_t count,
                                uint64_t *granule);
 
-/* Whether a heap that grows at an address grows its home. */
-bool vmm__placement_is_home_end(const struct heap *heap, uint64_t address);
+/* Whether a heap that grows at some addresses grows its home. */
+bool vmm__placement_is_at_home(const struct heap *heap, uint64_t address, uint64_t end);
 
 /* Notes that a heap has grown its home, for a block of block_bytes. */
 void vmm__placement_note(struct heap *heap, uint64_t address, uint64_t end, uint64_t block_bytes);
