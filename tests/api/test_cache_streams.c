@@ -91,6 +91,26 @@ CACHE_TEST(small_blocks_of_streams_in_turn_fill_granules)
         block_free(test, blocks[i / STREAMS][i % STREAMS]);
 }
 
+/* Each has its own free memory, in small chunks because a limit is near. It does not take that of the others first. */
+CACHE_TEST(small_blocks_of_streams_in_turn_stay_side_by_side_near_a_limit)
+{
+    enum { STREAMS = 3, BLOCKS = 48 };
+    void *blocks[BLOCKS];
+    const size_t bytes = 2400 << 10;
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        blocks[i] = block_alloc(test, bytes, i / (BLOCKS / STREAMS));
+    for (unsigned i = 0; i < BLOCKS; i++)
+        block_free(test, blocks[i]);
+    work_verify(test);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        blocks[i] = block_alloc(test, bytes, i % STREAMS);
+    assert_int_equal(cache_stats(test).retries, 0);
+    cache_verify(test);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        block_free(test, blocks[i]);
+}
+
 /* Pieces between live blocks, their last work still running, move together without new memory. */
 CACHE_TEST(the_same_stream_reuses_memory_in_flight)
 {

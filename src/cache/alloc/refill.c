@@ -25,9 +25,8 @@ typedef vmm_status (*refill_step)(struct vmm_cache *cache, const struct request 
 /* All idle memory of streams whose work has finished. A lane that keeps what it has takes no more than it needs. */
 static vmm_status step_gather(struct vmm_cache *cache, const struct request *request)
 {
-    uint64_t granules = vmm__target_chunk_granules(cache, request->heap, 0);
     if (vmm__lane_hoards(request->lane) ||
-        !vmm__gather(cache, request, granules << cache->vm.arena.granule_shift))
+        !vmm__gather(cache, request, vmm__target_gather_bytes(cache, request->heap)))
         return VMM__NO_FIT;
     vmm__lane_takes_count(request->lane, request->has_queued);
     return VMM_OK;

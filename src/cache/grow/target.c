@@ -111,8 +111,7 @@ static uint64_t share_bytes(const struct vmm_cache *cache, const struct heap *he
     uint64_t permille = vmm__min(cache->footprint_permille, CHUNK_PERMILLE_MOST);
     uint64_t reserved = vmm__stat_now(&cache->vm.reserved_bytes);
     uint64_t bytes = square_root(reserved << 20) * permille / CHUNK_DIVISOR;
-    bytes = pinned_shrink(cache, heap, block_bytes, bytes);
-    return vmm__min(bytes, limit_share_bytes(cache));
+    return pinned_shrink(cache, heap, block_bytes, bytes);
 }
 
 static uint32_t granules_of(const struct vmm_cache *cache, uint64_t bytes)
@@ -123,7 +122,12 @@ static uint32_t granules_of(const struct vmm_cache *cache, uint64_t bytes)
 uint32_t vmm__target_chunk_granules(const struct vmm_cache *cache, const struct heap *heap,
                                     uint64_t bytes)
 {
-    uint64_t of_block = vmm__min(bytes / CHUNK_SHARE_OF_BLOCK, limit_share_bytes(cache));
-    return heap->is_small ? 1
-                          : granules_of(cache, vmm__max(share_bytes(cache, heap, bytes), of_block));
+    uint64_t share = vmm__max(share_bytes(cache, heap, bytes), bytes / CHUNK_SHARE_OF_BLOCK);
+    return heap->is_small ? 1 : granules_of(cache, vmm__min(share, limit_share_bytes(cache)));
+}
+
+uint64_t vmm__target_gather_bytes(const struct vmm_cache *cache, const struct heap *heap)
+{
+    return (uint64_t)granules_of(cache, share_bytes(cache, heap, 0))
+           << cache->vm.arena.granule_shift;
 }

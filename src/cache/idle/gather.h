@@ -5,11 +5,11 @@
  * chunks or none: none while the work on one of them is unfinished, because a busy stream reuses its own memory at
  * once, and others must wait for it. Makes no driver calls except for events.
  *
- * Streams take turns while a gathering finds all work finished. Then a request of at least a chunk gathers before it
- * uses its own lane's memory, if another lane may have idle memory: it so finds what one stream's views have joined,
- * and cuts no idle chunk while another stream's free memory fits better. A request that a free block of the lane fits
- * exactly has no such use for it. A gathering that finds unfinished work ends this: requests gather when they miss,
- * until one of these finds all work finished.
+ * Streams take turns while a gathering finds all work finished. Then a request of at least a chunk, as chunks would be
+ * were no limit near, gathers before it uses its own lane's memory, if another lane may have idle memory: it so finds
+ * what one stream's views have joined, and cuts no idle chunk while another stream's free memory fits better. A request
+ * that a free block of the lane fits exactly has no such use for it. A gathering that finds unfinished work ends this:
+ * requests gather when they miss, until one of these finds all work finished.
  *
  * Owns: nothing. May be called by: refill. Locks: the caller holds the grow lock and the requesting heap's lane lock;
  * takes the other lanes' locks.
