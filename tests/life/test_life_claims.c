@@ -369,7 +369,7 @@ static void takes_its_turn(void *context)
     for (int round = 0; round < 20; round++) {
         void *whole;
         CHILD_REQUIRES(vmm_alloc(cache, 60 * MIB, NULL, &whole) == VMM_OK);
-        memset(whole, round, 60 * MIB);
+        pages_write(whole, (unsigned char)round, 60 * MIB);
         (void)usleep(1000);
         CHILD_REQUIRES(*((char *)whole + 60 * MIB - 1) == round);
         CHILD_REQUIRES(vmm_free(cache, whole) == VMM_OK);

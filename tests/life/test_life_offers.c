@@ -108,7 +108,7 @@ static vmm_pool *pool_with(vmm_cache *cache, const char *name, size_t bytes, voi
 {
     vmm_pool *pool = pool_in(cache, .name = name);
     assert_ok(vmm_alloc_from(pool, bytes, NULL, made));
-    memset(*made, 0x77, bytes);
+    pages_write(*made, 0x77, bytes);
     return pool;
 }
 
