@@ -10,6 +10,7 @@
  * Owns nothing. Called by: workers, without locks.
  */
 #include "driver/host/internal.h"
+#include "driver/host/seen.h"
 
 #include <string.h>
 
@@ -46,15 +47,18 @@ static inline uint64_t next_unit(uint64_t unit, uint64_t units)
 }
 
 /* Writes the stamp, or returns 1 if a check does not find it there. */
-static inline uint64_t stamp_pass(unsigned char *place, uint64_t stamp, size_t bytes, bool is_check)
+HOST_UNSEEN static inline uint64_t stamp_pass(unsigned char *place, uint64_t stamp, size_t bytes,
+                                              bool is_check)
 {
-    if (is_check)
-        return memcmp(place, &stamp, bytes) != 0;
-    memcpy(place, &stamp, bytes);
-    return 0;
+    uint64_t found = stamp;
+    if (!is_check)
+        memcpy(place, &stamp, bytes);
+    memcpy(&found, place, bytes);
+    return found != stamp;
 }
 
-uint64_t vmm__host_pattern_pass(uint64_t address, uint64_t bytes, uint32_t word, bool is_check)
+HOST_UNSEEN uint64_t vmm__host_pattern_pass(uint64_t address, uint64_t bytes, uint32_t word,
+                                            bool is_check)
 {
     unsigned char *place = vmm__host_pointer(address);
     uint64_t seed = stamp_seed(word);

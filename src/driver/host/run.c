@@ -8,6 +8,7 @@
 #include "base/time.h"
 #include "driver/host/host.h"
 #include "driver/host/internal.h"
+#include "driver/host/seen.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,19 +27,41 @@ static void delay_run(uint64_t ns)
         continue;
 }
 
+static uint64_t memory_run(const struct host_piece *piece)
+{
+    void *place = vmm__host_pointer(piece->address);
+    switch (piece->kind) {
+    case HOST_PIECE_COPY:
+        memmove(place, vmm__host_pointer(piece->from), piece->bytes);
+        return 0;
+    case HOST_PIECE_CLEAR:
+        memset(place, (int)piece->word, piece->bytes);
+        return 0;
+    default:
+        return vmm__host_pattern_pass(piece->address, piece->bytes, piece->word,
+                                      piece->kind == HOST_PIECE_CHECK);
+    }
+}
+
+static uint64_t memory_run_seen(const struct host_piece *piece)
+{
+    if (piece->kind == HOST_PIECE_COPY)
+        host_range_see(piece->from, piece->bytes, false);
+    host_range_see(piece->address, piece->bytes, piece->kind != HOST_PIECE_CHECK);
+    host_unseen_begin();
+    uint64_t mismatches = memory_run(piece);
+    host_unseen_end();
+    return mismatches;
+}
+
 uint64_t vmm__host_piece_run(const struct host_piece *piece)
 {
     switch (piece->kind) {
     case HOST_PIECE_FILL:
     case HOST_PIECE_CHECK:
-        return vmm__host_pattern_pass(piece->address, piece->bytes, piece->word,
-                                      piece->kind == HOST_PIECE_CHECK);
     case HOST_PIECE_COPY:
-        memmove(vmm__host_pointer(piece->address), vmm__host_pointer(piece->from), piece->bytes);
-        return 0;
     case HOST_PIECE_CLEAR:
-        memset(vmm__host_pointer(piece->address), (int)piece->word, piece->bytes);
-        return 0;
+        return memory_run_seen(piece);
     case HOST_PIECE_KERNEL:
         piece->kernel(piece->context);
         return 0;
