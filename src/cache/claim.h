@@ -44,9 +44,11 @@ struct neighbours {
     bool asks_program;  /* its pressure function may serve others' claims */
     pthread_t thread;   /* see answer.h */
     _Atomic bool stops;
-    uint64_t shown_ns; /* only the thread uses this and the next two */
-    /* When half of the time was over of the last claim that the pressure function was called for. */
+    uint64_t shown_ns; /* only the thread uses this and the next three */
+    /* When half of the time was over of the last claim that the pressure function was called for, and how often it may
+     * still be called for that. */
     uint64_t asked_ns;
+    unsigned questions_left;
     uint64_t tight_ns;         /* since when headroom is not free; 0: it is */
     _Atomic uint64_t given_ns; /* when the cache gave for a claim last; 0: never */
 };

@@ -17,6 +17,7 @@ enum { SLEEP_MS = IS_SLOW_BUILD ? 6000 : 2000 };
 struct program {
     vmm_cache *cache;
     void *kept[16];
+    bool gives_singly;
     _Atomic unsigned calls;
 };
 
@@ -26,12 +27,16 @@ static int kept_free(void *context, vmm_pool *pool, size_t bytes)
     (void)pool;
     (void)bytes;
     atomic_fetch_add(&program->calls, 1);
-    for (int i = 0; i < 16; i++) {
+    int freed = 0;
+    for (int i = 0; i < 16 && !(freed > 0 && program->gives_singly); i++) {
+        if (program->kept[i] == NULL)
+            continue;
         if (vmm_free(program->cache, program->kept[i]) != VMM_OK)
             return 0;
         program->kept[i] = NULL;
+        freed++;
     }
-    return 1;
+    return freed > 0;
 }
 
 static void program_begin(struct program *program, vmm_switch pressure, uint32_t priority)
@@ -65,6 +70,33 @@ NEIGHBOURS_TEST(the_program_gives_if_it_allows_that)
     vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
     (void)block(claimant, 48 * MIB);
     assert_int_equal(program.calls, 1);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(program.cache));
+}
+
+/* It frees one model a call, as in the guide. */
+NEIGHBOURS_TEST(the_program_is_asked_until_it_has_given_enough)
+{
+    struct program program = { .gives_singly = true };
+    program_begin(&program, VMM_ON, 0);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
+    (void)block(claimant, 48 * MIB);
+    assert_int_equal(program.calls, 8);
+    assert_ok(vmm_destroy(claimant));
+    assert_ok(vmm_destroy(program.cache));
+}
+
+/* What it has is not enough. It is not asked again after it has said so. */
+NEIGHBOURS_TEST(the_program_is_not_asked_again_when_it_has_no_more)
+{
+    struct program program = { .gives_singly = true };
+    program_begin(&program, VMM_ON, 0);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
+    vmm_cache *third = CACHE();
+    (void)block(third, 8 * MIB);
+    in_vain(claimant, 60 * MIB);
+    assert_int_equal(program.calls, 16 + 1);
+    assert_ok(vmm_destroy(third));
     assert_ok(vmm_destroy(claimant));
     assert_ok(vmm_destroy(program.cache));
 }

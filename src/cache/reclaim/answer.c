@@ -206,17 +206,40 @@ static void idle_give(struct vmm_cache *cache)
         given_log(cache, &served, given_bytes);
 }
 
-/* Once for each claim: again if half of another one's time is over since. Never for headroom. */
+/* What the cache will give when its work has finished: idle memory above the floor, and blocks that wait. */
+static uint64_t coming_bytes(struct vmm_cache *cache)
+{
+    const struct neighbours *own = cache->neighbours;
+    const struct totals *totals = &cache->totals;
+    vmm__fair_lock(&cache->grow_lock);
+    uint64_t bytes = vmm__trim_idle_bytes(cache);
+    vmm__lanes_counters_flush(&cache->lanes, NULL);
+    uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
+    uint64_t allocated_bytes = vmm__stat_now(&totals->allocated_bytes);
+    uint64_t active_bytes = vmm__stat_now(&totals->active_bytes);
+    vmm__fair_unlock(&cache->grow_lock);
+    bytes += active_bytes - vmm__min(active_bytes, allocated_bytes);
+    return vmm__min(bytes, reserved_bytes - vmm__min(reserved_bytes, own->slot.floor_bytes));
+}
+
+/* Asks the program after half of a claim's time, never for headroom. Asks again while it frees memory and that is not
+ * enough; when it has no more, not before half of another claim's time is over. */
 static bool program_ask(struct vmm_cache *cache)
 {
     struct neighbours *own = cache->neighbours;
     struct claims claims;
     bool is_turn = missing_bytes(cache, &claims) > 0;
     uint64_t bytes = short_bytes(&claims, claims.half_bytes);
-    if (!is_turn || !own->asks_program || bytes == 0 || claims.half_ns <= own->asked_ns)
+    if (!is_turn || !own->asks_program || bytes == 0)
+        return false;
+    if (claims.half_ns > own->asked_ns)
+        own->questions_left = QUESTIONS_MOST;
+    else if (own->questions_left == 0 || bytes <= coming_bytes(cache))
         return false;
     own->asked_ns = claims.half_ns;
-    return vmm__pressure_call(cache, cache->pool.handle, bytes);
+    bool has_freed = vmm__pressure_call(cache, cache->pool.handle, bytes);
+    own->questions_left = has_freed ? own->questions_left - 1 : 0;
+    return has_freed;
 }
 
 static void sleep_log(struct vmm_cache *cache, const struct claims *claims,
@@ -250,7 +273,7 @@ static void pools_give(struct vmm_cache *cache)
 static void claims_answer(struct vmm_cache *cache)
 {
     idle_give(cache);
-    if (program_ask(cache))
+    while (!has_ended(cache->neighbours) && program_ask(cache))
         idle_give(cache);
     pools_give(cache);
 }

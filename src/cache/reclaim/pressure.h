@@ -15,6 +15,9 @@
 
 #include "cache/cache.h"
 
+/* Calls of the function for one request, or for one claim of another process. */
+enum { QUESTIONS_MOST = 64 };
+
 /*
  * Calls the function with the bytes that are missing. True if it returns that it freed something. False without a call
  * if the cache has no function, or if this thread is inside it. The caller holds the grow lock and the lock of

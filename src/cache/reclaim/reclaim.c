@@ -389,9 +389,6 @@ static vmm_status step_neighbours(struct vmm_cache *cache, struct request *reque
     return status;
 }
 
-/* Calls of the pressure function that one request may make. */
-enum { QUESTIONS_MOST = 64 };
-
 /* Also succeeds if the function returned 0 but memory was released while it ran, for example by vmm_trim(). Other
  * threads run while no lock is held, so the request begins anew. */
 static vmm_status step_pressure(struct vmm_cache *cache, struct request *request)
