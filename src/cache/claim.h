@@ -32,7 +32,7 @@
 #define CLAIM_SLICE_NS UINT64_C(5000000)
 
 /* A claim is withdrawn for a try, which delays the others. 8 GiB are claimed and given in 31 ms, so most claims are
- * served before this time. */
+ * served before this time. For so long, too, a cache waits for another one that releases a part before it. */
 #define CLAIM_TRY_NS (10 * CLAIM_SLICE_NS)
 
 struct neighbours {

@@ -17,7 +17,7 @@
 #define NEIGHBOUR_PREFIX "vmmcache-neighbours." /* a record is PREFIX UID "." DEVICE */
 
 enum {
-    NEIGHBOUR_VERSION = 1,
+    NEIGHBOUR_VERSION = 2,
     NEIGHBOUR_SLOTS = 64, /* of the caches of one user on one device; more have no neighbours */
     NEIGHBOUR_FOLDER_MOST = 3072
 };
@@ -53,6 +53,7 @@ struct neighbour_slot {
     uint64_t want_bytes;  /* of free memory on the device; 0: no claim */
     uint64_t begin_ns;    /* when the request began to claim, CLOCK_MONOTONIC, as is the next */
     uint64_t end_ns;
+    uint64_t giving_ns; /* since when it releases a part of what is claimed; 0: it does not */
     char name[MONITOR_NAME_BYTES];
 };
 

@@ -211,6 +211,25 @@ NEIGHBOURS_TEST(a_lower_priority_gives_first)
     one_of_two_gives(1);
 }
 
+/* Another process, which is to give first, has begun to release a part, and stands still. */
+NEIGHBOURS_TEST(others_wait_for_one_that_releases_a_part)
+{
+    vmm_cache *holder = CACHE(.neighbours_priority = 1);
+    vmm_cache *claimant = CACHE(.neighbours_wait_ms = LONG_MS);
+    struct neighbour_record record;
+    struct neighbour_slot slot = { .idle_bytes = 8 * MIB, .reserved_bytes = 8 * MIB };
+    const struct driver *driver = holder->driver;
+    assert_ok(vmm__neighbour_join(&record, neighbours_folder, driver->uuid, sizeof driver->uuid));
+    idle_make(holder, 20, 0);
+    uint64_t begin_ns = vmm__time_ns();
+    slot.giving_ns = begin_ns;
+    vmm__neighbour_write(&record, &slot);
+    (void)block(claimant, 50 * MIB);
+    uint64_t waited_ns = vmm__time_ns() - begin_ns;
+    vmm__neighbour_leave(&record);
+    assert_in_range(waited_ns, CLAIM_TRY_NS, LONG_MS * UINT64_C(1000000));
+}
+
 NEIGHBOURS_TEST(what_finishes_in_time_is_given)
 {
     struct vmm_cache *holder = CACHE();

@@ -28,6 +28,7 @@ struct claims {
     uint64_t free_bytes; /* of the device */
     uint64_t begin_ns;   /* of the first of all */
     uint64_t rank;       /* how many others begin to give before this cache */
+    bool is_being_given; /* one of these releases a part now */
     uint64_t pid;        /* of the first of all */
     char name[MONITOR_NAME_BYTES];
 };
@@ -75,6 +76,14 @@ static void claim_add(const struct vmm_cache *cache, const struct neighbour_slot
     memcpy(claims->name, slot->name, sizeof claims->name);
 }
 
+/* Counts another cache that gives before this one. */
+static void other_add(const struct neighbour_slot *slot, uint64_t now_ns, struct claims *claims)
+{
+    claims->rank++;
+    if (slot->giving_ns != 0 && now_ns - slot->giving_ns < CLAIM_TRY_NS)
+        claims->is_being_given = true;
+}
+
 static struct claims claims_read(const struct vmm_cache *cache)
 {
     struct neighbours *own = cache->neighbours;
@@ -92,7 +101,7 @@ static struct claims claims_read(const struct vmm_cache *cache)
         if (claims_now)
             claim_add(cache, &slot, now_ns, &claims);
         else if (gives_before(&slot, i, &shown, own->record.slot))
-            claims.rank++;
+            other_add(&slot, now_ns, &claims);
     }
     return claims;
 }
@@ -144,7 +153,8 @@ static uint64_t missing_bytes(const struct vmm_cache *cache, struct claims *clai
     uint64_t headroom_bytes = vmm__headroom_missing_bytes(cache, left_bytes);
     claims->free_bytes = free_bytes;
     uint64_t begin_ns = need_begin(own, claims, headroom_bytes == 0);
-    if (claims_itself(own) || vmm__time_ns() < begin_ns + claims->rank * CLAIM_SLICE_NS)
+    if (claims_itself(own) || claims->is_being_given ||
+        vmm__time_ns() < begin_ns + claims->rank * CLAIM_SLICE_NS)
         return 0;
     return short_bytes(claims, claims->want_bytes) + headroom_bytes;
 }
@@ -182,6 +192,15 @@ static uint64_t passed_give(struct vmm_cache *cache)
     return released_bytes;
 }
 
+/* Shows that the cache releases a part: those behind it wait, because the device does not have it yet. 0: it does not. */
+static void giving_show(struct neighbours *own, uint64_t giving_ns)
+{
+    vmm__mutex_lock(&own->lock);
+    own->slot.giving_ns = giving_ns;
+    vmm__neighbour_write(&own->record, &own->slot);
+    vmm__mutex_unlock(&own->lock);
+}
+
 /* Gives what has finished, then idle memory, a part at a time. */
 static void idle_give(struct vmm_cache *cache)
 {
@@ -192,6 +211,7 @@ static void idle_give(struct vmm_cache *cache)
     uint64_t missing;
     bool is_first = true;
     while ((missing = missing_bytes(cache, &claims)) > 0) {
+        giving_show(own, vmm__time_ns());
         uint64_t bytes = is_first ? passed_give(cache) : 0;
         is_first = false;
         if (bytes == 0)
@@ -202,6 +222,8 @@ static void idle_give(struct vmm_cache *cache)
         given_bytes += bytes;
         served = claims.want_bytes > 0 ? claims : served;
     }
+    if (!is_first)
+        giving_show(own, 0);
     if (given_bytes > 0)
         given_log(cache, &served, given_bytes);
 }
@@ -223,7 +245,7 @@ static uint64_t coming_bytes(struct vmm_cache *cache)
 }
 
 /* Asks the program after half of a claim's time, never for headroom. Asks again while it frees memory and that is not
- * enough; when it has no more, not before half of another claim's time is over. */
+ * enough; when it frees nothing, not before half of another claim's time is over. */
 static bool program_ask(struct vmm_cache *cache)
 {
     struct neighbours *own = cache->neighbours;

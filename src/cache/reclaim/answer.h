@@ -10,9 +10,9 @@
  *
  * For the device's headroom it gives idle memory only.
  *
- * Among caches the lowest priority begins, then who has most to give, each a slice of time after the one before. Each
- * looks at the device before it gives a part, so together they give hardly more than is missing. A cache that claims
- * itself gives nothing meanwhile.
+ * Among caches the lowest priority begins, then who has most to give, each a slice of time after the one before, and
+ * not while one before it releases a part. Each looks at the device before it gives a part, so together they give
+ * hardly more than is missing. A cache that claims itself gives nothing meanwhile.
  *
  * Owns: the neighbours of a cache. May be called by: api. Locks: the grow lock, for the bytes of CHUNKS_AT_ONCE chunks
  * at a time; the neighbours' lock. The thread holds none while the program's function runs or a pool goes to sleep.
