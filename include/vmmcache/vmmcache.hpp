@@ -521,7 +521,8 @@ class block
     vmm_stream stream_ = nullptr;
 };
 
-/* Owns a vmm_cache. Move only. Calls on a cache that was moved from or closed throw ERR_INVALID_ARGUMENT. */
+/* Owns a vmm_cache. Move only. Calls on a cache that was moved from or closed throw ERR_INVALID_ARGUMENT;
+ * only close() does nothing then. */
 class cache
 {
   public:

@@ -59,21 +59,31 @@ static uint64_t find_difference(const unsigned char *found, uint64_t bytes, uint
     return i;
 }
 
+/* Makes the pieces that read the zones; returns their number. The buffer gets what the zones must have: the sim driver
+ * has not mapped the memory of a source, and leaves its bytes as they are. */
+static unsigned pieces_make(struct debug *debug, const struct zone *zones, unsigned count,
+                            struct driver_piece *pieces)
+{
+    unsigned used = 0;
+    unsigned char *to = debug->buffer;
+    for (unsigned i = 0; i < count; to += zones[i++].bytes) {
+        memset(to, zones[i].value, zones[i].bytes);
+        if (zones[i].bytes > 0)
+            pieces[used++] = (struct driver_piece){ zones[i].address, zones[i].bytes, to };
+    }
+    return used;
+}
+
 /* Reads all zones with one wait, then compares them. Together they fit the buffer. */
 static vmm_status zones_check(struct debug *debug, const struct zone *zones, unsigned count,
                               vmm_stream stream, uint64_t *wrong)
 {
     struct driver_piece pieces[2];
-    unsigned used = 0;
-    unsigned char *to = debug->buffer;
-    for (unsigned i = 0; i < count; to += zones[i++].bytes) {
-        if (zones[i].bytes > 0)
-            pieces[used++] = (struct driver_piece){ zones[i].address, zones[i].bytes, to };
-    }
+    unsigned used = pieces_make(debug, zones, count, pieces);
     vmm_status status = VMM_OK;
     if (used > 0)
         status = vmm__driver_read(debug->cache->driver, pieces, used, stream);
-    to = debug->buffer;
+    const unsigned char *to = debug->buffer;
     for (unsigned i = 0; i < count && status == VMM_OK; to += zones[i++].bytes) {
         uint64_t at = find_difference(to, zones[i].bytes, zones[i].value);
         if (at == zones[i].bytes)

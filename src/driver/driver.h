@@ -192,7 +192,7 @@ struct driver_piece {
  *                during a capture after that of all streams; the program may then use them without the stream.
  *   read         reads ranges of device memory; blocks the host until the copies are complete. Not allowed on a stream
  *                under capture. sim knows the contents only of cleared memory; for other contents it returns bytes that
- *                are not 0 and have the upper bit clear.
+ *                are not 0 and have the upper bit clear. Where nothing is mapped, it leaves host memory as it is.
  *   save, load   copy ranges of device memory to pinned host memory, and back; neither waits for the copies. Not
  *                allowed on a stream under capture.
  */

@@ -3,6 +3,8 @@
 #include "support/find_support.h"
 #include "support/source_support.h"
 
+#include <stdlib.h>
+
 enum { SMALL = 4000, LARGE = 3 * MIB, SEGMENT = 20 * MIB };
 
 CACHE_TEST(a_write_beyond_a_block_of_a_source_is_found)
@@ -47,6 +49,54 @@ CACHE_TEST(zeros_are_written_into_segments)
         assert_ok(vmm_pool_destroy(pool, 0));
         source_close(source);
     }
+}
+
+static void *foreign_alloc(void *context, size_t bytes, vmm_stream stream)
+{
+    (void)context;
+    (void)stream;
+    return aligned_alloc(512, bytes);
+}
+
+static void foreign_free(void *context, void *segment, size_t bytes)
+{
+    (void)context;
+    (void)bytes;
+    free(segment);
+}
+
+/* With one small block and one large one, which is also poisoned when it is freed. */
+static void foreign_blocks_use(vmm_cache *cache, vmm_pool *pool)
+{
+    for (int round = 0; round < 3; round++) {
+        void *small = NULL;
+        void *large = NULL;
+        assert_ok(vmm_alloc_from(pool, SMALL, NULL, &small));
+        assert_ok(vmm_alloc_from(pool, LARGE, NULL, &large));
+        assert_ok(vmm_debug_check(cache));
+        assert_ok(vmm_free(cache, large));
+        assert_ok(vmm_free(cache, small));
+        assert_ok(vmm_debug_check(cache));
+    }
+}
+
+/* The sim driver knows only memory that it has mapped, and must not blame the program for what it cannot know. */
+CACHE_TEST(memory_that_sim_has_not_mapped_is_not_called_overwritten)
+{
+    (void)test;
+    vmm_cache *cache = NULL;
+    vmm_pool *pool = NULL;
+    vmm_config config = VMM_CONFIG_INIT;
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    config.driver = VMM_DRIVER_SIM;
+    config.debug = VMM_DEBUG_ON;
+    options.source.alloc = foreign_alloc;
+    options.source.free = foreign_free;
+    options.source.segment_bytes = SEGMENT;
+    assert_ok(vmm_create(&config, &cache));
+    assert_ok(vmm_pool_create(cache, &options, &pool));
+    foreign_blocks_use(cache, pool);
+    assert_ok(vmm_destroy(cache));
 }
 
 CACHE_MAIN()
