@@ -109,6 +109,14 @@ static uint32_t pool_number(const struct records *records, const struct pool *po
     return is_gone ? 0 : number;
 }
 
+/* Physical memory of the lane, with that of its reserved blocks. */
+static uint64_t lane_bytes(const struct lane *lane)
+{
+    uint64_t reserved = peek(&lane->reserved_granules)
+                        << lane->large.directory->arena->granule_shift;
+    return peek(&lane->large.bytes) + peek(&lane->small.bytes) + reserved;
+}
+
 static void lane_read(struct records *records, const struct lane *lane)
 {
     struct monitor_cache *cache = records->cache;
@@ -122,7 +130,7 @@ static void lane_read(struct records *records, const struct lane *lane)
         .pool = pool,
         .allocated_bytes = peek(&lane->counters.allocated_bytes.current),
         .waiting_bytes = peek(&lane->counters.waiting_bytes),
-        .reserved_bytes = peek(&lane->large.bytes) + peek(&lane->small.bytes),
+        .reserved_bytes = lane_bytes(lane),
         .blocks = peek(&lane->counters.allocations.current),
     };
     bool has_memory = record.allocated_bytes + record.waiting_bytes + record.reserved_bytes > 0;

@@ -112,11 +112,12 @@ struct lane {
     struct notes notes;
     struct heap small;
     struct heap large;
-    struct expired trimmed; /* by the last trim; the grow lock guards this and all below */
-    struct expired decayed; /* by decay, at the end of the last period */
-    uint64_t period_epoch;  /* ended with the last period */
-    struct lane *scan_next; /* see vmm_cache.scanned */
-    struct heap *reserved;  /* for reserved blocks: see heap.h; NULL: it never had any */
+    struct expired trimmed;     /* by the last trim; the grow lock guards this and all below */
+    struct expired decayed;     /* by decay, at the end of the last period */
+    uint64_t period_epoch;      /* ended with the last period */
+    struct lane *scan_next;     /* see vmm_cache.scanned */
+    struct heap *reserved;      /* for reserved blocks: see heap.h; NULL: it never had any */
+    uint64_t reserved_granules; /* with memory, of those blocks */
 };
 
 vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct pool *pool,

@@ -38,7 +38,7 @@ enum {
 #define MONITOR_LANE_MAP(X)                                                                        \
     X(allocated_bytes, BYTES, "Sizes of live blocks")                                              \
     X(waiting_bytes, BYTES, "Freed, and in use by other streams")                                  \
-    X(reserved_bytes, BYTES, "Physical memory of its heaps, without reserved blocks")              \
+    X(reserved_bytes, BYTES, "Physical memory that it has, for blocks and free")                   \
     X(blocks, COUNT, "Live blocks")
 
 struct monitor_head {

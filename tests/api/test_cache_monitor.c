@@ -1,6 +1,6 @@
 /* What the monitor publishes is what vmm_stats_get() says, and reading it takes no lock and changes nothing. */
 #define _GNU_SOURCE
-#include "support/cache_support.h"
+#include "support/growing_support.h"
 #include "support/pool_support.h"
 
 #include "api/monitor.h"
@@ -210,6 +210,16 @@ CACHE_TEST(streams_show_what_they_have)
         assert_true(lane->reserved_bytes >= (is_first ? 3 * MIB : 2 * MIB));
         assert_int_equal(lane->pool, 0);
     }
+}
+
+CACHE_TEST(streams_show_memory_of_reserved_blocks)
+{
+    void *block = block_reserve(test, 64 * MIB, 2 * MIB, 1);
+    assert_ok(vmm_commit(test->cache, block, 0, 6 * MIB));
+    struct view view = view_read(test->cache, sizeof buffer);
+    assert_int_equal(view.cache->lanes, 1);
+    assert_true(view.lanes[0].allocated_bytes >= 6 * MIB);
+    assert_int_equal(view.lanes[0].reserved_bytes, view.cache->stats.reserved_bytes.current);
 }
 
 /* What does not fit is counted, and nothing is written beyond the room. */

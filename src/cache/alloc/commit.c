@@ -169,6 +169,7 @@ static void units_settle(struct vmm_cache *cache, const struct part *part)
     }
     uint64_t bytes = granules << cache->vm.arena.granule_shift;
     part->block->committed_granules += granules;
+    lane->reserved_granules += granules;
     vmm__counters_grow(&lane->counters, &lane->owner.pool->totals, bytes, bytes);
 }
 

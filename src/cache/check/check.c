@@ -68,6 +68,7 @@ static bool slots_are_right(const struct vmm_cache *cache, const struct reserved
 static vmm_status reserves_check(const struct vmm_cache *cache, uint64_t committed)
 {
     uint64_t bytes = 0;
+    uint64_t granules = committed;
     for (const struct reserved *block = cache->reserves; block != NULL; block = block->next) {
         if (*block->link != block || !slots_are_right(cache, block))
             return broken("reserve: invariant 3: the directory does not have a block");
@@ -78,8 +79,12 @@ static vmm_status reserves_check(const struct vmm_cache *cache, uint64_t committ
     }
     if (committed != 0)
         return broken("reserve: invariant 2: blocks miscount their memory");
-    for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next)
+    for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
         bytes -= lane->reserved == NULL ? 0 : lane->reserved->bytes;
+        granules -= lane->reserved_granules;
+    }
+    if (granules != 0)
+        return broken("reserve: invariant 2: lanes miscount the memory of their blocks");
     return bytes == 0 ? VMM_OK : broken("reserve: invariant 3: heaps have other blocks");
 }
 

@@ -202,6 +202,7 @@ static void units_discard(struct vmm_cache *cache, struct reserved *block, uint6
             continue;
         vmm__reserved_tell(cache, block, VMM_CHANGE_UNMAP, chunk);
         block->committed_granules -= chunk->granules;
+        block->lane->reserved_granules -= chunk->granules;
         vmm__limbo_put(&cache->vm, chunk, clock, vmm__clock_now(clock));
     }
 }

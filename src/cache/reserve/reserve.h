@@ -9,7 +9,8 @@
  * Owns: the records of reserved blocks. Invariants:
  *  1. a held chunk is a unit of a block exactly if it lies in a range; in limbo after a decommit it keeps its addresses
  *     (vm.h, 2);
- *  2. committed_granules counts those in use; the lane's counters have them as one allocation;
+ *  2. committed_granules counts those in use, and its lane's reserved_granules those of all its blocks; the lane's
+ *     counters have them as one allocation;
  *  3. cache->reserves has the blocks that the heaps have; all slots of a block's granules name it;
  *  4. a freed block stays, with its memory, only while its pool is retained.
  * May be called by: cache, debug, api. Locks: the grow lock guards the list. A block's address, size, state and memory
