@@ -42,6 +42,9 @@ static inline uint64_t vmm__limit_bytes(uint64_t limit_bytes)
  * after opening the driver. ERR_INVALID_ARGUMENT, or the driver's error. */
 vmm_status vmm__config_limit(struct driver *driver, vmm_config *config);
 
+/* The name of the variable that it reads. */
+const char *vmm__limit_variable(void);
+
 /* The bytes that a text like "0=4G,1=2G" has for a device, which it names by ordinal or UUID; 0: none. */
 uint64_t vmm__limit_of_mps(const char *text, int device,
                            const unsigned char uuid[DRIVER_UUID_BYTES]);

@@ -271,14 +271,16 @@ static uint64_t device_bytes_choose(const vmm_config *config)
 }
 
 /* A cache that may not hold one granule could serve nothing. */
-static vmm_status limit_check(const vmm_config *config, const struct driver *driver)
+static vmm_status limit_read(struct driver *driver, vmm_config *config)
 {
-    if (config->limit_bytes == 0 || config->limit_bytes >= driver->granule_bytes)
-        return VMM_OK;
-    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                      "config: the limit is %llu bytes, but the smallest chunk has %llu",
-                      (unsigned long long)config->limit_bytes,
-                      (unsigned long long)driver->granule_bytes);
+    const char *from = config->limit_bytes != 0 ? "config: limit_bytes" : vmm__limit_variable();
+    vmm_status status = vmm__config_limit(driver, config);
+    if (status != VMM_OK || config->limit_bytes == 0 ||
+        config->limit_bytes >= driver->granule_bytes)
+        return status;
+    return vmm__error(
+        VMM_ERR_INVALID_ARGUMENT, "%s: the limit is %llu bytes, but the smallest chunk has %llu",
+        from, (unsigned long long)config->limit_bytes, (unsigned long long)driver->granule_bytes);
 }
 
 static vmm_status settings_read(const vmm_config *config, vmm_config *settings)
@@ -313,9 +315,7 @@ vmm_status vmm__cache_create_trial(const vmm_config *config, vmm_cache **out)
     status = vmm__driver_open(settings.driver, &options, &driver);
     if (status != VMM_OK)
         return status;
-    status = vmm__config_limit(driver, &settings);
-    if (status == VMM_OK)
-        status = limit_check(&settings, driver);
+    status = limit_read(driver, &settings);
     if (status == VMM_OK)
         status = cache_create(&settings, driver, true, out);
     else

@@ -13,6 +13,9 @@
 /* A share of the memory that is free, which other processes do not hold, when the cache is created. */
 #define FREE_SUFFIX "%free"
 
+#define VMM_VARIABLE "VMM_LIMIT"
+#define MPS_VARIABLE "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+
 enum { TEXT_BYTES = 64, UUID_TEXT_BYTES = 41 };
 
 /* ---- VMM_LIMIT ----------------------------------------------------------------------------- */
@@ -112,10 +115,15 @@ uint64_t vmm__limit_of_mps(const char *text, int device,
 
 /* ---- Both ---------------------------------------------------------------------------------- */
 
+const char *vmm__limit_variable(void)
+{
+    return vmm__variable(VMM_VARIABLE) != NULL ? VMM_VARIABLE : MPS_VARIABLE;
+}
+
 vmm_status vmm__config_limit(struct driver *driver, vmm_config *config)
 {
-    const char *limit = vmm__variable("VMM_LIMIT");
-    const char *mps = vmm__variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+    const char *limit = vmm__variable(VMM_VARIABLE);
+    const char *mps = vmm__variable(MPS_VARIABLE);
     bool is_cuda = config->driver == VMM_DRIVER_DEFAULT || config->driver == VMM_DRIVER_CUDA;
     if (config->limit_bytes != 0)
         return VMM_OK;

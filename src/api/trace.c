@@ -198,8 +198,9 @@ vmm_status vmm__trace_environment(struct vmm_cache *cache)
     while (status == VMM__IN_USE) {
         unsigned number = 1 + atomic_fetch_add_explicit(&caches, 1, memory_order_relaxed);
         status = vmm__trace_file_name(path, file, number);
-        if (status == VMM_OK)
-            status = trace_start(cache, path, &options);
+        if (status != VMM_OK)
+            return status;
+        status = trace_start(cache, path, &options);
     }
-    return status;
+    return status == VMM_OK ? VMM_OK : vmm__error(status, "VMM_TRACE: %s", vmm_last_error());
 }

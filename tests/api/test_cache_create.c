@@ -63,6 +63,7 @@ TEST(wrong_arguments_leave_nothing)
     config = chosen_config();
     config.limit_bytes = 1;
     assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "config: limit_bytes: "));
     assert_non_null(strstr(vmm_last_error(), "the limit is 1 bytes, but the smallest chunk has"));
     assert_ptr_equal(cache, &host_bytes);
     assert_int_equal(vmm__host_outstanding(), host_bytes);

@@ -329,6 +329,8 @@ CACHE_TEST(a_wrong_environment_makes_no_cache)
     char path[5000] = "";
     assert_int_equal(setenv("VMM_TRACE", "/nowhere/a.trace", 1), 0);
     assert_null(sim_create());
+    const char *line = vmm_last_error();
+    assert_ptr_equal(strstr(line, "VMM_TRACE: trace: cannot write /nowhere/a.trace"), line);
     assert_int_equal(setenv("VMM_TRACE_STACKS", "yes", 1), 0);
     assert_null(sim_create());
     assert_string_equal(vmm_last_error(), "VMM_TRACE_STACKS=yes: not one of: on, off");

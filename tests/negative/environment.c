@@ -41,6 +41,8 @@ static const struct setting {
     { "VMM_DECAY_MS", " 1" },
     { "VMM_LOG", "/" },
     { "VMM_LOG", "/no/such/folder/log" },
+    { "VMM_LIMIT", "80" },
+    { "VMM_TRACE", "/no/such/folder/trace" },
 };
 
 static vmm_status create(struct stage *stage)
@@ -117,6 +119,8 @@ static const struct negative_case cases[] = {
     WRONG_VALUE("VMM_DECAY_MS with a blank", 27),
     WRONG_VALUE("VMM_LOG, a folder", 28),
     WRONG_VALUE("VMM_LOG in no folder", 29),
+    WRONG_VALUE("VMM_LIMIT below one chunk", 30),
+    WRONG_VALUE("VMM_TRACE in no folder", 31),
     LONG_VALUE("VMM_DRIVER of 100000 bytes", 0),
     LONG_VALUE("VMM_LIMIT of 100000 bytes", 4),
     LONG_VALUE("VMM_NO_CACHING of 100000 bytes", 16),
