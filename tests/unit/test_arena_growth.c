@@ -292,7 +292,7 @@ GROWTH_TEST(request_after_a_refused_reservation_succeeds)
     vmm__sim_fail_at(fixture.driver, 1, VMM_ERR_ADDRESS_SPACE, true);
     assert_status(vmm_alloc(fixture.cache, 24 * MIB, STREAM(1), &block), VMM_ERR_ADDRESS_SPACE);
     assert_ptr_equal(block, &fixture);
-    assert_non_null(strstr(vmm_last_error(), "256.0 MiB are reserved, arena_bytes allows"));
+    assert_non_null(strstr(vmm_last_error(), "256 MiB are reserved, arena_bytes allows"));
     assert_non_null(strstr(vmm_last_error(), "the driver refuses more"));
     vmm__sim_fail_at(fixture.driver, 0, VMM_OK, false);
     assert_ok(vmm_stats_get(fixture.cache, &stats));

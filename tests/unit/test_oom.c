@@ -76,6 +76,18 @@ POLICY_TEST(the_report_names_the_stream_that_pins_most)
                                    "0x102: 2.0 MiB)");
 }
 
+POLICY_TEST(the_report_names_the_default_stream_in_words)
+{
+    struct lane *lane;
+    assert_ok(vmm__stream_lane(scene->cache, NULL, &lane));
+    struct heap *heap = &lane->large;
+    (void)block_make_live(heap, extent(scene, heap, 20, 1, 1), GRANULE / 2);
+    scene->lane = lane;
+    const char *line = report(scene, 40);
+    assert_says(line, "needed 80.0 MiB on the default stream: ");
+    assert_says(line, "1.0 MiB pinned beside live blocks (most by the default stream: 1.0 MiB)");
+}
+
 POLICY_TEST(no_stream_is_named_without_pinned_memory)
 {
     (void)extent(scene, &scene->lane->large, 0, 4, 2);
@@ -175,8 +187,19 @@ POLICY_TEST(the_report_shows_that_addresses_ran_out)
                        .grow_bytes = GRANULE };
     assert_status(vmm__oom_report(scene->cache, &oom), VMM_ERR_ADDRESS_SPACE);
     assert_says(vmm_last_error(),
-                "; no run of free addresses is long enough: 128.0 MiB are reserved, "
-                "arena_bytes allows 128.0 MiB");
+                "; no run of free addresses is long enough: 128 MiB are reserved, "
+                "arena_bytes allows 128 MiB");
+}
+
+POLICY_TEST(addresses_are_told_in_large_units)
+{
+    struct oom oom = { .status = VMM_ERR_ADDRESS_SPACE,
+                       .lane = scene->lane,
+                       .bytes = GRANULE,
+                       .grow_bytes = GRANULE };
+    scene->cache->vm.arena.limit_bytes = 16 * TIB;
+    assert_status(vmm__oom_report(scene->cache, &oom), VMM_ERR_ADDRESS_SPACE);
+    assert_says(vmm_last_error(), "arena_bytes allows 16.0 TiB");
 }
 
 /* ---- The line -------------------------------------------------------------------------------- */

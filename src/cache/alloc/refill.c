@@ -249,6 +249,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
 static vmm_status arena_exceeded(struct vmm_cache *cache, const struct request *request)
 {
     char aligned[48] = "";
+    char arena[32];
     vmm__count(&cache->counts.ooms, 1);
     if (request->alignment > 0)
         (void)snprintf(aligned, sizeof aligned, " at a multiple of %llu",
@@ -257,7 +258,7 @@ static vmm_status arena_exceeded(struct vmm_cache *cache, const struct request *
         vmm__error(VMM_ERR_ADDRESS_SPACE,
                    "alloc: %llu bytes%s are more than the arena of %s has: see arena_bytes",
                    (unsigned long long)request->bytes, aligned,
-                   vmm__size_text(cache->vm.arena.limit_bytes).text);
+                   vmm__size_write(arena, sizeof arena, cache->vm.arena.limit_bytes));
     vmm__cache_log(cache, "%s", vmm_last_error());
     return status;
 }

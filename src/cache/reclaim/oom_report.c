@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+enum { SIZE_BYTES = 32 };
+
 /* Free memory of all lanes at the moment of failure. */
 struct free_memory {
     uint64_t idle_bytes;
@@ -80,6 +82,18 @@ static void line_add(struct line *line, const char *format, ...)
     line->length = vmm__min(line->length + (size_t)added, sizeof line->text - 1);
 }
 
+struct stream_text {
+    char text[32];
+};
+
+static struct stream_text stream_text(vmm_stream stream)
+{
+    struct stream_text written = { "the default stream" };
+    if (stream != NULL)
+        (void)snprintf(written.text, sizeof written.text, "stream %p", stream);
+    return written;
+}
+
 /* Adds nothing if no memory is pinned and no block is live. Freed blocks that wait for other streams pin memory,
  * too. */
 static void pinned_add(struct line *line, const struct vmm_cache *cache,
@@ -92,7 +106,7 @@ static void pinned_add(struct line *line, const struct vmm_cache *cache,
     line_add(line, "%s pinned beside %s blocks", vmm__size_text(free_memory->pinned_bytes).text,
              only_waits ? "waiting" : "live");
     if (free_memory->pinned_bytes > 0)
-        line_add(line, " (most by stream %p: %s)", free_memory->pinner,
+        line_add(line, " (most by %s: %s)", stream_text(free_memory->pinner).text,
                  vmm__size_text(free_memory->pinner_bytes).text);
     line_add(line, ", ");
 }
@@ -213,9 +227,12 @@ static void compaction_add(struct line *line, struct vmm_cache *cache,
 
 static void addresses_add(struct line *line, const struct arena *arena, uint64_t bytes)
 {
+    char reserved[SIZE_BYTES];
+    char limit[SIZE_BYTES];
     line_add(line,
              "; no run of free addresses is long enough: %s are reserved, arena_bytes allows %s",
-             vmm__size_text(arena->reserved_bytes).text, vmm__size_text(arena->limit_bytes).text);
+             vmm__size_write(reserved, sizeof reserved, arena->reserved_bytes),
+             vmm__size_write(limit, sizeof limit, arena->limit_bytes));
     if (bytes <= arena->limit_bytes - arena->reserved_bytes)
         line_add(line, ", the driver refuses more");
 }
@@ -224,8 +241,8 @@ vmm_status vmm__oom_report(struct vmm_cache *cache, const struct oom *oom)
 {
     struct line line = { .length = 0 };
     struct free_memory free_memory = free_memory_read(cache, oom->lane);
-    line_add(&line, "needed %s on stream %p: ", vmm__size_text(oom->bytes).text,
-             oom->lane->owner.stream);
+    line_add(&line, "needed %s on %s: ", vmm__size_text(oom->bytes).text,
+             stream_text(oom->lane->owner.stream).text);
     free_memory_add(&line, cache, &free_memory);
     if (oom->status == VMM_ERR_ADDRESS_SPACE)
         addresses_add(&line, &cache->vm.arena, oom->bytes);
