@@ -369,7 +369,8 @@ typedef struct vmm_config {
      * give each other idle memory: see "Neighbours"; environment: VMM_NEIGHBOURS=0|1. */
     vmm_switch neighbours;
     uint32_t neighbours_wait_ms;     /* how long a request waits for others before it goes on, up to
-                                        60 000; default 200; environment: VMM_NEIGHBOURS_WAIT_MS=N */
+                                        60 000; default (also for 0) 200; environment:
+                                        VMM_NEIGHBOURS_WAIT_MS=N */
     uint64_t neighbours_floor_bytes; /* reserved memory that others never get; environment:
                                         VMM_NEIGHBOURS_FLOOR=SIZE */
     uint32_t neighbours_priority;    /* lower ones give first; environment:

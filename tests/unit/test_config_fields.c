@@ -58,6 +58,16 @@ CONFIG_TEST(footprint_is_permille_or_any)
     check_refused(&config, "footprint_permille is 1001, not 0 to 1000 or VMM_FOOTPRINT_ANY");
 }
 
+CONFIG_TEST(a_wait_of_0_for_neighbours_is_the_default)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    variable_set("VMM_NEIGHBOURS_WAIT_MS", "0");
+    assert_ok(vmm__config_environment(&config));
+    assert_ok(vmm__config_settle(&config));
+    assert_int_equal(config.neighbours_wait_ms, 200);
+    assert_int_equal(unsetenv("VMM_NEIGHBOURS_WAIT_MS"), 0);
+}
+
 CONFIG_TEST(decay_thread_needs_decay)
 {
     vmm_config config = VMM_CONFIG_INIT;
