@@ -192,7 +192,8 @@ static uint64_t passed_give(struct vmm_cache *cache)
     return released_bytes;
 }
 
-/* Shows that the cache releases a part: those behind it wait, because the device does not have it yet. 0: it does not. */
+/* Shows that the cache releases a part: those behind it wait, because the device does not have it yet. 0: it does
+ * not. */
 static void giving_show(struct neighbours *own, uint64_t giving_ns)
 {
     vmm__mutex_lock(&own->lock);
