@@ -596,7 +596,8 @@ VMM_API vmm_status vmm_poll(vmm_cache *cache);
  * Does:     declares that work on another stream uses a block (PyTorch: record_stream). After
  *           vmm_free(), the block's own stream, too, gets it back only after the work that the other
  *           stream had at the free has ended. If that stream has ended or is being captured, the
- *           block waits for all work of the device.
+ *           block waits for all work of the device. It counts in active_bytes until a later
+ *           allocation of its stream, or vmm_trim(), finds that this work has ended.
  * Returns:  VMM_OK, also if `other` is the block's own stream.
  * Threads:  any, while the block is live.
  * On failure: ERR_UNKNOWN_POINTER, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache; a stream that
