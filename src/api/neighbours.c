@@ -31,11 +31,8 @@ static vmm_neighbour neighbour_of(const struct neighbour_slot *slot, bool is_sel
 static void neighbours_visit(struct vmm_cache *cache, vmm_neighbour_visitor visit, void *context)
 {
     struct neighbours *own = cache->neighbours;
-    struct neighbour_slot slot;
     vmm__neighbours_show(cache);
-    vmm__mutex_lock(&own->lock);
-    slot = own->slot;
-    vmm__mutex_unlock(&own->lock);
+    struct neighbour_slot slot = vmm__claim_own_slot(own);
     vmm_neighbour neighbour = neighbour_of(&slot, true);
     bool continues = visit(context, &neighbour) == 0;
     for (unsigned i = 0; i < NEIGHBOUR_SLOTS && continues; i++) {

@@ -71,6 +71,15 @@ uint64_t vmm__headroom_missing_bytes(const struct vmm_cache *cache, uint64_t fre
 /* After the cache has grown: if headroom is not free, wakes those who could give it. */
 void vmm__headroom_look(struct vmm_cache *cache);
 
+/* What the cache shows now. */
+static inline struct neighbour_slot vmm__claim_own_slot(struct neighbours *own)
+{
+    vmm__mutex_lock(&own->lock);
+    const struct neighbour_slot slot = own->slot;
+    vmm__mutex_unlock(&own->lock);
+    return slot;
+}
+
 /* What the cache that shows this could give: idle memory above its floor. */
 static inline uint64_t vmm__claim_spare_bytes(const struct neighbour_slot *slot)
 {

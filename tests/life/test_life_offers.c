@@ -63,27 +63,26 @@ NEIGHBOURS_TEST(headroom_that_no_cache_has_costs_nothing)
     assert_ok(vmm_destroy(program.cache));
 }
 
-NEIGHBOURS_TEST(the_program_gives_if_it_allows_that)
+static void the_program_gives(bool singly, unsigned calls)
 {
-    struct program program = { .calls = 0 };
+    struct program program = { .gives_singly = singly };
     program_begin(&program, VMM_ON, 0);
     vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
     (void)block(claimant, 48 * MIB);
-    assert_int_equal(program.calls, 1);
+    assert_int_equal(program.calls, calls);
     assert_ok(vmm_destroy(claimant));
     assert_ok(vmm_destroy(program.cache));
+}
+
+NEIGHBOURS_TEST(the_program_gives_if_it_allows_that)
+{
+    the_program_gives(false, 1);
 }
 
 /* It frees one model a call, as in the guide. */
 NEIGHBOURS_TEST(the_program_is_asked_until_it_has_given_enough)
 {
-    struct program program = { .gives_singly = true };
-    program_begin(&program, VMM_ON, 0);
-    vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
-    (void)block(claimant, 48 * MIB);
-    assert_int_equal(program.calls, 8);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(program.cache));
+    the_program_gives(true, 8);
 }
 
 /* What it has is not enough. It is not asked again after it has said so. */

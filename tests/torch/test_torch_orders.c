@@ -179,13 +179,20 @@ static int device_end(void **state)
 
 /* ---- The stop of a recording ------------------------------------------------------------------ */
 
-ORDER_TEST(a_free_beside_the_stop_forgets_its_block)
+/* Frees a recorded block, during which the recording changes; returns where it was. */
+static void *block_end_beside(void (*step)(void))
 {
     recording_start();
     void *block = block_new(3 * MIB);
-    stack_step = recording_stop;
+    stack_step = step;
     block_end(block);
     assert_false(is_known(block));
+    return block;
+}
+
+ORDER_TEST(a_free_beside_the_stop_forgets_its_block)
+{
+    (void)block_end_beside(recording_stop);
 }
 
 static void recording_restart(void)
@@ -196,11 +203,7 @@ static void recording_restart(void)
 
 ORDER_TEST(a_free_beside_a_new_recording_is_recorded)
 {
-    recording_start();
-    void *block = block_new(3 * MIB);
-    stack_step = recording_restart;
-    block_end(block);
-    assert_false(is_known(block));
+    void *block = block_end_beside(recording_restart);
     story_check(block, "free_requested free_completed");
 }
 

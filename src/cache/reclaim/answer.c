@@ -90,9 +90,7 @@ static struct claims claims_read(const struct vmm_cache *cache)
     struct claims claims = { .want_bytes = 0 };
     struct neighbour_slot slot;
     uint64_t now_ns = vmm__time_ns();
-    vmm__mutex_lock(&own->lock);
-    const struct neighbour_slot shown = own->slot;
-    vmm__mutex_unlock(&own->lock);
+    const struct neighbour_slot shown = vmm__claim_own_slot(own);
     for (unsigned i = 0; i < NEIGHBOUR_SLOTS; i++) {
         if (!vmm__neighbour_read(&own->record, i, &slot))
             continue;
@@ -232,17 +230,11 @@ static void idle_give(struct vmm_cache *cache)
 /* What the cache will give when its work has finished: idle memory above the floor, and blocks that wait. */
 static uint64_t coming_bytes(struct vmm_cache *cache)
 {
-    const struct neighbours *own = cache->neighbours;
-    const struct totals *totals = &cache->totals;
-    vmm__fair_lock(&cache->grow_lock);
-    uint64_t bytes = vmm__trim_idle_bytes(cache);
-    vmm__lanes_counters_flush(&cache->lanes, NULL);
-    uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
-    uint64_t allocated_bytes = vmm__stat_now(&totals->allocated_bytes);
-    uint64_t active_bytes = vmm__stat_now(&totals->active_bytes);
-    vmm__fair_unlock(&cache->grow_lock);
-    bytes += active_bytes - vmm__min(active_bytes, allocated_bytes);
-    return vmm__min(bytes, reserved_bytes - vmm__min(reserved_bytes, own->slot.floor_bytes));
+    vmm__neighbours_show(cache); /* counts everything */
+    struct neighbour_slot slot = vmm__claim_own_slot(cache->neighbours);
+    uint64_t active_bytes = vmm__stat_now(&cache->totals.active_bytes);
+    slot.idle_bytes += active_bytes - vmm__min(active_bytes, slot.live_bytes);
+    return vmm__claim_spare_bytes(&slot);
 }
 
 /* Asks the program after half of a claim's time, never for headroom. Asks again while it frees memory and that is not
