@@ -263,8 +263,9 @@ static inline void vmm__lane_unlock_beside(struct lane *lane, const struct lane 
 bool vmm__lane_need(struct lane *lane, uint64_t bytes, struct heap **heap, uint64_t *block_bytes);
 
 /* The size of the block or object for a request, as vmm__block_ref_bytes() returns it; UINT64_MAX
- * if it cannot be rounded up. */
+ * if it cannot be rounded up. The second is for requests that no slab may serve. */
 uint64_t vmm__lane_block_bytes(uint64_t bytes);
+uint64_t vmm__lane_whole_bytes(uint64_t bytes);
 
 /* Allocate from mapped memory after a quick search. VMM__NO_FIT if it finds nothing, or if the request should gather
  * first; ERR_HOST_OOM. The second is for a lane with magazines: those that keep enough blocks are drained first, and

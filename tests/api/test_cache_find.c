@@ -225,8 +225,9 @@ static uint64_t most_bytes(vmm_cache *cache)
 
 CACHE_TEST(sizes_are_known_before)
 {
-    static const size_t sizes[] = { 0,    1,      512,     513, 4096,    4097,    8192,
-                                    8193, 100000, MIB - 1, MIB, MIB + 1, 2 * MIB, 3 * MIB + 7 };
+    static const size_t sizes[] = { 0,       1,    512,     513,     4096,
+                                    4097,    8192, 16384,   16385,   100000,
+                                    MIB - 1, MIB,  MIB + 1, 2 * MIB, 3 * MIB + 7 };
     for (int caching = 1; caching >= 0; caching--) {
         cache_restart_with(test, .no_caching = !caching, .arena_bytes = GIB);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -249,7 +250,9 @@ CACHE_TEST(sizes_are_known_before)
 CACHE_TEST(sizes_of_blocks_have_steps)
 {
     static const size_t rounded[][2] = {
-        { 8193, 12 * KIB },
+        { 4097, 5 * KIB },
+        { 8193, 10 * KIB },
+        { 16 * KIB + 1, 20 * KIB },
         { MIB, MIB },
         { MIB + 1, MIB + 4 * KIB },
         { 2 * MIB - 4 * KIB - 1, 2 * MIB - 4 * KIB },

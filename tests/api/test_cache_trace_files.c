@@ -219,8 +219,8 @@ static void child_exit_live(const char *path)
     exit(child_status);
 }
 
-/* Writing the free of a block needs no memory once its allocation is written. So the recorder's thread does not hold a
- * lock of malloc at a fork(): glibc would take it first, but AddressSanitizer's malloc leaves it locked in the child. */
+/* Writing the free of a block needs no memory once its allocation is written. So the recorder's thread holds no lock of
+ * malloc at a fork(): glibc would take it first, but AddressSanitizer's malloc leaves it locked in the child. */
 static void recording_settle(const char *path)
 {
     while (trace_sum_of(path).allocations == 0)
