@@ -74,6 +74,10 @@ static inline void vmm__request_begin(struct request *request)
     request->from = request->lane->owner.has_source ? GROW_FOLLOW : GROW_TARGET;
 }
 
+/* Whether a request leaves other heaps their room (heap.h): while memory has not run out, once more than half of what
+ * the limit or the device allows is reserved. With less, that would cost more driver time than memory is worth. */
+bool vmm__request_leaves_room(const struct vmm_cache *cache, const struct request *request);
+
 /* Lock the lanes that a request searches for idle memory, beside its own, and unlock them. Until memory has run out,
  * these are few, and those that other threads use are left as they are (vmm__lane_lock_for_scan()). */
 void vmm__request_lanes_lock(struct vmm_cache *cache, const struct request *request);

@@ -89,7 +89,9 @@ struct heap {
     bool is_small;
     bool is_reserved; /* of reserved blocks */
     bool is_drained;  /* in the directory's list; the grow lock guards this and next_drained */
-    uint32_t marked;  /* list of chunks whose runs are out of date: see lane/views.h */
+    /* Of a free block that begins within a granule: near a limit, others leave so many of the first to the heap. */
+    uint8_t room_granules;
+    uint32_t marked; /* list of chunks whose runs are out of date: see lane/views.h */
     uint64_t unit_bytes;
     struct block *last_taken; /* by the latest change; NULL: that change took no block */
     struct block *last_freed; /* reused as it is, or settled; NULL: none */

@@ -111,6 +111,34 @@ CACHE_TEST(small_blocks_of_streams_in_turn_stay_side_by_side_near_a_limit)
         block_free(test, blocks[i]);
 }
 
+static void streams_share_freed_memory(struct cache_test *test, size_t bytes)
+{
+    enum { TAKERS = 3, BLOCKS_MOST = 128 };
+    void *blocks[BLOCKS_MOST];
+    unsigned count = (unsigned)(140 * MIB / bytes);
+    cache_restart_with(test, .limit_bytes = count * bytes * 10 / 9);
+    for (unsigned i = 0; i < count; i++)
+        blocks[i] = block_alloc(test, bytes, 0);
+    for (unsigned i = 0; i < count; i++)
+        block_free(test, blocks[i]);
+    work_verify(test);
+    for (unsigned i = 0; i < count; i++)
+        blocks[i] = block_alloc(test, bytes, 1 + i % TAKERS);
+    assert_int_equal(cache_stats(test).ooms, 0);
+    cache_verify(test);
+    for (unsigned i = 0; i < count; i++)
+        block_free(test, blocks[i]);
+}
+
+/* What blocks leave of their last granule serves the next ones, though other streams take what lies behind. */
+CACHE_TEST(streams_in_turn_use_nearly_all_that_another_one_freed)
+{
+    streams_share_freed_memory(test, 1400 << 10);
+    streams_share_freed_memory(test, 2400 << 10);
+    streams_share_freed_memory(test, 3300 << 10);
+    streams_share_freed_memory(test, 5 * MIB);
+}
+
 /* Pieces between live blocks, their last work still running, move together without new memory. */
 CACHE_TEST(the_same_stream_reuses_memory_in_flight)
 {

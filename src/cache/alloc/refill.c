@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "cache/claim.h"
 #include "cache/grow/grow.h"
+#include "cache/grow/placement.h"
 #include "cache/grow/source.h"
 #include "cache/grow/split.h"
 #include "cache/grow/target.h"
@@ -302,6 +303,7 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     cache->refills++;
     request->kept_bytes = vmm__pools_kept_bytes(cache, lane);
     vmm__lane_lock(lane);
+    vmm__placement_keep_room(request->heap, request->block_bytes);
     vmm_status status = refill_locked(cache, request, out);
     if (status != VMM_OK && vmm__lane_check_of(lane, request->handle) != VMM_OK)
         status = VMM__NOT_FOUND;

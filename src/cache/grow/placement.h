@@ -24,6 +24,9 @@ struct placement {
 vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap *heap,
                                uint64_t bytes, struct placement *out);
 
+/* Sets the room that others leave to a heap from now on (heap.h), as a block of block_bytes needs it. */
+void vmm__placement_keep_room(struct heap *heap, uint64_t block_bytes);
+
 /* Finds `count` free granules at the end of a heap's home, or fresh ones. ERR_ADDRESS_SPACE. */
 vmm_status vmm__placement_home(struct vmm_cache *cache, const struct heap *heap, uint64_t count,
                                uint64_t *granule);

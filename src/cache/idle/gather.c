@@ -2,10 +2,11 @@
 #include "cache/idle/gather.h"
 
 /* Lists the idle chunks of a heap. False if the work on one of them is unfinished. */
-static bool heap_list(struct vmm_cache *cache, struct heap *from, const struct heap *to,
+static bool heap_list(struct vmm_cache *cache, struct heap *from, const struct request *request,
                       struct idle_runs *runs)
 {
-    struct idle_scan scan = vmm__idle_scan(from, to->lane, IDLE_FINISHED);
+    struct idle_scan scan = vmm__idle_scan(from, request->lane, IDLE_FINISHED);
+    scan.leaves_room = vmm__request_leaves_room(cache, request);
     runs->count = 0;
     return vmm__idle_visit_heap(cache, &scan, vmm__idle_runs_add, runs) &&
            scan.stuck_epoch == UINT64_MAX;
@@ -21,9 +22,10 @@ static bool heap_take(struct vmm_cache *cache, const struct idle_runs *runs, str
     return i > (status == VMM_OK ? 0 : 1);
 }
 
-static bool gather_locked(struct vmm_cache *cache, struct heap *heap, uint64_t chunk_bytes,
-                          bool *has_all)
+static bool gather_locked(struct vmm_cache *cache, const struct request *request,
+                          uint64_t chunk_bytes, bool *has_all)
 {
+    struct heap *heap = request->heap;
     struct idle_runs runs = { .items = NULL };
     bool has_gathered = false;
     for (struct lane *lane = cache->scanned; lane != NULL; lane = lane->scan_next) {
@@ -31,7 +33,7 @@ static bool gather_locked(struct vmm_cache *cache, struct heap *heap, uint64_t c
             vmm__lane_hoards(lane))
             continue;
         lane->gather_bytes = chunk_bytes;
-        if (heap_list(cache, &lane->large, heap, &runs))
+        if (heap_list(cache, &lane->large, request, &runs))
             has_gathered = heap_take(cache, &runs, heap) || has_gathered;
         else
             *has_all = false;
@@ -52,7 +54,7 @@ bool vmm__gather(struct vmm_cache *cache, const struct request *request, uint64_
     lane->gather_bytes = chunk_bytes;
     if (has_all && cache->lanes.stocked.count > 1) {
         vmm__request_lanes_lock(cache, request);
-        has_gathered = gather_locked(cache, request->heap, chunk_bytes, &has_all);
+        has_gathered = gather_locked(cache, request, chunk_bytes, &has_all);
         vmm__request_lanes_unlock(cache, request->heap);
     }
     atomic_store_explicit(&gathering->last, has_all ? lane : NULL, memory_order_relaxed);

@@ -104,6 +104,15 @@ bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct bloc
     return count > 0;
 }
 
+/* Where a scan begins in a free block. */
+static uint64_t block_begin(const struct vmm_cache *cache, const struct idle_scan *scan,
+                            const struct block *block)
+{
+    uint64_t granule_bytes = cache->vm.arena.granule_bytes;
+    bool leaves_room = scan->leaves_room && block->address % granule_bytes != 0;
+    return block->address + (leaves_room ? scan->from->room_granules * granule_bytes : 0);
+}
+
 static bool heap_visit(struct vmm_cache *cache, struct idle_scan *scan, idle_visit visit,
                        void *context)
 {
@@ -113,7 +122,7 @@ static bool heap_visit(struct vmm_cache *cache, struct idle_scan *scan, idle_vis
     for (; node != NULL && is_ok; node = vmm__size_index_larger(index, node)) {
         struct block *block = (struct block *)node;
         struct idle_run run;
-        uint64_t from = block->address;
+        uint64_t from = block_begin(cache, scan, block);
         while (is_ok && vmm__idle_next(cache, scan, block, from, UINT64_MAX, &run)) {
             is_ok = visit(context, &run);
             from = run.address + run.bytes;
@@ -132,12 +141,13 @@ bool vmm__idle_visit_heap(struct vmm_cache *cache, struct idle_scan *scan, idle_
 }
 
 bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle_when when,
-                     idle_visit visit, void *context)
+                     bool leaves_room, idle_visit visit, void *context)
 {
     bool is_ok = true;
     for (struct lane *lane = cache->scanned; lane != NULL && is_ok; lane = lane->scan_next) {
         struct heap *from = heap->is_small ? &lane->small : &lane->large;
         struct idle_scan scan = vmm__idle_scan(from, heap->lane, when);
+        scan.leaves_room = leaves_room;
         if (from == heap)
             continue;
         is_ok = vmm__idle_visit_heap(cache, &scan, visit, context);

@@ -47,6 +47,7 @@ struct idle_scan {
     struct heap *from;
     const struct lane *to; /* NULL: the driver */
     enum idle_when when;
+    bool leaves_room;      /* of the heap: see heap.h */
     uint64_t latest_epoch; /* skip memory that was freed later */
     uint64_t clear_epoch;  /* what was freed until then has finished, or can be waited for */
     uint64_t stuck_epoch;  /* result: what was freed from then on has not, or cannot */
@@ -72,7 +73,7 @@ bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct bloc
  * its request has locked (vmm__request_lanes_lock()). Stops, and returns false, when visit() returns false. */
 typedef bool (*idle_visit)(void *context, const struct idle_run *run);
 bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle_when when,
-                     idle_visit visit, void *context);
+                     bool leaves_room, idle_visit visit, void *context);
 
 /* The same for one heap, which the scan names. */
 bool vmm__idle_visit_heap(struct vmm_cache *cache, struct idle_scan *scan, idle_visit visit,

@@ -96,17 +96,19 @@ static vmm_status interval_take(struct vmm_cache *cache, const struct interval *
     return status;
 }
 
-static vmm_status transfer_locked(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+static vmm_status transfer_locked(struct vmm_cache *cache, const struct request *request,
                                   enum idle_when when)
 {
+    struct heap *heap = request->heap;
+    bool leaves_room = vmm__request_leaves_room(cache, request);
     struct idle_runs runs = { .items = NULL };
     struct interval interval = { .count = 0 };
     vmm_status status = VMM__NO_FIT;
-    bool is_ok = vmm__idle_visit(cache, heap, when, vmm__idle_runs_add, &runs);
+    bool is_ok = vmm__idle_visit(cache, heap, when, leaves_room, vmm__idle_runs_add, &runs);
     if (runs.count > 1)
         qsort(runs.items, runs.count, sizeof *runs.items, by_address);
-    if (is_ok && interval_find(heap, &runs, bytes, &interval))
-        status = interval_take(cache, &interval, &runs, heap, bytes, when);
+    if (is_ok && interval_find(heap, &runs, request->block_bytes, &interval))
+        status = interval_take(cache, &interval, &runs, heap, request->block_bytes, when);
     vmm__idle_runs_free(&runs);
     return status;
 }
@@ -117,7 +119,7 @@ vmm_status vmm__transfer(struct vmm_cache *cache, const struct request *request,
     if (cache->lanes.stocked.count < 2)
         return VMM__NO_FIT;
     vmm__request_lanes_lock(cache, request);
-    vmm_status status = transfer_locked(cache, request->heap, request->block_bytes, when);
+    vmm_status status = transfer_locked(cache, request, when);
     vmm__request_lanes_unlock(cache, request->heap);
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
 }
