@@ -180,8 +180,23 @@ static bool range_write(struct sim *sim, struct sim_work *work, const struct sim
     return true;
 }
 
+/* Whether a run's content is what the one before it would have if it were longer. */
+static bool run_continues(const struct sim_run *last, const struct sim_run *run)
+{
+    const struct sim_content *before = &last->content;
+    const struct sim_content *content = &run->content;
+    bool is_alike = last->is_mapped == run->is_mapped && before->known == content->known &&
+                    before->is_set == content->is_set && before->word == content->word;
+    return is_alike && (!content->known || before->place + last->bytes == content->place);
+}
+
+/* Joins runs of one content: else a copy of a copy had ever shorter intervals. */
 static bool run_add(struct sim_runs *runs, struct sim_run run)
 {
+    if (runs->count > 0 && run_continues(&runs->items[runs->count - 1], &run)) {
+        runs->items[runs->count - 1].bytes += run.bytes;
+        return true;
+    }
     if (!vmm__host_array_grow((void **)&runs->items, &runs->capacity, runs->count,
                               sizeof *runs->items))
         return false;
