@@ -56,19 +56,9 @@ static inline void run_well(const struct replay_request *request)
 /* The native policy, for a test to replace some of its functions. */
 static struct policy_ops odd_ops;
 
-static inline vmm_status odd_open(const struct policy_setup *setup, struct policy **out)
-{
-    vmm_status status = policy_block_splitting()->open(setup, out);
-
-    if (status == VMM_OK)
-        (*out)->ops = &odd_ops;
-    return status;
-}
-
 static inline void odd_make(void)
 {
-    odd_ops = *policy_block_splitting();
-    odd_ops.open = odd_open;
+    odd_ops = policy_block_splitting;
 }
 
 #endif

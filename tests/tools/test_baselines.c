@@ -86,8 +86,8 @@ TEST(test_baselines_agree)
             fail_msg("%s", error.text);
         assert_int_equal(trace.op_count, peers[i].ops);
         assert_true(fabs(size_mib(trace.peak_live_bytes) - peers[i].peak_live_mib) < 0.1);
-        peer_compare(&trace, policy_block_splitting(), driver, peers[i].native_mib, NATIVE_PERCENT);
-        peer_compare(&trace, policy_expandable(), driver, peers[i].expandable_mib,
+        peer_compare(&trace, &policy_block_splitting, driver, peers[i].native_mib, NATIVE_PERCENT);
+        peer_compare(&trace, &policy_expandable, driver, peers[i].expandable_mib,
                      EXPANDABLE_PERCENT);
         trace_free(&trace);
     }

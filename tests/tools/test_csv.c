@@ -14,7 +14,7 @@ static void csv_expect(const struct result *results, unsigned count, const char 
 static struct result result_of(struct trace *trace, uint64_t ops)
 {
     return (struct result){ .trace = trace,
-                            .policy = policy_vmmcache(),
+                            .policy = &policy_vmmcache,
                             .timeline = { .ops = ops, .ops_done = ops } };
 }
 

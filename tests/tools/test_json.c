@@ -10,7 +10,7 @@ static struct result good_result(const struct trace *trace, struct replay_pass *
 {
     struct result result = {
         .trace = trace,
-        .policy = policy_vmmcache(),
+        .policy = &policy_vmmcache,
         .driver = "sim",
         .limit_bytes = 3 * MIB,
         .least_bytes = 3 * MIB / 2,
@@ -92,7 +92,7 @@ TEST(test_what_is_not_there_is_null)
     struct replay_pass passes[2];
     struct result result = good_result(&trace, passes);
 
-    result.policy = policy_expandable();
+    result.policy = &policy_expandable;
     result.limit_bytes = 0;
     result.least_bytes = 0;
     result.outcome.ok = false;

@@ -9,7 +9,7 @@
 
 REPLAY_TEST(test_stats)
 {
-    struct replay_request request = replay_of(two_blocks, policy_block_splitting(), driver);
+    struct replay_request request = replay_of(two_blocks, &policy_block_splitting, driver);
 
     run_well(&request);
     assert_int_equal(outcome.ops, 4);
@@ -31,7 +31,7 @@ REPLAY_TEST(test_stats)
 /* Two calls of each kind at what an H200 takes for them. */
 REPLAY_TEST(test_driver_time_is_modelled)
 {
-    struct replay_request request = replay_of(two_blocks, policy_block_splitting(), driver);
+    struct replay_request request = replay_of(two_blocks, &policy_block_splitting, driver);
 
     run_well(&request);
     assert_true(outcome.driver_ns > 80000 && outcome.driver_ns < 130000);
@@ -76,7 +76,7 @@ REPLAY_TEST(test_busy_bytes_with_lag)
 
 REPLAY_TEST(test_timeline)
 {
-    struct replay_request request = replay_of(two_blocks, policy_block_splitting(), driver);
+    struct replay_request request = replay_of(two_blocks, &policy_block_splitting, driver);
     struct timeline timeline;
 
     request.timeline = &timeline;
@@ -98,7 +98,7 @@ static const char comb[] = "+ 1 5242880 0\n+ 2 5242880 0\n+ 3 5242880 0\n+ 4 524
 
 REPLAY_TEST(test_death_has_a_reason)
 {
-    struct replay_request request = replay_of(comb, policy_block_splitting(), driver);
+    struct replay_request request = replay_of(comb, &policy_block_splitting, driver);
 
     request.limit_bytes = 30 * MIB;
     run(&request);
@@ -125,7 +125,7 @@ REPLAY_TEST(test_limit_is_kept)
 REPLAY_TEST(test_flush_stalls)
 {
     struct replay_request request =
-        replay_of("+ 1 20971520 0\n- 1\n+ 2 31457280 0\n- 2\n", policy_block_splitting(), driver);
+        replay_of("+ 1 20971520 0\n- 1\n+ 2 31457280 0\n- 2\n", &policy_block_splitting, driver);
 
     request.limit_bytes = 32 * MIB;
     run_well(&request);
@@ -137,7 +137,7 @@ REPLAY_TEST(test_flush_stalls)
 /* The smallest limit is what the policy really needs, to a fifth of a percent. */
 REPLAY_TEST(test_least)
 {
-    struct replay_request request = replay_of(comb, policy_block_splitting(), driver);
+    struct replay_request request = replay_of(comb, &policy_block_splitting, driver);
 
     uint64_t least = search_least(&request);
     assert_true(least >= 40 * MIB && least <= 40 * MIB + trace.peak_live_bytes / 500 + 1);
@@ -145,7 +145,7 @@ REPLAY_TEST(test_least)
 
 REPLAY_TEST(test_vmmcache_dies_below_live_bytes)
 {
-    struct replay_request request = replay_of(comb, policy_vmmcache(), driver);
+    struct replay_request request = replay_of(comb, &policy_vmmcache, driver);
 
     request.limit_bytes = 40 * MIB;
     run_well(&request);
@@ -211,7 +211,18 @@ static vmm_status careless_close(struct policy *policy)
     return status;
 }
 
-static vmm_status careless_open(const struct policy_setup *setup, struct policy **out);
+static vmm_status careless_open(const struct policy_ops *ops, const struct policy_setup *setup,
+                                struct policy **out)
+{
+    struct careless *self = calloc(1, sizeof(*self));
+
+    assert_non_null(self);
+    self->policy.ops = ops;
+    self->driver = setup->driver;
+    self->address = memory_map(setup->driver, GRANULE, &self->handle);
+    *out = &self->policy;
+    return VMM_OK;
+}
 
 static const struct policy_ops careless_ops = {
     .name = "careless",
@@ -220,18 +231,6 @@ static const struct policy_ops careless_ops = {
     .free = careless_free,
     .close = careless_close,
 };
-
-static vmm_status careless_open(const struct policy_setup *setup, struct policy **out)
-{
-    struct careless *self = calloc(1, sizeof(*self));
-
-    assert_non_null(self);
-    self->policy.ops = &careless_ops;
-    self->driver = setup->driver;
-    self->address = memory_map(setup->driver, GRANULE, &self->handle);
-    *out = &self->policy;
-    return VMM_OK;
-}
 
 static void careless_run(struct driver *driver, const char *text, enum fault fault,
                          const char *part)

@@ -46,7 +46,7 @@ static unsigned count_of(const char *text, const char *part)
 
 static const char *picture_text(struct style style, bool ok)
 {
-    struct result result = result_make(policy_vmmcache(), ok);
+    struct result result = result_make(&policy_vmmcache, ok);
 
     picture_draw(write_begin(), style, &result, picture_top(&result));
     return write_end();
@@ -103,8 +103,8 @@ TEST(test_legend_fits_a_terminal)
 /* A table that is too wide is folded: each part begins with the policies, and nothing is lost. */
 TEST(test_table_folds)
 {
-    struct result results[2] = { result_make(policy_block_splitting(), false),
-                                 result_make(policy_vmmcache(), true) };
+    struct result results[2] = { result_make(&policy_block_splitting, false),
+                                 result_make(&policy_vmmcache, true) };
     struct table_columns columns = { .least = true, .trims = true, .compacts = true };
     static const char *const headers[] = {
         "outcome",       "peak live",    "peak reserved", "footprint", "least", "after trim",
@@ -133,8 +133,8 @@ TEST(test_table_folds)
 
 TEST(test_table)
 {
-    struct result results[2] = { result_make(policy_block_splitting(), false),
-                                 result_make(policy_vmmcache(), true) };
+    struct result results[2] = { result_make(&policy_block_splitting, false),
+                                 result_make(&policy_vmmcache, true) };
     results[1].outcome.pass_count = 2;
     results[1].least_bytes = 9 * MIB;
     table_write(write_begin(), 0, results, 2, &(struct table_columns){ .least = true });
@@ -153,8 +153,8 @@ TEST(test_table)
 
 TEST(test_views_in_the_table)
 {
-    struct result results[2] = { result_make(policy_expandable(), true),
-                                 result_make(policy_vmmcache(), true) };
+    struct result results[2] = { result_make(&policy_expandable, true),
+                                 result_make(&policy_vmmcache, true) };
     results[1].outcome.has_stats = true;
     results[1].outcome.stats = (vmm_stats){
         .views = 12, .places_max = 5, .stitches = 40, .plans = 50, .planning_ns = 125000
@@ -168,9 +168,9 @@ TEST(test_views_in_the_table)
 TEST(test_table_columns)
 {
     struct trace streams = { .name = (char[]){ "four" }, .op_count = 1000, .stream_count = 4 };
-    struct result results[3] = { result_make(policy_vmmcache(), true),
-                                 result_make(policy_block_splitting(), false),
-                                 result_make(policy_vmmcache(), true) };
+    struct result results[3] = { result_make(&policy_vmmcache, true),
+                                 result_make(&policy_block_splitting, false),
+                                 result_make(&policy_vmmcache, true) };
     struct table_columns columns = { .trims = true, .lower_bound = true };
     results[0].outcome.trims = (struct trims_outcome){ .count = 1, .worst_excess_bytes = 3 * MIB };
     results[1].trace = &streams;
@@ -191,8 +191,8 @@ TEST(test_table_columns)
 
 TEST(test_verdict)
 {
-    struct result results[2] = { result_make(policy_block_splitting(), false),
-                                 result_make(policy_vmmcache(), true) };
+    struct result results[2] = { result_make(&policy_block_splitting, false),
+                                 result_make(&policy_vmmcache, true) };
     verdict_write(write_begin(), 0, results, 2);
     const char *text = write_end();
     assert_string_equal(text, "vmmcache survived and verified; block-splitting failed.\n");
@@ -200,8 +200,8 @@ TEST(test_verdict)
 
 TEST(test_exit_code)
 {
-    struct result results[2] = { result_make(policy_block_splitting(), false),
-                                 result_make(policy_vmmcache(), true) };
+    struct result results[2] = { result_make(&policy_block_splitting, false),
+                                 result_make(&policy_vmmcache, true) };
 
     assert_int_equal(verdict_exit(results, 2), 0);
     assert_int_equal(verdict_exit(results, 1), 1);

@@ -117,7 +117,7 @@ static void trims_run(const char *text, const struct policy_ops *policy, struct 
 REPLAY_TEST(test_block_splitting)
 {
     for (uint64_t lag = 0; lag <= 100; lag += 100) {
-        trims_run(two_blocks, policy_block_splitting(), driver, 4, lag);
+        trims_run(two_blocks, &policy_block_splitting, driver, 4, lag);
         assert_int_equal(outcome.trims.count, 4);
         assert_true(outcome.trims.worst_excess_bytes == 19 * MIB);
         assert_true(outcome.trims.worst_live_bytes == 3 * MIB);
@@ -131,7 +131,7 @@ REPLAY_TEST(test_block_splitting)
 /* Pages of 2 and 20 MiB; they go back one by one. */
 REPLAY_TEST(test_expandable)
 {
-    trims_run("+ 1 20971520 0\n+ 2 20971520 0\n- 1\n- 2\n", policy_expandable(), driver, 4, 100);
+    trims_run("+ 1 20971520 0\n+ 2 20971520 0\n- 1\n- 2\n", &policy_expandable, driver, 4, 100);
     assert_int_equal(outcome.trims.count, 4);
     assert_true(outcome.trims.worst_excess_bytes == 0);
     assert_int_equal(outcome.calls[DRIVER_CALL_release], 2);
@@ -140,7 +140,7 @@ REPLAY_TEST(test_expandable)
 
 REPLAY_TEST(test_vmmcache)
 {
-    trims_run(two_blocks, policy_vmmcache(), driver, 4, 100);
+    trims_run(two_blocks, &policy_vmmcache, driver, 4, 100);
     assert_int_equal(outcome.trims.count, 4);
     assert_true(outcome.trims.worst_excess_bytes <= 2 * MIB);
     assert_int_equal(outcome.trims.over_bar, 0);
@@ -154,10 +154,10 @@ REPLAY_TEST(test_waits_cost_nothing)
     static const char growing[] = "+ 1 1048576 0\n+ 2 2097152 0\n+ 3 30000000 0\n";
     uint64_t driver_ns;
 
-    trims_run(growing, policy_block_splitting(), driver, 0, 0);
+    trims_run(growing, &policy_block_splitting, driver, 0, 0);
     driver_ns = outcome.driver_ns;
     assert_int_equal(outcome.trims.count, 0);
-    trims_run(growing, policy_block_splitting(), driver, 50, 0);
+    trims_run(growing, &policy_block_splitting, driver, 50, 0);
     assert_int_equal(outcome.trims.count, 50);
     assert_int_equal(outcome.driver_ns, driver_ns);
     assert_int_equal(outcome.passes[0].driver_ns, driver_ns);
@@ -174,7 +174,7 @@ REPLAY_TEST(test_compacts)
         (void)snprintf(text + strlen(text), 64, "+ %u 3145728 0\n", i);
     for (unsigned i = 0; i < 16; i++)
         (void)snprintf(text + strlen(text), 64, "- %u\n", i % 8 * 2 + i / 8);
-    struct replay_request request = trims_of(text, policy_vmmcache(), driver, 16, 0);
+    struct replay_request request = trims_of(text, &policy_vmmcache, driver, 16, 0);
     request.passes = 3;
     request.compacts = 16;
     request.settings.footprint_permille = VMM_FOOTPRINT_ANY;
@@ -183,7 +183,7 @@ REPLAY_TEST(test_compacts)
     assert_int_equal(outcome.trims.count, 48);
     assert_true(outcome.trims.worst_excess_bytes > outcome.compacts.worst_excess_bytes);
     assert_true(outcome.compacts.worst_driver_ns > 0);
-    request.policy = policy_expandable(); /* cannot */
+    request.policy = &policy_expandable; /* cannot */
     run_well(&request);
     assert_int_equal(outcome.compacts.count, 0);
 }
@@ -239,7 +239,8 @@ SIM_TEST(test_settings_reach_vmmcache)
         struct policy_setup setup = {
             .driver = driver, .streams = streams, .stream_count = 1, .settings = cases[i].settings
         };
-        assert_int_equal(policy_vmmcache()->open(&setup, &policy), VMM_ERR_INVALID_ARGUMENT);
+        assert_int_equal(policy_vmmcache.open(&policy_vmmcache, &setup, &policy),
+                         VMM_ERR_INVALID_ARGUMENT);
         assert_contains(vmm_last_error(), cases[i].part);
     }
 }

@@ -192,7 +192,7 @@ static void growth_measure(struct driver *driver, const struct policy_ops *ops, 
     struct timing timing;
     uint64_t count = GROWTH_BYTES / bytes;
 
-    require(ops->open(&setup, &policy) == VMM_OK, ops->name);
+    require(ops->open(ops, &setup, &policy) == VMM_OK, ops->name);
     timing_begin(&timing, driver);
     timing_pass(&timing);
     for (uint64_t i = 0; i < count; i++) {

@@ -84,23 +84,15 @@ static bool block_should_split(const struct block *block, uint64_t bytes)
     return block->pool->small ? rest >= BLOCK_UNIT_BYTES : rest > SMALL_MAX_BYTES;
 }
 
-static vmm_status splitting_open(const struct policy_setup *setup, struct policy **out)
-{
-    static const struct pytorch_rules rules = {
-        .search = best_fit,
-        .grow = segment_grow,
-        .splits = block_should_split,
-        .is_idle = block_is_segment,
-        .give_back = segment_give_back,
-        .needed = pytorch_model_segment_bytes,
-    };
-    return pytorch_model_open(setup, policy_block_splitting(), &rules, out);
-}
+static const struct pytorch_rules rules = {
+    .search = best_fit,
+    .grow = segment_grow,
+    .splits = block_should_split,
+    .is_idle = block_is_segment,
+    .give_back = segment_give_back,
+    .needed = pytorch_model_segment_bytes,
+};
 
-const struct policy_ops *policy_block_splitting(void)
-{
-    static const struct policy_ops ops = { .name = "block-splitting",
-                                           .open = splitting_open,
-                                           PYTORCH_MODEL_OPS };
-    return &ops;
-}
+const struct policy_ops policy_block_splitting = { .name = "block-splitting",
+                                                   .rules = &rules,
+                                                   PYTORCH_MODEL_OPS };

@@ -187,23 +187,15 @@ static uint64_t same_bytes(uint64_t bytes)
     return bytes;
 }
 
-static vmm_status expandable_open(const struct policy_setup *setup, struct policy **out)
-{
-    static const struct pytorch_rules rules = {
-        .search = pool_search,
-        .grow = pool_grow,
-        .splits = block_has_rest,
-        .is_idle = block_has_page,
-        .give_back = block_unmap,
-        .needed = same_bytes,
-    };
-    return pytorch_model_open(setup, policy_expandable(), &rules, out);
-}
+static const struct pytorch_rules rules = {
+    .search = pool_search,
+    .grow = pool_grow,
+    .splits = block_has_rest,
+    .is_idle = block_has_page,
+    .give_back = block_unmap,
+    .needed = same_bytes,
+};
 
-const struct policy_ops *policy_expandable(void)
-{
-    static const struct policy_ops ops = { .name = "expandable",
-                                           .open = expandable_open,
-                                           PYTORCH_MODEL_OPS };
-    return &ops;
-}
+const struct policy_ops policy_expandable = { .name = "expandable",
+                                              .rules = &rules,
+                                              PYTORCH_MODEL_OPS };

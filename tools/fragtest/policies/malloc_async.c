@@ -105,13 +105,14 @@ static bool functions_load(struct malloc_async *self)
     return has_all;
 }
 
-static vmm_status async_open(const struct policy_setup *setup, struct policy **out)
+static vmm_status async_open(const struct policy_ops *ops, const struct policy_setup *setup,
+                             struct policy **out)
 {
     struct malloc_async *self = calloc(1, sizeof(*self));
     int has_pools = 0;
     if (self == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for a policy");
-    self->policy.ops = policy_malloc_async();
+    self->policy.ops = ops;
     self->setup = *setup;
     vmm_status status = VMM_OK;
     if (!functions_load(self) || self->attribute(&has_pools, HAS_POOLS, DEVICE) != 0 || !has_pools)
@@ -128,14 +129,10 @@ static vmm_status async_open(const struct policy_setup *setup, struct policy **o
     return status;
 }
 
-const struct policy_ops *policy_malloc_async(void)
-{
-    static const struct policy_ops ops = {
-        .name = "cudaMallocAsync",
-        .open = async_open,
-        .alloc = async_alloc,
-        .free = async_free,
-        .close = async_close,
-    };
-    return &ops;
-}
+const struct policy_ops policy_malloc_async = {
+    .name = "cudaMallocAsync",
+    .open = async_open,
+    .alloc = async_alloc,
+    .free = async_free,
+    .close = async_close,
+};

@@ -11,6 +11,6 @@
 
 /* On device 0. open: ERR_UNSUPPORTED if libcuda or the device has no such pool. It has no trim: the driver takes back
  * idle memory whenever the program waits for the device. */
-const struct policy_ops *policy_malloc_async(void);
+extern const struct policy_ops policy_malloc_async;
 
 #endif

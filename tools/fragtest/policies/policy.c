@@ -18,10 +18,10 @@ const char *const policy_compaction_words[POLICY_COMPACTION_WORDS] = {
 
 const struct policy_ops *policy_at(unsigned index)
 {
-    const struct policy_ops *const policies[POLICY_COUNT] = {
-        policy_block_splitting(),
-        policy_expandable(),
-        policy_vmmcache(),
+    static const struct policy_ops *const policies[POLICY_COUNT] = {
+        &policy_block_splitting,
+        &policy_expandable,
+        &policy_vmmcache,
     };
     return policies[index];
 }

@@ -48,10 +48,12 @@ struct policy_place {
 
 struct policy_ops {
     const char *name;
-    bool has_settings; /* else it ignores the setup's */
+    bool has_settings;                 /* else it ignores the setup's */
+    const struct pytorch_rules *rules; /* of PyTorch's policies: see pytorch_model.h */
 
-    /* Copies the setup; `streams` must outlive the policy. */
-    vmm_status (*open)(const struct policy_setup *setup, struct policy **out);
+    /* Makes a policy of these ops. Copies the setup; `streams` must outlive the policy. */
+    vmm_status (*open)(const struct policy_ops *ops, const struct policy_setup *setup,
+                       struct policy **out);
     vmm_status (*alloc)(struct policy *policy, uint64_t bytes, uint32_t stream,
                         struct policy_place *out);
     vmm_status (*free)(struct policy *policy, struct policy_place place);
@@ -81,9 +83,9 @@ struct policy {
     const struct policy_ops *ops;
 };
 
-const struct policy_ops *policy_block_splitting(void);
-const struct policy_ops *policy_expandable(void);
-const struct policy_ops *policy_vmmcache(void);
+extern const struct policy_ops policy_block_splitting;
+extern const struct policy_ops policy_expandable;
+extern const struct policy_ops policy_vmmcache;
 
 #define POLICY_COUNT 3
 

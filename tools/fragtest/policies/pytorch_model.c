@@ -14,8 +14,8 @@ static struct pytorch_model *model_of(struct policy *policy)
     return (struct pytorch_model *)policy;
 }
 
-vmm_status pytorch_model_open(const struct policy_setup *setup, const struct policy_ops *ops,
-                              const struct pytorch_rules *rules, struct policy **out)
+vmm_status pytorch_model_open(const struct policy_ops *ops, const struct policy_setup *setup,
+                              struct policy **out)
 {
     uint32_t count = setup->stream_count * 2;
     struct pytorch_model *model = calloc(1, sizeof(*model));
@@ -33,7 +33,6 @@ vmm_status pytorch_model_open(const struct policy_setup *setup, const struct pol
     *model = (struct pytorch_model){
         .policy.ops = ops,
         .setup = *setup,
-        .rules = rules,
         .pools = pools,
         .lowest_place = UINT64_MAX / 2 + 1,
     };
@@ -165,13 +164,13 @@ static vmm_status pool_flush(struct pytorch_model *model, struct pool *pool, boo
         struct block *block = block_of(node);
         bytes = block->bytes;
         address = block->address + 1;
-        if (!model->rules->is_idle(block))
+        if (!model->policy.ops->rules->is_idle(block))
             continue;
         vmm_status status = VMM_OK;
         if (!*waited)
             status = vmm__driver_device_wait(model->setup.driver);
         if (status == VMM_OK)
-            status = model->rules->give_back(model, block);
+            status = model->policy.ops->rules->give_back(model, block);
         if (status != VMM_OK)
             return status;
         *waited = true;
@@ -230,14 +229,14 @@ static vmm_status pool_grow(struct pytorch_model *model, struct pool *pool, uint
 
     if (limit != 0 && model->reserved_bytes + pytorch_model_segment_bytes(bytes) > limit)
         return vmm__error(VMM_ERR_DEVICE_OOM, "the limit is reached");
-    return model->rules->grow(model, pool, bytes, out);
+    return model->policy.ops->rules->grow(model, pool, bytes, out);
 }
 
 /* The pool is not searched again after the flush: neither does the original. */
 static vmm_status pool_take(struct pytorch_model *model, struct pool *pool, uint64_t bytes,
                             struct block **out)
 {
-    *out = model->rules->search(pool, bytes);
+    *out = model->policy.ops->rules->search(pool, bytes);
     if (*out != NULL) {
         block_leave(*out);
         return VMM_OK;
@@ -260,7 +259,7 @@ vmm_status pytorch_model_alloc(struct policy *policy, uint64_t bytes, uint32_t s
     vmm_status status = pool_take(model, pool, rounded, &block);
     if (status != VMM_OK)
         return status;
-    if (model->rules->splits(block, rounded) && !block_split(block, rounded)) {
+    if (model->policy.ops->rules->splits(block, rounded) && !block_split(block, rounded)) {
         block_join(block);
         return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for a block");
     }
@@ -324,6 +323,6 @@ void pytorch_model_explain(struct policy *policy, uint64_t bytes, uint32_t strea
                        size_format(limit - vmm__min(limit, model->reserved_bytes)).text);
     (void)snprintf(
         text, capacity, "needed %s contiguous; %s free in %" PRIu64 " pieces, largest %s%s%s",
-        size_format(model->rules->needed(bytes_round(bytes))).text, size_format(sum.bytes).text,
-        sum.pieces, size_format(sum.largest_bytes).text, others, left);
+        size_format(model->policy.ops->rules->needed(bytes_round(bytes))).text,
+        size_format(sum.bytes).text, sum.pieces, size_format(sum.largest_bytes).text, others, left);
 }

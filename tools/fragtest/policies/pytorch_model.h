@@ -53,7 +53,6 @@ struct block {
 struct pytorch_model {
     struct policy policy; /* first: the replayer calls with it */
     struct policy_setup setup;
-    const struct pytorch_rules *rules;
     struct pool *pools; /* two for each stream: large, small */
     uint64_t reserved_bytes;
     uint64_t lowest_place; /* of all segments so far: block-splitting only */
@@ -79,14 +78,12 @@ struct pytorch_rules {
     uint64_t (*needed)(uint64_t bytes);
 };
 
-/* policy_ops.open with the rules of one. ERR_HOST_OOM. */
-vmm_status pytorch_model_open(const struct policy_setup *setup, const struct policy_ops *ops,
-                              const struct pytorch_rules *rules, struct policy **out);
-
-/* policy_ops but name and open, for both. */
+/* policy_ops but name and rules, for both. */
 #define PYTORCH_MODEL_OPS                                                                          \
-    .alloc = pytorch_model_alloc, .free = pytorch_model_free, .trim = pytorch_model_trim,          \
-    .explain = pytorch_model_explain, .close = pytorch_model_close
+    .open = pytorch_model_open, .alloc = pytorch_model_alloc, .free = pytorch_model_free,          \
+    .trim = pytorch_model_trim, .explain = pytorch_model_explain, .close = pytorch_model_close
+vmm_status pytorch_model_open(const struct policy_ops *ops, const struct policy_setup *setup,
+                              struct policy **out);
 vmm_status pytorch_model_alloc(struct policy *policy, uint64_t bytes, uint32_t stream,
                                struct policy_place *out);
 vmm_status pytorch_model_free(struct policy *policy, struct policy_place place);

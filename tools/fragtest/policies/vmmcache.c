@@ -70,14 +70,15 @@ static vmm_status vmmcache_close(struct policy *policy)
     return status;
 }
 
-static vmm_status vmmcache_open(const struct policy_setup *setup, struct policy **out)
+static vmm_status vmmcache_open(const struct policy_ops *ops, const struct policy_setup *setup,
+                                struct policy **out)
 {
     vmm_config config = VMM_CONFIG_INIT;
     struct vmmcache *self = calloc(1, sizeof(*self));
 
     if (self == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for a policy");
-    self->policy.ops = policy_vmmcache();
+    self->policy.ops = ops;
     self->setup = *setup;
     config.limit_bytes = setup->limit_bytes;
     config.footprint_permille = setup->settings.footprint_permille;
@@ -92,19 +93,15 @@ static vmm_status vmmcache_open(const struct policy_setup *setup, struct policy 
     return VMM_OK;
 }
 
-const struct policy_ops *policy_vmmcache(void)
-{
-    static const struct policy_ops ops = {
-        .name = "vmmcache",
-        .has_settings = true,
-        .open = vmmcache_open,
-        .alloc = vmmcache_alloc,
-        .free = vmmcache_free,
-        .record = vmmcache_record,
-        .trim = vmmcache_trim,
-        .compact = vmmcache_compact,
-        .stats = vmmcache_stats,
-        .close = vmmcache_close,
-    };
-    return &ops;
-}
+const struct policy_ops policy_vmmcache = {
+    .name = "vmmcache",
+    .has_settings = true,
+    .open = vmmcache_open,
+    .alloc = vmmcache_alloc,
+    .free = vmmcache_free,
+    .record = vmmcache_record,
+    .trim = vmmcache_trim,
+    .compact = vmmcache_compact,
+    .stats = vmmcache_stats,
+    .close = vmmcache_close,
+};

@@ -307,7 +307,7 @@ static vmm_status policy_start(struct replay *replay)
             return status;
     }
     replay->reserved_base = replay->driver->created_bytes;
-    return request->policy->open(&setup, &replay->policy);
+    return request->policy->open(request->policy, &setup, &replay->policy);
 }
 
 /* Closes the policy and says whether all was well. */

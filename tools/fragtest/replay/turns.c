@@ -237,7 +237,7 @@ vmm_status turns_run(struct scene_run *run)
     if (status == VMM_OK)
         status = tenants_run(turns, &trace);
     for (unsigned i = 0; i < POLICY_COUNT && status == VMM_OK; i++)
-        if (options->policies[i] && policy_at(i) != policy_vmmcache())
+        if (options->policies[i] && policy_at(i) != &policy_vmmcache)
             rival_run(turns, &trace, policy_at(i));
     progress_end(run->progress);
     trace_free(&trace);

@@ -225,7 +225,7 @@ static vmm_status policy_run(struct stage *stage, const struct unrecorded *unrec
                                         .stream_count = STREAMS,
                                         .settings = unrecorded->run.options->settings };
     struct error_line line;
-    vmm_status status = row->ops->open(&setup, &stage->policy);
+    vmm_status status = row->ops->open(row->ops, &setup, &stage->policy);
     if (status != VMM_OK)
         return status;
     status = cases_run(stage, unrecorded, row);
@@ -285,7 +285,7 @@ static void rows_fill(struct unrecorded *unrecorded)
     bool any_use = unrecorded->run.options->settings.reuse == VMM_REUSE_ANY_USE;
     bool all = true;
     for (unsigned i = 0; i < POLICY_COUNT; i++) {
-        bool is_vmmcache = policy_at(i) == policy_vmmcache();
+        bool is_vmmcache = policy_at(i) == &policy_vmmcache;
         all = all && policies[i];
         if (policies[i])
             row_add(unrecorded, policy_at(i), false, any_use || !is_vmmcache);
@@ -293,7 +293,7 @@ static void rows_fill(struct unrecorded *unrecorded)
             row_add(unrecorded, policy_at(i), true, true);
     }
     if (all && strcmp(unrecorded->driver, "cuda") == 0)
-        row_add(unrecorded, policy_malloc_async(), false, false);
+        row_add(unrecorded, &policy_malloc_async, false, false);
 }
 
 vmm_status unrecorded_run(struct scene_run *run)
@@ -307,7 +307,7 @@ vmm_status unrecorded_run(struct scene_run *run)
     rows_fill(unrecorded);
     for (unsigned i = 0; i < unrecorded->row_count && status == VMM_OK; i++)
         status = row_run(unrecorded, &unrecorded->rows[i]);
-    bool is_async = unrecorded->rows[unrecorded->row_count - 1].ops == policy_malloc_async();
+    bool is_async = unrecorded->rows[unrecorded->row_count - 1].ops == &policy_malloc_async;
     if (status == VMM_ERR_UNSUPPORTED && is_async) {
         unrecorded->row_count--;
         status = VMM_OK;
@@ -338,7 +338,7 @@ bool unrecorded_is_good(const struct unrecorded *unrecorded)
     bool has_vmmcache = false;
     for (unsigned i = 0; i < unrecorded->row_count; i++) {
         const struct unrecorded_row *row = &unrecorded->rows[i];
-        bool is_vmmcache = row->ops == policy_vmmcache();
+        bool is_vmmcache = row->ops == &policy_vmmcache;
         has_vmmcache |= is_vmmcache;
         is_wrong[is_vmmcache] |= row->is_promised && !unrecorded_is_right(row);
     }

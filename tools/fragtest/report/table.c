@@ -210,10 +210,10 @@ void verdict_write(FILE *out, unsigned width, const struct result *results, unsi
 
 int verdict_exit(const struct result *results, unsigned count)
 {
-    bool has_vmmcache = score_of(results, count, policy_vmmcache()).runs > 0;
+    bool has_vmmcache = score_of(results, count, &policy_vmmcache).runs > 0;
 
     for (unsigned i = 0; i < count; i++) {
-        bool counts = !has_vmmcache || results[i].policy == policy_vmmcache();
+        bool counts = !has_vmmcache || results[i].policy == &policy_vmmcache;
         if (counts && !result_is_good(&results[i]))
             return 1;
     }

@@ -90,7 +90,7 @@ static void unrecorded_show(const struct scene_run *run)
     (void)fputc('\n', out);
     for (unsigned i = 0; i < unrecorded->row_count; i++) {
         const struct unrecorded_row *row = &unrecorded->rows[i];
-        if (row->ops == policy_vmmcache() && row->is_promised)
+        if (row->ops == &policy_vmmcache && row->is_promised)
             verdict_write(out, width, unrecorded, row);
     }
 }
