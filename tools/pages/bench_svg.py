@@ -5,7 +5,7 @@ Imported by: bench_report.py. Uses the frame of footprint_svg.py, so that all ch
 import math
 
 from bench_data import ALLOCATORS, OURS_LOOSE
-from footprint_svg import BOTTOM, HEIGHT, LEFT, LINE_COLOURS, RIGHT, WIDTH, Picture, log_ticks
+from footprint_svg import BOTTOM, HEIGHT, LEFT, LINE_COLOURS, RIGHT, WIDTH, LogPicture, width_of
 
 # Allocators that are in no chart need no colour.
 COLOURS = dict(zip((name for name in ALLOCATORS if name != OURS_LOOSE),
@@ -13,24 +13,8 @@ COLOURS = dict(zip((name for name in ALLOCATORS if name != OURS_LOOSE),
                    ("#1b7c83", "#a475f9", "#8b949e")))
 
 
-class LogPicture(Picture):
-    """A chart with a logarithmic vertical axis and one colour for each allocator."""
-
-    def __init__(self, title, allocators, values):
-        super().__init__(title, [(name, COLOURS[name], 3) for name in allocators])
-        self.low, self.high = min(values) / 1.35, max(values) * 1.35
-
-    def y(self, value):
-        share = math.log(value / self.low) / math.log(self.high / self.low)
-        return HEIGHT - BOTTOM - (HEIGHT - self.top_edge - BOTTOM) * share
-
-    def levels(self):
-        values = log_ticks(self.low, self.high)
-        if len(values) > 9:
-            values = [value for value in values if "%e" % value == "%e" % 10 ** round(math.log10(value))]
-        for value in values:
-            self.level(self.y(value), "%g" % value)
-        self.level(HEIGHT - BOTTOM, "", strong=True)
+def colours_of(allocators):
+    return {name: COLOURS[name] for name in allocators}
 
 
 class ThreadsPicture(LogPicture):
@@ -38,7 +22,7 @@ class ThreadsPicture(LogPicture):
 
     def __init__(self, title, lines):
         """lines: {allocator: [(threads, millions of pairs a second)]}"""
-        super().__init__(title, lines, [rate for points in lines.values() for _, rate in points])
+        super().__init__(title, colours_of(lines), [rate for points in lines.values() for _, rate in points])
         self.lines = lines
         self.counts = sorted({count for points in lines.values() for count, _ in points})
 
@@ -52,28 +36,23 @@ class ThreadsPicture(LogPicture):
             self.text(self.x(count), HEIGHT - BOTTOM + 17, "%d" % count)
         self.names("threads", "million pairs a second")
         for name, points in self.lines.items():
-            places = [(self.x(count), self.y(rate)) for count, rate in points]
-            self.line(places, 'stroke="%s" stroke-width="%s"' %
-                      (COLOURS[name], "2" if name.startswith("vmmcache") else "1.5"))
-            for x, y in places:
-                self.svg.append('<circle cx="%.1f" cy="%.1f" r="2.2" fill="%s"/>' %
-                                (x, y, COLOURS[name]))
+            self.curve(name, [(self.x(count), self.y(rate)) for count, rate in points], width_of(name))
         return self.to_svg()
 
 
 class BarsPicture(LogPicture):
     """Groups of bars, one bar for each allocator."""
 
-    def __init__(self, title, allocators, groups, upright):
-        super().__init__(title, allocators, [value for _, bars in groups for value in bars.values()])
-        self.allocators, self.groups, self.upright = allocators, groups, upright
+    def __init__(self, title, allocators, groups, unit):
+        super().__init__(title, colours_of(allocators), [value for _, bars in groups for value in bars.values()])
+        self.allocators, self.groups, self.unit = allocators, groups, unit
 
     @classmethod
-    def drawn(cls, title, allocators, groups, upright):
+    def drawn(cls, title, allocators, groups, unit):
         """groups: [(name, {allocator: value})], where a value may be missing. None: all are."""
         groups = [(name, {allocator: value for allocator, value in bars.items() if value}) for name, bars in groups]
         allocators = [name for name in allocators if any(name in bars for _, bars in groups)]
-        return cls(title, allocators, groups, upright).draw() if allocators else None
+        return cls(title, allocators, groups, unit).draw() if allocators else None
 
     def bars_draw(self, left, width, bars):
         step = width / len(self.allocators)
@@ -83,7 +62,7 @@ class BarsPicture(LogPicture):
             top = self.y(bars[name])
             self.svg.append('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>' %
                             (left + number * step, top, step * 0.85, HEIGHT - BOTTOM - top,
-                             COLOURS[name]))
+                             self.colours[name]))
 
     def draw(self):
         self.levels()
@@ -92,5 +71,5 @@ class BarsPicture(LogPicture):
             left = LEFT + number * room
             self.bars_draw(left + room * 0.1, room * 0.8, bars)
             self.text(left + room / 2, HEIGHT - BOTTOM + 17, name)
-        self.names("", self.upright)
+        self.names("", self.unit)
         return self.to_svg()

@@ -41,6 +41,11 @@ def simplify(points):
     return [points[number] for number in sorted(keep)]
 
 
+def width_of(name):
+    """Of the line of a policy or an allocator."""
+    return "2" if name.startswith("vmmcache") else "1.5"
+
+
 def path_of(points):
     return "M" + "L".join("%g %.1f" % point for point in points)
 
@@ -61,6 +66,16 @@ def log_ticks(low, high):
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     values = [factor * 10.0 ** power for power in powers for factor in (1, 2, 5)]
     return [value for value in values if low <= value <= high]
+
+
+def log_range(values):
+    """The bounds of a logarithmic axis that shows the values."""
+    return min(values) / 1.35, max(values) * 1.35
+
+
+def log_share(value, bounds):
+    """Where a value lies between the bounds, from 0 to 1."""
+    return math.log(value / bounds[0]) / math.log(bounds[1] / bounds[0])
 
 
 def pictures_write(folder, pictures):
@@ -173,63 +188,67 @@ class TimePicture(Picture):
                       'stroke="%s" stroke-dasharray="6 4"' % LIVE)
         for name, run in self.runs.items():
             self.line(self.points(run.ops, run.reserved), 'stroke="%s" stroke-width="%s"' %
-                      (COLOURS[name], "2" if name.startswith("vmmcache") else "1.5"))
+                      (COLOURS[name], width_of(name)))
         return self.to_svg()
 
 
-class KnobPicture(Picture):
+class LogPicture(Picture):
+    """A chart with a logarithmic upright axis, and a colour for each name of its legend."""
+
+    MOST_LEVELS = 9  # with more, only powers of ten have one
+
+    def __init__(self, title, colours, values):
+        """colours: {name: colour}; values: all that it shows."""
+        super().__init__(title, [(name, colour, 3) for name, colour in colours.items()])
+        self.colours, self.upright = colours, log_range(values)
+
+    def y(self, value):
+        return HEIGHT - BOTTOM - (HEIGHT - self.top_edge - BOTTOM) * log_share(value, self.upright)
+
+    def levels(self):
+        values = log_ticks(*self.upright)
+        if len(values) > self.MOST_LEVELS:
+            values = [value for value in values if "%e" % value == "%e" % 10 ** round(math.log10(value))]
+        for value in values:
+            self.level(self.y(value), "%g" % value)
+        self.level(HEIGHT - BOTTOM, "", strong=True)
+
+    def curve(self, name, places, width="1.5", radius=lambda number: "2.2"):
+        """A line with a dot at each place."""
+        self.line(places, 'stroke="%s" stroke-width="%s"' % (self.colours[name], width))
+        for number, (x, y) in enumerate(places):
+            self.svg.append('<circle cx="%.1f" cy="%.1f" r="%s" fill="%s"/>' %
+                            (x, y, radius(number), self.colours[name]))
+
+
+class KnobPicture(LogPicture):
     """The effect of each value of the knob: excess memory over driver time, both logarithmic, with a line for each
     trace and a dot for each value."""
 
     LEAST = 0.1  # %, the smallest excess that a chart shows
+    MOST_LEVELS = 20
 
     def __init__(self, lines, default):
         """lines: {trace: [(knob, driver ms, footprint)]}; default: the knob with a larger dot."""
-        colours = dict(zip(lines, LINE_COLOURS))
-        super().__init__("footprint and driver time by knob",
-                         [(trace, colours[trace], 3) for trace in lines])
-        self.colours, self.default = colours, default
         self.lines = {trace: [(knob, ms, max(100 * (footprint - 1), self.LEAST))
                               for knob, ms, footprint in points]
                       for trace, points in lines.items()}
         every = [point for points in self.lines.values() for point in points]
-        self.across = self.range([ms for _, ms, _ in every])
-        self.upright = self.range([excess for _, _, excess in every])
-
-    @staticmethod
-    def range(values):
-        return min(values) / 1.35, max(values) * 1.35
-
-    @staticmethod
-    def share(value, bounds):
-        return math.log(value / bounds[0]) / math.log(bounds[1] / bounds[0])
+        super().__init__("footprint and driver time by knob", dict(zip(lines, LINE_COLOURS)),
+                         [excess for _, _, excess in every])
+        self.default, self.across = default, log_range([ms for _, ms, _ in every])
 
     def x(self, ms):
-        return LEFT + (WIDTH - LEFT - RIGHT) * self.share(ms, self.across)
+        return LEFT + (WIDTH - LEFT - RIGHT) * log_share(ms, self.across)
 
-    def y(self, excess):
-        height = HEIGHT - self.top_edge - BOTTOM
-        return HEIGHT - BOTTOM - height * self.share(excess, self.upright)
-
-    def axes(self):
-        for excess in log_ticks(*self.upright):
-            self.level(self.y(excess), "%g" % excess)
-        self.level(HEIGHT - BOTTOM, "", strong=True)
+    def draw(self):
+        self.levels()
         for ms in log_ticks(*self.across):
             self.text(self.x(ms), HEIGHT - BOTTOM + 17, "%g" % ms)
         self.names("driver ms of the first pass", "% above the least possible")
-
-    def dot(self, trace, knob, x, y):
-        self.svg.append('<circle cx="%.1f" cy="%.1f" r="%s" fill="%s"/>' %
-                        (x, y, "4.5" if knob == self.default else "2.2", self.colours[trace]))
-
-    def draw(self):
-        self.axes()
         for trace, points in self.lines.items():
             places = [(self.x(ms), self.y(excess)) for _, ms, excess in points]
-            self.line(places, 'stroke="%s" stroke-width="1.5"' % self.colours[trace])
-            for (knob, _, _), (x, y) in zip(points, places):
-                self.dot(trace, knob, x, y)
+            self.curve(trace, places, radius=lambda number: "4.5" if points[number][0] == self.default else "2.2")
             for at in (0, -1):
                 self.text(places[at][0], places[at][1] - 7, points[at][0])
         return self.to_svg()
