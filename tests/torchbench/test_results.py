@@ -13,7 +13,7 @@ def record(allocator, repeat, values, **more):
              "times": [5.0, 1.0, 3.0, 2.0], "results": [[value] for value in values], "rows": [],
              "error": None, "peaks": {"allocated": 200, "active": 200, "reserved": 210}, "graph_bytes": 0,
              "later_peaks": {"allocated": 150, "active": 150, "reserved": 210}, "device_used_before": 1,
-             "device_used": 301, "versions": {}, "device": "none"}
+             "device_used": 301}
     found.update(more)
     return found
 

@@ -79,13 +79,10 @@ class Meter:
     def peaks_reset(self):
         self.source.reset_peak_memory_stats()
 
-    def stats(self):
-        return {key: int(value) for key, value in self.source.memory_stats().items()}
-
     def peaks(self):
         """{statistic: bytes}"""
-        stats = self.stats()
-        return {name: stats["%s_bytes.all.peak" % name] for name in self.PEAKS}
+        stats = self.source.memory_stats()
+        return {name: int(stats["%s_bytes.all.peak" % name]) for name in self.PEAKS}
 
     def ticks(self):
         """Events that the clock of vmmcache has recorded; 0 for others."""

@@ -59,12 +59,9 @@ def measure(kind, count, meter, inside):
     meter.peaks_reset()
     set_seeds()
     record = {"times": [], "inside": [], "requests": [], "ticks": [], "results": [], "warm": kind.WARM, "error": None,
-              "device_used_before": meter.device_used(), "device_used": 0,
-              "reserved_before": meter.stats()["reserved_bytes.all.current"]}
-    start = time.perf_counter()
+              "device_used_before": meter.device_used(), "device_used": 0}
     try:
         workload = kind()
-        record["setup_seconds"] = time.perf_counter() - start
         with contextlib.nullcontext() if getattr(kind, "HAS_TREES", False) else inside.begun():
             run_steps(workload, range(min(kind.WARM, count)), meter, inside, record)
             first = meter.peaks()
@@ -73,10 +70,8 @@ def measure(kind, count, meter, inside):
         record["later_peaks"] = meter.peaks()  # graphs are captured in the first steps
         record["peaks"] = {name: max(first[name], later) for name, later in record["later_peaks"].items()}
         record["graph_bytes"] = meter.graph_bytes() if getattr(kind, "HAS_GRAPHS", True) else 0
-        record["stats"] = meter.stats()
         if hasattr(workload, "close"):
             workload.close()
     except Exception as error:
         record["error"] = failure(error)
-    record["seconds"] = time.perf_counter() - start
     return record

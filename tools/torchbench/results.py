@@ -56,10 +56,7 @@ class Data:
     def __init__(self, folders):
         self.records = {}  # (kind, workload, allocator): [record]
         self.errors = []   # records
-        self.versions, self.device = {}, "?"
         for record in itertools.chain.from_iterable(map(records_read, folders)):
-            self.versions = record.get("versions", self.versions)
-            self.device = record.get("device", self.device)
             if record["error"]:
                 self.errors.append(record)
             if not record["error"] or record["kind"] == "cap":

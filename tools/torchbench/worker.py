@@ -22,17 +22,6 @@ def write(path, record):
     os.replace(path + ".new", path)
 
 
-def versions():
-    from importlib import metadata
-    found = {}
-    for name in ("torch", "transformers", "peft", "torchvision", "torch_geometric", "triton", "numpy"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "missing"
-    return found
-
-
 def load(name):
     """The workload's class, or a record of the error if it cannot be imported."""
     import measure
@@ -71,8 +60,7 @@ def main(kind, allocator, repeat, folder, *plan):
         if workload is not None:
             record = cap.search(workload, meter) if kind == "cap" else \
                 measure.measure(workload, steps, meter, inside)
-        record.update(workload=name, allocator=allocator, repeat=int(repeat), kind=kind,
-                      versions=versions(), device=torch.cuda.get_device_name(0))
+        record.update(workload=name, allocator=allocator, repeat=int(repeat), kind=kind)
         write(os.path.join(folder, "%s.%s.%s.%s.json" % (kind, name, allocator, repeat)), record)
         processes.end(name, processes.PASS)
         if record["error"] and not is_usable():
