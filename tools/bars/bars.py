@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Measures what views must reach on the sim driver and prints a table: figure, trace, bar, measured, met, command.
 
-usage: bars.py BIN [--only NAME]... [--trace FILE]... [--markdown]
+usage: bars.py BIN [--only NAME]... [--markdown]
 
-BIN is the bin folder of a Release build without checks. --only measures some figures; --help lists the names. Each
---trace adds a trace to the five, with the bars of traces that the library was not tuned for. --markdown writes
-docs/results/bars.md. Times of the host are those of this machine, driver times those of the sim driver's model of an
-H200. Exits with 1 if a bar is missed.
+BIN is the bin folder of a Release build without checks. --only measures some figures; --help lists the names.
+--markdown writes docs/results/bars.md. Times of the host are those of this machine, driver times those of the sim
+driver's model of an H200. Exits with 1 if a bar is missed.
 """
 import argparse
 import functools
@@ -32,12 +31,7 @@ class Bars:
     """The rows, and how to get the measurements."""
 
     def __init__(self, options):
-        self.bin, self.others = options.bin, options.trace
-        self.rows = []
-
-    @property
-    def traces(self):
-        return [*TRACES, *self.others]
+        self.bin, self.rows = options.bin, []
 
     @functools.lru_cache(maxsize=None)
     def output(self, program, *arguments):
@@ -64,14 +58,10 @@ class Bars:
         return {key: float(value) for key, value in (line.split() for line in text.splitlines())}, "bars_scenes " + name
 
     def add(self, figure, trace, bar, measured, is_met, command):
-        self.rows.append((figure, os.path.basename(trace), bar, measured, "met" if is_met else "NO", command))
+        self.rows.append((figure, trace, bar, measured, "met" if is_met else "NO", command))
 
     def skip(self, figure, bar, reason):
         self.rows.append((figure, "", bar, reason, "-", ""))
-
-
-def is_seen(trace):
-    return trace in TRACES
 
 
 def later_ms(run):
@@ -84,8 +74,7 @@ def failure(run):
 
 def footprint(bars):
     figure = "footprint, no limit, three passes"
-    for trace in bars.traces:
-        most = 1.02 if is_seen(trace) else 1.03
+    for trace in TRACES:
         for lag in ("0", "100", "1000", "10000"):
             if trace == STREAMS:  # the bars of several streams are others; here they wait
                 arguments = ("--passes", "3", "--lag", lag, "--reuse", "stream_wait")
@@ -93,8 +82,8 @@ def footprint(bars):
                 arguments = ("--passes", "3", "--lag", lag)
             run, command = bars.run(trace, *arguments)
             name = trace + (", waiting" if trace == STREAMS else "")
-            bars.add(figure + ", lag " + lag, name, "<= %.2f" % most, "%.4f" % run["footprint"],
-                     run["ok"] and run["footprint"] <= most, command)
+            bars.add(figure + ", lag " + lag, name, "<= 1.02", "%.4f" % run["footprint"],
+                     run["ok"] and run["footprint"] <= 1.02, command)
 
 
 def streams_idle(bars):
@@ -116,7 +105,7 @@ def streams_busy(bars):
 
 
 def passes(bars):
-    for trace in bars.traces:
+    for trace in TRACES:
         run, command = bars.run(trace, "--passes", "6")
         first, second = run["driver_ms_per_pass"][:2]
         ns = min(run["ns_per_op"][2:])
@@ -128,7 +117,7 @@ def passes(bars):
 
 
 def jitter(bars):
-    for trace in bars.traces:
+    for trace in TRACES:
         half, _ = bars.run(trace, "--passes", str(JITTER_PASSES // 2), "--jitter", "10")
         run, command = bars.run(trace, "--passes", str(JITTER_PASSES), "--jitter", "10")
         mean = sum(later_ms(run)) / len(later_ms(run))
@@ -145,7 +134,7 @@ def jitter(bars):
 
 def knob(bars):
     """The closest setting whose first pass is no dearer than that of expandable segments."""
-    for trace in bars.traces:
+    for trace in TRACES:
         runs, _ = bars.runs("--policy", "expandable", "--trace", trace, "--passes", "3")
         peer = runs["expandable"]["driver_ms_per_pass"][0]
         found = []
@@ -160,17 +149,16 @@ def knob(bars):
 
 
 def least(bars):
-    for trace in bars.traces:
+    for trace in TRACES:
         for compaction, figure, most in (("off", "least memory / peak live, nothing moved", 1.008),
                                          ("on", "least memory / peak live, with compaction", 1.005)):
-            most = most if is_seen(trace) or compaction == "on" else 1.02
             run, command = bars.run(trace, "--least", "--compaction", compaction)
             value = (run["least_mib"] or 0) / run["peak_live_mib"]
             bars.add(figure, trace, "<= %.3f" % most, "%.4f" % value, 0 < value <= most, command)
 
 
 def tight(bars):
-    for trace in bars.traces:
+    for trace in TRACES:
         run, command = bars.run(trace, "--memory", "105%", "--passes", "3")
         if not run["ok"]:
             bars.add("driver time at a limit of 105 %", trace, "<= 300, 100 ms", failure(run), False, command)
@@ -183,7 +171,7 @@ def tight(bars):
 
 
 def trims(bars):
-    for trace in bars.traces:
+    for trace in TRACES:
         run, command = bars.run(trace, "--trims", str(MOMENTS))
         live, worst, median = (run[key] for key in ("peak_live_mib", "trim_worst_excess_mib", "trim_median_excess_mib"))
         driver = run["trim_worst_driver_ms"]
@@ -194,7 +182,7 @@ def trims(bars):
 
 
 def compacts(bars):
-    for trace in bars.traces:
+    for trace in TRACES:
         run, command = bars.run(trace, "--compacts", str(MOMENTS))
         worst, most = run["compact_worst_excess_mib"], 0.02 * run["peak_live_mib"] + 16
         bars.add("vmm_compact() at the same moments: reserved - live, worst", trace, "<= %.0f MiB" % most,
@@ -233,7 +221,7 @@ def planning(bars):
     bars.add("planning a miss at 139 GiB, 5000 chunks, 200 views", "", "<= 100 us",
              "%.1f us (%d chunks, 150 to %d views)" % (scene["plan_us"], scene["chunks"], scene["views"]),
              scene["plan_us"] <= 100, command)
-    for trace in bars.traces:
+    for trace in TRACES:
         run, command = bars.run(trace, "--passes", "3")
         share = run["planning_ns"] / 1e6 / run["driver_ms"] * 100
         bars.add("planning in a trace, three passes, evictions included", trace, "<= 10 % of driver time",
@@ -320,7 +308,6 @@ def main():
     parser.add_argument("bin", help="the bin folder of a build")
     parser.add_argument("--only", metavar="NAME", action="append", choices=FIGURES,
                         help="one of: " + ", ".join(FIGURES))
-    parser.add_argument("--trace", metavar="FILE", action="append", default=[], help="another trace")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
     bars = Bars(options)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the report's page on a large trace: time to write it, to its first picture, and pictures a second.
 
-usage: measure.py [--operations N] [--notes] [--folder FOLDER]
+usage: measure.py [--operations N] [--notes]
 
 Makes a trace of N operations (default 10 million), the page, and opens it in Chromium without a window. With --notes
 the trace says what a recording of the library says: addresses, maps, stacks, times. Fails if the first picture takes
@@ -150,10 +150,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operations", type=int, default=10_000_000)
     parser.add_argument("--notes", action="store_true", help="addresses, maps, stacks and times in the trace")
-    parser.add_argument("--folder", help="keep the trace and the page there (default: a temporary folder)")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="vmmcache-report-") as temporary:
-        folder = options.folder or temporary
+    with tempfile.TemporaryDirectory(prefix="vmmcache-report-") as folder:
         trace, page = os.path.join(folder, "large.trace.gz"), os.path.join(folder, "large.html")
         write_trace(trace, options.operations, Notes() if options.notes else None)
         written = write_page(trace, page)

@@ -2,7 +2,7 @@
 """Trains the same model under PyTorch's allocator and vmmcache: 200 steps of random shapes, with side streams,
 record_stream and graph replays, by deterministic algorithms.
 
-usage: equality.py [OUT.json]        needs VMMCACHE_LIBRARY
+usage: equality.py        needs VMMCACHE_LIBRARY
 
 Runs native, vmmcache and native again; exits with 1 unless all have the same losses and final weights.
 """
@@ -146,7 +146,7 @@ def describe_difference(one, other):
         "equal" if one["weights"] == other["weights"] else "differ")
 
 
-def main(path=None):
+def main():
     allocators.parse_names(allocators.OURS)
     found = {name: run_apart(allocator) for allocator, name in RUNS}
     same = True
@@ -160,13 +160,10 @@ def main(path=None):
         differs = describe_difference(found["native"], found[name])
         print("native against %s: %s" % (name, differs or "the same losses and weights, bit for bit"))
         same = same and differs is None
-    if path:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(found, file)
     sys.exit(int(not same))
 
 
 if sys.argv[1:2] == ["--run"]:
     train(sys.argv[2])
 else:
-    main(*sys.argv[1:2])
+    main()

@@ -3,7 +3,7 @@
 that trains under a limit.
 
 usage: run.py --out FOLDER [--workloads a,b] [--allocators native,expandable,vmmcache] [--repeat 3]
-              [--parts steps,cap] [--seconds 520] [--quick]
+              [--parts steps,cap] [--seconds 520]
 
 Writes a JSON file for each workload, allocator and repetition into FOLDER, and prints tables. Needs VMMCACHE_LIBRARY
 (libvmmcache_torch.so). Allocators alternate, in another order each time. Jobs that do not fit into --seconds are left
@@ -19,9 +19,6 @@ import results
 import workloads
 from jobs import Job
 
-QUICK_STEPS = 12  # more than any warm-up
-
-
 def options_read():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--out", required=True)
@@ -30,7 +27,6 @@ def options_read():
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--parts", default="steps,cap")
     parser.add_argument("--seconds", type=float, default=520)
-    parser.add_argument("--quick", action="store_true", help="one repetition of few steps")
     options = parser.parse_args()
     options.allocators = allocators.parse_names(options.allocators)
     options.workloads = options.workloads.split(",")
@@ -48,11 +44,9 @@ def in_turn(names, repeat):
 
 
 def steps_jobs(options):
-    repeats = 1 if options.quick else options.repeat
-    for repeat in range(repeats):
+    for repeat in range(options.repeat):
         places = {name: workloads.PLACES[name] for name in options.workloads}
-        steps = {name: min(place.steps, QUICK_STEPS) if options.quick else place.steps
-                 for name, place in places.items() if repeat < place.repeats}
+        steps = {name: place.steps for name, place in places.items() if repeat < place.repeats}
         for allocator in in_turn(options.allocators, repeat):
             suited = {name: count for name, count in steps.items()
                       if allocator != allocators.WAITING or name in workloads.STREAMED}

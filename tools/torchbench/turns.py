@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Two training processes on one GPU whose peaks come in turn and do not fit together.
 
-usage: turns.py [--allocators A,B...] [--runs N] [--share S] [--rounds N] [--steps N] [--out FILE]
+usage: turns.py [--allocators A,B...] [--runs N] [--rounds N]
 
-Each process trains in rounds: some steps with a large batch, whose peak is a share of the device (0.75), then as many
-with a small one. A lock of a file lets one process at a time have its peak. What differs is what gives memory back:
+Each process trains in rounds: two steps with a large batch, whose peak is three quarters of the device, then two with a
+small one. A lock of a file lets one process at a time have its peak. What differs is what gives memory back:
 
     native, expandable     PyTorch's allocators: nothing does
     emptied                native, and the program calls torch.cuda.empty_cache() after each peak
@@ -32,6 +32,8 @@ OUT_OF_MEMORY = 3
 WIDTH = 2048  # of each layer
 PEAK_ROWS = 1 << 19  # of a batch: a layer keeps 2 GiB for the backward pass
 REST_ROWS = 1 << 14
+SHARE = 0.75  # of the device, at a peak
+STEPS = 2
 
 
 def say(text):
@@ -41,11 +43,11 @@ def say(text):
 # ---- One process ---------------------------------------------------------------------------------------------------
 
 
-def network(torch, share):
+def network(torch):
     total = torch.cuda.get_device_properties(0).total_memory
     layer_bytes = 2 * PEAK_ROWS * WIDTH
     layers = []
-    for _ in range(max(1, int(share * total) // layer_bytes - 3)):  # batch, gradient and result take the rest
+    for _ in range(max(1, int(SHARE * total) // layer_bytes - 3)):  # batch, gradient and result take the rest
         layers += [torch.nn.Linear(WIDTH, WIDTH, bias=False), torch.nn.ReLU(inplace=True)]
     return torch.nn.Sequential(*layers).to("cuda", torch.bfloat16)
 
@@ -62,16 +64,16 @@ def step(torch, model, optimizer, rows):
 def train(torch, settings, turn):
     """Losses, and the most memory that was allocated."""
     torch.manual_seed(settings.seed)
-    model = network(torch, settings.share)
+    model = network(torch)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     losses = []
     for _ in range(settings.rounds):
         fcntl.flock(turn, fcntl.LOCK_EX)
-        losses += [step(torch, model, optimizer, PEAK_ROWS) for _ in range(settings.steps)]
+        losses += [step(torch, model, optimizer, PEAK_ROWS) for _ in range(STEPS)]
         if settings.worker == "emptied":
             torch.cuda.empty_cache()
         fcntl.flock(turn, fcntl.LOCK_UN)
-        losses += [step(torch, model, optimizer, REST_ROWS) for _ in range(settings.steps)]
+        losses += [step(torch, model, optimizer, REST_ROWS) for _ in range(STEPS)]
     return losses, torch.cuda.max_memory_allocated()
 
 
@@ -101,7 +103,7 @@ def start(settings, name, seed, turn):
     env = allocators.environment("expandable" if name == "expandable" else "native", has_package=True)
     return subprocess.Popen(
         [sys.executable, __file__, "--worker", name, "--seed", str(seed), "--turn", turn,
-         "--share", str(settings.share), "--rounds", str(settings.rounds), "--steps", str(settings.steps)],
+         "--rounds", str(settings.rounds)],
         env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -153,7 +155,7 @@ def measure(settings, name, runs, alone, rows):
     for number in range(runs):
         now, following = following, Run(settings, name, range(len(alone))) if number + 1 < runs else None
         results = now.results()
-        row = {"allocator": name, "verdict": verdict(results, alone), "results": results,
+        row = {"allocator": name, "verdict": verdict(results, alone),
                "seconds": max((result.get("seconds", 0) for result in results))}
         rows.append(row)
         say("%-12s run %2d: %s, %.2f s" % (name, number + 1, row["verdict"], row["seconds"]))
@@ -188,10 +190,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--allocators", default=",".join(NAMES), help="NAME or NAME:RUNS, separated by commas")
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--share", type=float, default=0.75)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("--out")
     for inner in ("--worker", "--turn"):
         parser.add_argument(inner, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
@@ -208,9 +207,6 @@ def main():
     for name, runs in plan:
         measure(settings, name, runs, alone, rows)
     report(rows, alone)
-    if settings.out:
-        with open(settings.out, "w", encoding="utf-8") as file:
-            json.dump({"alone": alone, "rows": rows}, file)
     return int(any(row["allocator"] == "neighbours" and row["verdict"] != "right" for row in rows))
 
 
