@@ -8,15 +8,14 @@ BIN is the bin folder of a Release build without checks. --only measures some fi
 driver's model of an H200. Exits with 1 if a bar is missed.
 """
 import argparse
-import functools
 import json
 import os
-import subprocess
 import sys
 import textwrap
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
 from documents import measured, table  # noqa: E402
+from replays import output, replay  # noqa: E402
 
 TRACES = ("detection", "encoder_streams", "gnn", "llm_generate", "llm_train_varlen")
 STREAMS = "encoder_streams"
@@ -33,20 +32,13 @@ class Bars:
     def __init__(self, options):
         self.bin, self.rows = options.bin, []
 
-    @functools.lru_cache(maxsize=None)
     def output(self, program, *arguments):
-        command = [os.path.join(self.bin, program), *arguments]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False, text=True)
-        if done.returncode not in (0, 1):  # fragtest ends with 1 if a policy failed
-            sys.exit("bars: %s ended with %d" % (" ".join(command), done.returncode))
-        return done.stdout
+        return output(os.path.join(self.bin, program), *arguments)
 
     def runs(self, *arguments):
         """{policy: run}, and the command for people."""
-        arguments = ("--driver", "sim", *arguments)
-        text = self.output("fragtest", *arguments, "--quiet", "--json", "-")
-        runs = {run["policy"]: run for run in json.loads(text)["runs"]}
-        return runs, "fragtest " + " ".join(arguments)
+        found = replay(os.path.join(self.bin, "fragtest"), *arguments)
+        return {policy: run for (_, policy), run in found.items()}, "fragtest --driver sim " + " ".join(arguments)
 
     def run(self, source, *arguments):
         kind = "--workload" if ":" in source or source == "steady" else "--trace"

@@ -4,13 +4,12 @@
 usage: report.py FRAGTEST TRACE...
 """
 import ast
-import json
 import os
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
 from documents import document, measured, section, table  # noqa: E402
+from replays import replay  # noqa: E402
 
 ABOUT = """\
 The settings of the library were chosen with [five traces](bars.md) of programs that ran on a GPU. The programs here
@@ -39,19 +38,16 @@ def about(name):
     return known.get(name, "")
 
 
-def replay(fragtest, trace, *options):
-    """The runs of a trace by policy."""
-    done = subprocess.run([fragtest, "--driver=sim", "--quiet", "--json=-", "--trace", trace, *options], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    return {run["policy"]: run for run in json.loads(done.stdout[done.stdout.index("{"):])["runs"]}
+def by_policy(fragtest, trace, *options):
+    return {policy: run for (_, policy), run in replay(fragtest, "--trace", trace, *options).items()}
 
 
 def rows(fragtest, trace):
     """The program's row in each table. The name of a trace is NAME or NAME_SEED."""
-    runs = replay(fragtest, trace, "--passes=3")
+    runs = by_policy(fragtest, trace, "--passes=3")
     native, expandable, ours = (runs[name] for name in ("block-splitting", "expandable", "vmmcache"))
-    least = replay(fragtest, trace, "--policy=vmmcache", "--least")["vmmcache"]
-    drawn = replay(fragtest, trace, "--policy=vmmcache", "--passes=21", "--jitter=10")["vmmcache"]
+    least = by_policy(fragtest, trace, "--policy=vmmcache", "--least")["vmmcache"]
+    drawn = by_policy(fragtest, trace, "--policy=vmmcache", "--passes=21", "--jitter=10")["vmmcache"]
     live = ours["peak_live_mib"]
     later = drawn["driver_ms_per_pass"][1:]
     closeness = (ours["trace"], "%.1f GiB" % (live / 1024), "%.2f" % native["footprint"],

@@ -1,26 +1,34 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/results/footprint.md and draws its charts from fragtest's measurements.
+"""Builds fragtest, replays the bundled traces on the sim driver, writes the tables of docs/results/footprint.md and
+draws its charts. Needs no GPU and takes about a minute.
 
-usage: tools/pages/plot_footprint.py FOLDER DOCUMENT
+usage: tools/pages/plot_footprint.py
 
-tools/measure/plot_footprint.sh fills FOLDER, describes its files, and calls this. The charts' folder has the name of
-DOCUMENT without its extension; each table replaces the lines between its two marks in DOCUMENT. Exits with 1 if the
-baselines depend on the lag, or if a run failed.
+Each table replaces the lines between its two marks. Exits with 1 if the baselines depend on the lag, or if a run
+failed.
 """
 import csv
-import json
+import itertools
 import os
+import subprocess
 import sys
 
 from footprint_svg import KnobPicture, TimePicture, pictures_write
 from documents import measured, replace_region, table
+from replays import output, replay
 
+HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DOCUMENT = os.path.join(HOME, "docs", "results", "footprint.md")
+FRAGTEST = os.path.join(HOME, "build", "tools", "bin", "fragtest")
+TRACES = ("detection", "encoder_streams", "gnn", "llm_generate", "llm_train_varlen")
 BASELINES = ("block-splitting", "expandable")
 LAGS = ("0", "100", "1000", "10000")
 KNOBS = ("1", "2", "5", "10", "20", "50", "100", "250", "any")
 DEFAULT_KNOB = "10"
 STREAMS = "encoder_streams"
 WAITS = STREAMS + ", waiting"
+ALL = [word for trace in TRACES for word in ("--trace", trace)]  # traces
+WAITING = ("--trace", STREAMS, "--policy", "vmmcache", "--reuse", "stream_wait")
 
 
 class Run:
@@ -35,75 +43,61 @@ class Run:
         self.reserved.append(int(row["reserved_bytes"]))
 
 
-def timelines(path):
-    """{trace: {policy: Run}}, in the order of the file."""
+def timelines(*options):
+    """{trace: {policy: Run}}, in the order of the runs."""
     traces = {}
-    with open(path, newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            runs = traces.setdefault(row["trace"], {})
-            runs.setdefault(row["policy"], Run()).add(row)
+    text = output(FRAGTEST, "--driver", "sim", "--memory", "none", "--quiet", *options, "--timeline", "-")
+    for row in csv.DictReader(text.splitlines()):
+        runs = traces.setdefault(row["trace"], {})
+        runs.setdefault(row["policy"], Run()).add(row)
     return traces
 
 
-class Data:
-    """The measurements of a folder."""
+def replayed(*options):
+    """{(trace, policy): run}, of runs that all went well."""
+    runs = replay(FRAGTEST, "--memory", "none", *options)
+    for (trace, policy), run in runs.items():
+        if not run["ok"]:
+            raise SystemExit("%s: %s failed with %s: %s" % (trace, policy, " ".join(options), run["reason"]))
+    return runs
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.baselines = self.runs("baselines-0")
-        self.traces = list(dict.fromkeys(trace for trace, _ in self.baselines))
-        if any(run["peak_reserved_mib"] != self.baselines[key]["peak_reserved_mib"]
-               for key, run in self.runs("baselines-10000").items()):
-            raise SystemExit("the baselines depend on the lag, so one column is not enough for them")
 
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def runs(self, name):
-        """{(trace, policy): run}"""
-        with open(self.path(name + ".json"), encoding="utf-8") as file:
-            runs = {(run["trace"], run["policy"]): run for run in json.load(file)["runs"]}
-        for (trace, policy), run in runs.items():
-            if not run["ok"]:
-                raise SystemExit("%s: %s failed in %s: %s" % (name, policy, trace, run["reason"]))
-        return runs
-
-    def vmmcache(self, name):
-        """{trace: run}, and the run with waiting streams under a separate name."""
-        runs = {trace: run for (trace, policy), run in self.runs(name).items()
-                if policy == "vmmcache"}
-        runs[WAITS] = self.runs(name + "-wait")[STREAMS, "vmmcache"]
-        return runs
-
-    def rows(self):
-        """The traces, with the trace of several streams twice."""
-        at = self.traces.index(STREAMS) + 1
-        return self.traces[:at] + [WAITS] + self.traces[at:]
+def vmmcache(*options):
+    """{trace: run}, with the trace of several streams twice."""
+    runs = {}
+    for (trace, _), run in replayed(*ALL, "--policy", "vmmcache", *options).items():
+        runs[trace] = run
+        if trace == STREAMS:
+            runs[WAITS] = replayed(*WAITING, *options)[STREAMS, "vmmcache"]
+    return runs
 
 
 def ratio(value):
     return "%.3f" % value
 
 
-def footprints(data):
-    lags = [data.vmmcache("lag-" + lag) for lag in LAGS]
+def footprints():
+    baselines, lagged = (replayed(*ALL, "--policy", ",".join(BASELINES), "--lag", lag) for lag in ("0", "10000"))
+    if any(run["peak_reserved_mib"] != baselines[key]["peak_reserved_mib"] for key, run in lagged.items()):
+        raise SystemExit("the baselines depend on the lag, so one column is not enough for them")
+    lags = [vmmcache("--lag", lag) for lag in LAGS]
     head = ["trace", "peak live", *BASELINES] + ["vmmcache, lag " + lag for lag in LAGS]
     rows = []
-    for trace in data.rows():
+    for trace in lags[0]:
         source = STREAMS if trace == WAITS else trace
-        cells = [ratio(data.baselines[source, policy]["footprint"]) for policy in BASELINES]
+        cells = [ratio(baselines[source, policy]["footprint"]) for policy in BASELINES]
         cells += [ratio(runs[trace]["footprint"]) for runs in lags]
-        live = data.baselines[source, BASELINES[0]]["peak_live_mib"] / 1024
+        live = baselines[source, BASELINES[0]]["peak_live_mib"] / 1024
         rows.append([trace, "%.2f GiB" % live] + cells)
     return table(head, rows)
 
 
-def streams(data):
+def streams():
     head = ["lag", "peak live", "lower bound", "finished: reserved", "/ lower bound", "/ live", "driver ms",
             "wait: reserved", "/ live", "driver ms"]
     rows = []
     for lag in LAGS:
-        runs = data.vmmcache("lag-" + lag)
+        runs = vmmcache("--lag", lag)
         finished, waits = runs[STREAMS], runs[WAITS]
         rows.append([lag, "%.0f MiB" % finished["peak_live_mib"],
                      "%.0f MiB" % finished["lower_bound_mib"],
@@ -120,23 +114,24 @@ def pass_cells(run):
     return ["%.0f" % first, "%.0f" % second, "%.0f %%" % (100 * second / first)]
 
 
-def times(data):
+def times():
     head = ["trace"]
     for lag in ("0", "1000"):
         head += ["lag %s: first pass" % lag, "second", "of the first"]
-    both = [data.vmmcache("passes-" + lag) for lag in ("0", "1000")]
+    both = [vmmcache("--lag", lag, "--passes", "2") for lag in ("0", "1000")]
     rows = [[trace, *pass_cells(both[0][trace]), *pass_cells(both[1][trace]),
-             "%d" % sum(runs[trace]["stalls"] for runs in both)] for trace in data.rows()]
+             "%d" % sum(runs[trace]["stalls"] for runs in both)] for trace in both[0]]
     return table(head + ["waits of the host"], rows)
 
 
-def comparison(data, name, cell):
+def comparison(cell, *options):
     """A row for each trace: the baselines, and vmmcache without and with compaction."""
-    every, off = data.runs(name + "-on"), data.runs(name + "-off")
+    every = replayed(*ALL, "--lag", "1000", *options, "--compaction", "on")
+    off = replayed(*ALL, "--policy", "vmmcache", "--lag", "1000", *options, "--compaction", "off")
     head = ["trace", *BASELINES, "vmmcache, compaction off", "on"]
     return table(head, [[trace, *[cell(every[trace, policy]) for policy in BASELINES],
                          cell(off[trace, "vmmcache"]), cell(every[trace, "vmmcache"])]
-                        for trace in data.traces])
+                        for trace in TRACES])
 
 
 def least_cell(run):
@@ -160,50 +155,53 @@ def knob_cell(trace, run):
     return "%.3f; %.0f, %.0f" % (knob_footprint(trace, run), first, second)
 
 
-def knob(data):
-    rows = []
-    for value in KNOBS:
-        runs = data.vmmcache("knob-" + value)
-        name = value + " (default)" if value == DEFAULT_KNOB else value
-        rows.append([name] + [knob_cell(trace, runs[trace]) for trace in data.rows()])
-    return table(["`footprint_permille`"] + data.rows(), rows)
+def knob_runs():
+    """(value, {trace: run})"""
+    return [(value, vmmcache("--lag", "1000", "--passes", "2", "--footprint", value)) for value in KNOBS]
 
 
-def knob_lines(data):
-    lines = {trace: [] for trace in data.rows()}
-    for value in KNOBS:
-        for trace, run in data.vmmcache("knob-" + value).items():
-            lines[trace].append((value, run["driver_ms_per_pass"][0], knob_footprint(trace, run)))
+def knob():
+    found = knob_runs()
+    rows = [[value + " (default)" if value == DEFAULT_KNOB else value, *itertools.starmap(knob_cell, runs.items())]
+            for value, runs in found]
+    return table(["`footprint_permille`", *found[0][1]], rows)
+
+
+def knob_lines():
+    lines = {}
+    for value, runs in knob_runs():
+        for trace, run in runs.items():
+            lines.setdefault(trace, []).append((value, run["driver_ms_per_pass"][0], knob_footprint(trace, run)))
     return lines
 
 
-def pictures(data):
+def pictures():
     """(name, SVG)"""
-    lagged = data.vmmcache("lag-1000")
-    traces = timelines(data.path("time.csv"))
-    waits = timelines(data.path("time-wait.csv"))[STREAMS]["vmmcache"]
+    lagged = vmmcache("--lag", "1000")
+    traces = timelines(*ALL, "--lag", "1000")
+    waits = timelines(*WAITING, "--lag", "1000")[STREAMS]["vmmcache"]
     for trace, runs in traces.items():
         if trace == STREAMS:
             runs["vmmcache, waiting"] = waits
         bound_bytes = lagged[trace]["lower_bound_mib"] * 2 ** 20
         yield trace, TimePicture(trace, runs, bound_bytes).draw()
-    yield "knob", KnobPicture(knob_lines(data), DEFAULT_KNOB).draw()
+    yield "knob", KnobPicture(knob_lines(), DEFAULT_KNOB).draw()
 
 
-def main(folder, document):
-    data = Data(folder)
-    pictures_write(os.path.splitext(document)[0], pictures(data))
-    with open(document, encoding="utf-8") as file:
+def main():
+    subprocess.run([os.path.join(HOME, "tools", "run-fragtest.sh"), "--help"], stdout=subprocess.DEVNULL, check=True)
+    pictures_write(os.path.splitext(DOCUMENT)[0], pictures())
+    with open(DOCUMENT, encoding="utf-8") as file:
         text = file.read()
-    regions = {"commit": ["Measured: %s." % measured()], "footprints": footprints(data), "streams": streams(data),
-               "times": times(data), "knob": knob(data), "least": comparison(data, "least", least_cell),
-               "trims": comparison(data, "trims", trims_cell)}
+    regions = {"commit": ["Measured: %s." % measured()], "footprints": footprints(), "streams": streams(),
+               "times": times(), "knob": knob(), "least": comparison(least_cell, "--least"),
+               "trims": comparison(trims_cell, "--trims", "100")}
     for name, lines in regions.items():
         text = replace_region(text, name, "tools/pages/plot_footprint.py", lines)
-    with open(document, "w", encoding="utf-8") as file:
+    with open(DOCUMENT, "w", encoding="utf-8") as file:
         file.write(text)
 
 
-if len(sys.argv) != 3:
-    sys.exit("usage: tools/pages/plot_footprint.py FOLDER DOCUMENT")
-main(*sys.argv[1:])
+if len(sys.argv) != 1:
+    sys.exit("usage: tools/pages/plot_footprint.py")
+main()

@@ -1,0 +1,23 @@
+"""Runs fragtest on the sim driver, each command once.
+
+Imported by: plot_footprint.py, and bars.py and report.py of metatrace.
+"""
+import functools
+import json
+import subprocess
+import sys
+
+
+@functools.lru_cache(maxsize=None)
+def output(*command):
+    """What a program of the build prints."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False, text=True)
+    if done.returncode not in (0, 1):  # fragtest ends with 1 if a policy failed
+        sys.exit("error: %s ended with %d" % (" ".join(command), done.returncode))
+    return done.stdout
+
+
+def replay(fragtest, *options):
+    """{(trace, policy): run}"""
+    text = output(fragtest, "--driver", "sim", "--quiet", *options, "--json", "-")
+    return {(run["trace"], run["policy"]): run for run in json.loads(text)["runs"]}
