@@ -58,16 +58,9 @@ bench=$home/tools/torchbench
     echo "cpu: $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)"
     echo "commit: ${COMMIT:-$(git -C "$home" describe --always --dirty 2>/dev/null || echo unknown)}"
     echo "date: $(date -u +%Y-%m-%d)"
-    python3 - <<'PYTHON'
-from importlib import metadata
-import platform
-print("python:", platform.python_version())
-for name in ("torch", "transformers", "peft", "torchvision", "torch_geometric", "triton", "cupy-cuda13x"):
-    try:
-        print("%s: %s" % (name, metadata.version(name)))
-    except metadata.PackageNotFoundError:
-        print("%s: missing" % name)
-PYTHON
+    PYTHONPATH=$home/tools/pages:$PYTHONPATH python3 -c 'import sys, documents
+for line in documents.versions(*sys.argv[1:]):
+    print(*line, sep=": ")' torch transformers peft torchvision torch_geometric triton cupy-cuda13x
 } >>"$log"
 
 for part in $parts; do

@@ -2,9 +2,12 @@
 
 Imported by: scripts in tools/.
 """
+import contextlib
 import datetime
 import os
 import subprocess
+import sys
+from importlib import metadata
 
 
 def measured():
@@ -17,6 +20,14 @@ def measured():
         commit, changed = "unknown", ""
     today = datetime.date.today()
     return "commit %s%s, %d %s" % (commit, " with changes" if changed else "", today.day, today.strftime("%B %Y"))
+
+
+def versions(*names):
+    """(name, version) of Python and of those packages that are installed."""
+    yield "Python", "%d.%d.%d" % sys.version_info[:3]
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            yield name, metadata.version(name)
 
 
 def table(head, rows, texts=1):

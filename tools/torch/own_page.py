@@ -7,10 +7,9 @@ import re
 import subprocess
 import sys
 import time
-from importlib import metadata
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pages"))
-from documents import document, section, table  # noqa: E402
+from documents import document, section, table, versions  # noqa: E402
 from processes import FAIL, PASS, SKIP  # noqa: E402
 
 KINDS = NATIVE, OURS = ("native", "vmmcache")
@@ -67,17 +66,11 @@ def said(*command):
 
 def machine():
     """Of this machine; the same for the whole run."""
-    packages = []
-    for name in PACKAGES:
-        try:
-            packages.append("%s %s" % (name, metadata.version(name)))
-        except metadata.PackageNotFoundError:
-            pass
     gpu = said("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
     commit = os.environ.get("COMMIT") or said("git", "describe", "--always", "--dirty")
     return ["* GPU: %s" % (gpu.replace("\n", "; ") or "unknown"),
             "* commit: %s, %s" % (commit or "unknown", time.strftime("%Y-%m-%d", time.gmtime())),
-            "* " + ", ".join(["Python %d.%d.%d" % sys.version_info[:3], *packages])]
+            "* " + ", ".join(map(" ".join, versions(*PACKAGES)))]
 
 
 def head(run, groups):
