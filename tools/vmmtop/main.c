@@ -77,7 +77,7 @@ static int options_run(const struct vmmtop_options *options, struct processes *p
     if (options->mode == MODE_JSON)
         export_json(stdout, processes);
     else
-        (void)screen_print(processes);
+        screen_print(processes);
     int code = text_end();
     return code == 0 ? scan_status(processes) : code;
 }

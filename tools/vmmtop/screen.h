@@ -1,6 +1,6 @@
 /*
- * The screen of a terminal that shows the processes, redrawn each second. screen_curses.c has keys; screen_plain.c, for
- * builds without ncurses, has none.
+ * The screen of a terminal that shows the processes, redrawn each second, by ncurses. A build without it has none, only
+ * the text.
  *
  * Owns: the terminal while it runs. May be called by: vmmtop. Locks: none.
  */
@@ -16,7 +16,7 @@ int screen_run(struct processes *processes, unsigned period_ms);
  * caller frees it. NULL: no memory. */
 char *screen_text(const struct processes *processes, uint64_t pid);
 
-/* Prints the text of processes->only, without styles. False: it is empty. */
-bool screen_print(const struct processes *processes);
+/* Prints the text of processes->only, without styles. */
+void screen_print(const struct processes *processes);
 
 #endif

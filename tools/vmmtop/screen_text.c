@@ -1,4 +1,4 @@
-/* What both screens show: see screen.h. */
+/* What the screen shows, as text: see screen.h. */
 #define _GNU_SOURCE
 #include "vmmtop/screen.h"
 #include "vmmtop/table.h"
@@ -27,12 +27,10 @@ char *screen_text(const struct processes *processes, uint64_t pid)
     return NULL;
 }
 
-bool screen_print(const struct processes *processes)
+void screen_print(const struct processes *processes)
 {
     char *text = screen_text(processes, processes->only);
-    bool is_empty = text == NULL || *text == '\0';
-    for (const char *line = is_empty ? "" : text; *line != '\0'; line += strcspn(line, "\n") + 1)
+    for (const char *line = text; line != NULL && *line != '\0'; line += strcspn(line, "\n") + 1)
         (void)printf("%.*s\n", (int)strcspn(line, "\n") - 1, line + 1);
     free(text);
-    return !is_empty;
 }
