@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Reports which branches of the library the tests took, from the data that a build with --coverage wrote.
+"""Builds with branch counters (build/coverage), runs the tests and prints which branches of the library they took.
 
-usage: coverage.py ROOT BUILD [--missed]
+usage: coverage.py [--missed]
 
 The core is src/ without the cuda driver, which needs a GPU, and without the libraries of src/torch/ and src/preload/;
 all three are counted separately. Each condition of && and || has two branches; branches taken by exceptions do not
@@ -12,12 +12,16 @@ and such a comment is an error if all branches of its line were taken. Exits wit
 branches were taken, or if a comment is wrong.
 """
 import argparse
+import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
+HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.join(HOME, "build", "coverage")
 MARK = re.compile(r"/\* unreachable: (.*?)\*/")
 ASSERTION = re.compile(r"^\s*VMM_ASSERT(_HELD)?\(")
 BESIDE = re.compile(r"^src/(driver/cuda/|torch/|preload/)")
@@ -25,20 +29,28 @@ FILES_A_RUN = 16
 GATE = 95  # %
 
 
-def notes_of(build):
-    """The notes files that the compiler wrote for the library's objects."""
-    found = []
-    for where, _, names in os.walk(os.path.join(build, "src")):
-        found += [os.path.join(where, name) for name in names if name.endswith(".gcno")]
-    return sorted(found)
+def tests_run():
+    """Whether all pass."""
+    if shutil.which("gcov") is None:
+        sys.exit("error: gcov is missing (Debian, Ubuntu: apt-get install gcc)")
+    subprocess.run([os.path.join(HOME, "tools", "build.sh"), "coverage"], check=True)
+    for path in glob.glob(os.path.join(BUILD, "**", "*.gcda"), recursive=True):
+        os.unlink(path)
+    log = os.path.join(BUILD, "tests.log")
+    with open(log, "wb") as file:
+        done = subprocess.run(["ctest", "--preset", "coverage", "--output-on-failure", "-j", str(os.cpu_count())],
+                              cwd=HOME, check=False, stdout=file, stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        print("error: tests failed, so the figures below are too low; see " + log)
+    return done.returncode == 0
 
 
-def readings(build):
-    """Yields gcov's report of every object."""
-    notes = notes_of(build)
+def readings():
+    """Yields gcov's report of every object of the library."""
+    notes = sorted(glob.glob(os.path.join(BUILD, "src", "**", "*.gcno"), recursive=True))
     for first in range(0, len(notes), FILES_A_RUN):
         done = subprocess.run(["gcov", "--json-format", "--stdout", "--branch-probabilities",
-                               *notes[first:first + FILES_A_RUN]], check=True, text=True, cwd=build,
+                               *notes[first:first + FILES_A_RUN]], check=True, text=True, cwd=BUILD,
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         for report in done.stdout.splitlines():
             if report.startswith("{"):
@@ -46,8 +58,8 @@ def readings(build):
 
 
 class File:
-    def __init__(self, root, path):
-        with open(os.path.join(root, path), encoding="utf-8") as file:
+    def __init__(self, path):
+        with open(os.path.join(HOME, path), encoding="utf-8") as file:
             lines = file.read().splitlines()
         self.marked = {number for number, line in enumerate(lines, 1) if MARK.search(line)}
         self.asserted = {number for number, line in enumerate(lines, 1) if ASSERTION.match(line)}
@@ -79,14 +91,14 @@ class File:
         return sorted(set(self.missed()) - self.marked - self.asserted)
 
 
-def read(root, build):
+def read():
     files = {}
-    for report in readings(build):
+    for report in readings():
         for part in report["files"]:
             path = os.path.normpath(os.path.join(report["current_working_directory"], part["file"]))
-            path = os.path.relpath(path, root)
+            path = os.path.relpath(path, HOME)
             if path.startswith("src/"):
-                file = files.setdefault(path, None) or File(root, path)
+                file = files.setdefault(path, None) or File(path)
                 files[path] = file
                 for line in part["lines"]:
                     file.add(line)
@@ -113,11 +125,10 @@ def stale(files):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("root", type=os.path.abspath)
-    parser.add_argument("build", type=os.path.abspath)
     parser.add_argument("--missed", action="store_true", help="show the lines whose branches were not all taken")
     options = parser.parse_args()
-    files = read(options.root, options.build)
+    passed = tests_run()
+    files = read()
     print("%-28s %8s %8s %8s %7s   %6s %6s" % ("file", "branches", "taken", "excluded", "%", "lines", "reached"))
     for path, file in sorted(files.items()):
         more = " ".join(map(str, file.places())) if options.missed else ""
@@ -131,7 +142,8 @@ def main():
     share = 100.0 * core[1] / core[0] if core[0] else 0
     met = share >= GATE
     print("branches of the core: %.2f %%, at least %.1f %%: %s" % (share, GATE, "met" if met else "NOT met"))
-    sys.exit(0 if met and not faults else 1)
+    sys.exit(0 if passed and met and not faults else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()
