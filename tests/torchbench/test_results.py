@@ -10,7 +10,7 @@ import results
 
 def record(allocator, repeat, values, **more):
     found = {"kind": "steps", "workload": "llm", "allocator": allocator, "repeat": repeat, "warm": 1,
-             "times": [5.0, 1.0, 3.0, 2.0], "results": [[value] for value in values], "rows": [],
+             "times": [5.0, 1.0, 3.0, 2.0], "results": [[value] for value in values],
              "error": None, "peaks": {"allocated": 200, "active": 200, "reserved": 210}, "graph_bytes": 0,
              "later_peaks": {"allocated": 150, "active": 150, "reserved": 210}, "device_used_before": 1,
              "device_used": 301}

@@ -7,7 +7,6 @@ was trained.
 Imported by: worker.py.
 """
 import gc
-import time
 
 import torch
 
@@ -24,40 +23,29 @@ def is_out_of_memory(error):
                                                 "bad_alloc" in str(error))
 
 
-def run_steps(workload, size):
-    """Runs the steps; returns None, or (type, first words) of the out-of-memory error."""
+def trains(workload, size):
+    """Whether the steps of a size find memory."""
     try:
         for number in range(STEPS):
             workload.fit(size, number, STEPS)
         torch.cuda.synchronize()
-        return None
+        return True
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        return type(error).__name__, str(error)[:300]
+        return False
 
 
-def try_size(workload, size, meter):
-    meter.peaks_reset()
-    start = time.perf_counter()
-    error = run_steps(workload, size)
-    row = {"size": size, "trained": error is None, "seconds": time.perf_counter() - start,
-           "peaks": meter.peaks()}
-    if error:
-        row["error_type"], row["message"] = error
-    workload.clear()
-    gc.collect()
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    return row
-
-
-def search_upward(workload, meter, rows, first, last, increment):
-    """Appends a row for each size, up to the first that is not trained; returns the largest trained, or None."""
+def search_upward(workload, first, last, increment):
+    """The largest size before the first that does not train; None: the first one does not."""
     largest = None
     for size in range(first, last + 1, increment):
-        rows.append(try_size(workload, size, meter))
-        if not rows[-1]["trained"]:
+        is_trained = trains(workload, size)
+        workload.clear()
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        if not is_trained:
             break
         largest = size
     return largest
@@ -68,18 +56,15 @@ def search(kind, meter):
     clean()
     set_seeds()
     coarse, fine = kind.CAP_COARSE, kind.CAP_FINE
-    record = {"cap": kind.CAP_BYTES, "unit": kind.CAP_UNIT, "rows": [], "largest": None,
-              "error": None}
+    record = {"cap": kind.CAP_BYTES, "unit": kind.CAP_UNIT, "largest": None, "error": None}
     try:
         workload = kind()
         workload.fit(kind.CAP_FIRST // 2, 0, 1)
         workload.clear()
         meter.limit(kind.CAP_BYTES)
-        rows = record["rows"]
-        largest = search_upward(workload, meter, rows, kind.CAP_FIRST, 64 * kind.CAP_FIRST, coarse)
+        largest = search_upward(workload, kind.CAP_FIRST, 64 * kind.CAP_FIRST, coarse)
         if largest is not None:
-            record["largest"] = search_upward(workload, meter, rows, largest + fine, largest + coarse - fine,
-                                       fine) or largest
+            record["largest"] = search_upward(workload, largest + fine, largest + coarse - fine, fine) or largest
     except Exception as error:
         record["error"] = failure(error)
     finally:

@@ -41,7 +41,7 @@ class Job:
         """Writes the record of a workload that killed its process, or of a process that failed at its end."""
         with open(self.path(kind, name), "w", encoding="utf-8") as file:
             json.dump({"workload": name, "allocator": self.allocator, "repeat": self.repeat, "kind": kind,
-                       "times": [], "results": [], "warm": 0, "rows": [],
+                       "times": [], "results": [], "warm": 0,
                        "error": {"type": "process died", "message": places.placeless(result.reason),
                                  "traceback": places.placeless(result.text).splitlines()}}, file)
 

@@ -29,7 +29,7 @@ def load(name):
     try:
         return workloads.kind(name), None
     except Exception as error:
-        return None, {"times": [], "results": [], "warm": 0, "rows": [], "error": measure.failure(error)}
+        return None, {"times": [], "results": [], "warm": 0, "error": measure.failure(error)}
 
 
 def is_usable():
