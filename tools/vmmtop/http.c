@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "vmmtop/http.h"
 
+#include "text/number.h"
 #include "vmmtop/export.h"
 
 #include <arpa/inet.h>
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONNECTIONS_MOST = 16, SECONDS_MOST = 3, EXIT_BAD = 2 };
+enum { CONNECTIONS_MOST = 16, SECONDS_MOST = 3, PORT_DIGITS = 5, EXIT_BAD = 2 };
 
 static const char metrics_type[] = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -71,15 +72,7 @@ static enum MHD_Result request_answer(void *context, struct MHD_Connection *conn
                      strlen(text), "text/plain");
 }
 
-/* getaddrinfo() takes a number of any size. */
-static bool is_port(const char *text)
-{
-    size_t digits = strspn(text, "0123456789");
-    return digits > 0 && digits <= 5 && text[digits] == '\0' &&
-           strtoul(text, NULL, 10) <= UINT16_MAX;
-}
-
-/* Splits [HOST]:PORT. NULL: it is malformed. */
+/* Splits [HOST]:PORT. NULL: it is malformed; getaddrinfo() would take a port of any size. */
 static struct addrinfo *address_parse(const char *address)
 {
     char host[64] = "127.0.0.1";
@@ -87,7 +80,9 @@ static struct addrinfo *address_parse(const char *address)
     struct addrinfo wanted = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
                                .ai_socktype = SOCK_STREAM };
     struct addrinfo *found = NULL;
-    if (colon == NULL || !is_port(colon + 1) || colon - address >= (ptrdiff_t)sizeof host)
+    uint64_t port;
+    if (colon == NULL || strlen(colon + 1) > PORT_DIGITS ||
+        !number_parse(colon + 1, 0, UINT16_MAX, &port) || colon - address >= (ptrdiff_t)sizeof host)
         return NULL;
     bool is_bracketed = colon > address && address[0] == '[' && colon[-1] == ']';
     if (colon > address)

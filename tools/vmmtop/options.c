@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "monitor/format.h"
+#include "text/number.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,15 +65,6 @@ static bool fail(struct vmmtop_error *error, const char *what, const char *text)
     return false;
 }
 
-static bool number_parse(const char *text, uint64_t most, uint64_t *number)
-{
-    char *end;
-    errno = 0;
-    *number = strtoull(text, &end, 10);
-    return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0 && *number > 0 &&
-           *number <= most;
-}
-
 /* The options that are no modes, by what getopt_long() returns for them; a mode is its own number. */
 enum { OPTION_DIR = 'd', OPTION_SECONDS = 's' };
 
@@ -111,7 +102,7 @@ static bool option_take(int option, char **argv, struct vmmtop_options *options,
         options->folder = optarg;
         return true;
     case OPTION_SECONDS:
-        if (!number_parse(optarg, SECONDS_MOST, &number))
+        if (!number_parse(optarg, 1, SECONDS_MOST, &number))
             return fail(error, "--seconds takes a number from 1 to 3600, not", optarg);
         options->period_ms = (unsigned)number * 1000;
         return true;
@@ -150,7 +141,7 @@ bool vmmtop_options_parse(int argc, char **argv, struct vmmtop_options *options,
     }
     if (options->folder == NULL && !folder_choose(options, error))
         return false;
-    if (optind < argc && !number_parse(argv[optind], UINT32_MAX, &options->pid))
+    if (optind < argc && !number_parse(argv[optind], 1, UINT32_MAX, &options->pid))
         return fail(error, "not the number of a process:", argv[optind]);
     if (optind + 1 < argc)
         return fail(error, "only one process can be named, not also", argv[optind + 1]);

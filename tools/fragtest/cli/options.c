@@ -7,10 +7,10 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "text/number.h"
 
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MOST_TRIMS     1000000U
@@ -179,17 +179,6 @@ static bool memory_take(struct parser *parser, const struct known *option, const
                            "written N%%",
                            value);
     parser->options->memory = value;
-    return true;
-}
-
-static bool number_parse(const char *value, uint64_t least, uint64_t most, uint64_t *out)
-{
-    bool digits = value[strspn(value, "0123456789")] == '\0' && strlen(value) <= 18;
-    uint64_t number = digits ? strtoull(value, NULL, 10) : 0;
-
-    if (!digits || number < least || number > most)
-        return false;
-    *out = number;
     return true;
 }
 

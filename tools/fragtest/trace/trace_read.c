@@ -60,23 +60,14 @@ __attribute__((format(printf, 2, 3))) static bool reader_fail(struct reader *rea
 /* Takes one decimal number and the blank (or the end) after it. */
 static bool number_take(const char **text, uint64_t *out)
 {
-    const char *at = *text;
-    uint64_t value = 0;
+    char *end;
 
-    if (*at < '0' || *at > '9')
+    if (**text < '0' || **text > '9')
         return false;
-    for (; *at >= '0' && *at <= '9'; at++) {
-        if (__builtin_mul_overflow(value, 10, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
-            return false;
-    }
-    if (*at == ' ')
-        at++;
-    else if (*at != '\0')
-        return false;
-    *text = at;
-    *out = value;
-    return true;
+    errno = 0;
+    *out = strtoull(*text, &end, 10);
+    *text = end + (*end == ' ');
+    return errno == 0 && (*end == ' ' || *end == '\0');
 }
 
 static bool line_alloc(struct reader *reader, const char *text)
