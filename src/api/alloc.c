@@ -23,9 +23,6 @@
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-/* The return address of the public function that contains this macro. */
-#define CALLER __builtin_return_address(0)
-
 /* Debug mode and NVTX disable the fast path. */
 vmm_status vmm__api_alloc_unrecorded(const struct api_call *call, struct request *request,
                                      void **out)
@@ -88,7 +85,7 @@ vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **o
     struct lane *lane =
         vmm__alloc_lane_lock_unless(cache, stream, SLOW_PATH_ONLY | SLOW_PATH_RECORDED);
     if (lane == NULL)
-        return vmm__api_alloc_slow(cache, NULL, bytes, stream, out, CALLER);
+        return vmm__api_alloc_slow(cache, NULL, bytes, stream, out, API_CALLER);
     vmm_status status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
     return status == VMM__NO_FIT ? vmm__refill(cache, lane, NULL, bytes, out) : status;
@@ -166,7 +163,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
     struct heap *heap = vmm__free_lane_lock_unless(cache, address, SLOW_PATH_RECORDED);
     vmm_status status;
     if (heap == NULL) {
-        status = free_without_fast_path(cache, ptr, &should_poll, CALLER);
+        status = free_without_fast_path(cache, ptr, &should_poll, API_CALLER);
     } else {
         struct lane *lane = heap->lane;
         status = vmm__lane_give_locked(lane, heap, address);
@@ -202,9 +199,8 @@ vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream other)
         status = vmm__stream_resolve("vmm_record_stream", &other);
     if (status != VMM_OK)
         return status;
-    struct api_call call = {
-        .cache = cache, .function = "vmm_record_stream", .caller = CALLER, .is_use = true
-    };
+    struct api_call call = API_CALL(cache, "vmm_record_stream");
+    call.is_use = true;
     const void *block = ptr;
     status = vmm__debug_inner(&call, &ptr);
     if (status != VMM_OK)
@@ -280,13 +276,13 @@ static vmm_status block_pin(const struct api_call *call, void *ptr, bool pinned)
 
 vmm_status vmm_pin(vmm_cache *cache, void *ptr)
 {
-    struct api_call call = { .cache = cache, .function = "vmm_pin", .caller = CALLER };
+    struct api_call call = API_CALL(cache, "vmm_pin");
     return block_pin(&call, ptr, true);
 }
 
 vmm_status vmm_unpin(vmm_cache *cache, void *ptr)
 {
-    struct api_call call = { .cache = cache, .function = "vmm_unpin", .caller = CALLER };
+    struct api_call call = API_CALL(cache, "vmm_unpin");
     return block_pin(&call, ptr, false);
 }
 
@@ -295,7 +291,7 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
     vmm_status status = vmm__cache_admit_work(cache, "vmm_trim");
     if (status != VMM_OK)
         return status;
-    struct api_call call = { .cache = cache, .function = "vmm_trim", .caller = CALLER };
+    struct api_call call = API_CALL(cache, "vmm_trim");
     vmm_status found = vmm__debug_flush(&call);
     vmm__import_release(cache);
     uint64_t released_bytes = 0;

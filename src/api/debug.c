@@ -8,9 +8,7 @@ vmm_status vmm_debug_check(vmm_cache *cache)
     vmm_status status = vmm__cache_admit_work(cache, "vmm_debug_check");
     if (status != VMM_OK)
         return status;
-    struct api_call call = { .cache = cache,
-                             .function = "vmm_debug_check",
-                             .caller = __builtin_return_address(0) };
+    struct api_call call = API_CALL(cache, "vmm_debug_check");
     return vmm__debug_check(&call);
 }
 

@@ -19,9 +19,6 @@
 
 #include <string.h>
 
-/* The return address of the public function that contains this macro. */
-#define CALLER __builtin_return_address(0)
-
 enum { UNIT_BYTES_DEFAULT = 2 << 20 };
 
 /* ---- Alignment ----------------------------------------------------------------------------- */
@@ -37,9 +34,7 @@ vmm_status vmm_alloc_aligned(vmm_pool *handle, size_t bytes, size_t alignment, v
                        "vmm_alloc_aligned: alignment is %zu, which is no power of two", alignment);
     if (status != VMM_OK)
         return status;
-    struct api_call call = { .cache = pool->cache,
-                             .function = "vmm_alloc_aligned",
-                             .caller = CALLER };
+    struct api_call call = API_CALL(pool->cache, "vmm_alloc_aligned");
     struct request request = { .pool = pool,
                                .bytes = bytes,
                                .stream = stream,
@@ -260,7 +255,7 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
     if (status != VMM_OK)
         return status;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct api_call call = { .cache = cache, .function = "vmm_resize", .caller = CALLER };
+    struct api_call call = API_CALL(cache, "vmm_resize");
     struct error_line line;
     vmm__error_save(&line);
     if (vmm__reserved_owns(cache, address) || (cache->debug == NULL && cache->nvtx == NULL))
@@ -280,7 +275,7 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
 vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
 {
     void *block = (void *)(uintptr_t)ptr;
-    struct api_call call = { .cache = cache, .function = "vmm_name", .caller = CALLER };
+    struct api_call call = API_CALL(cache, "vmm_name");
     vmm_status status = vmm__cache_admit(cache, "vmm_name");
     if (status == VMM_OK)
         status = vmm__debug_inner(&call, &block);

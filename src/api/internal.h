@@ -31,10 +31,16 @@
 #ifndef VMM_API_INTERNAL_H
 #define VMM_API_INTERNAL_H
 
+#include "cache/api_call.h"
 #include "cache/cache.h"
 #include "cache/reserve/reserve.h"
 
 struct block_ref;
+
+/* In a public function: where it returns to, and the call of it. */
+#define API_CALLER __builtin_return_address(0)
+#define API_CALL(of, name)                                                                         \
+    ((struct api_call){ .cache = (of), .function = (name), .caller = API_CALLER })
 
 /* See vmm__cache_admit(). Also refuses an argument that is NULL. */
 static inline vmm_status vmm__api_admit(const vmm_cache *cache, const char *function,
@@ -88,9 +94,6 @@ void vmm__walk_locked(struct vmm_cache *cache, vmm_visitor visit, void *context)
 
 /* Does what vmm_walk() does, or vmm_pool_walk() for `only`, without their checks; works also during vmm_destroy(). */
 void vmm__walk(struct vmm_cache *cache, const struct pool *only, vmm_visitor visit, void *context);
-
-struct api_call;
-struct request;
 
 /* Whether calls do more than allocate and free: they are recorded, or debug mode or NVTX sees them. */
 bool vmm__api_is_watched(const vmm_cache *cache);

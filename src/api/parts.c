@@ -8,9 +8,6 @@
 
 #include <unistd.h>
 
-/* The return address of the public function that contains this macro. */
-#define CALLER __builtin_return_address(0)
-
 /* ---- The block ------------------------------------------------------------------------------- */
 
 /* The program's block, at the inner address of its memory (vm/vm.h). */
@@ -137,7 +134,7 @@ vmm_status vmm_parts_walk(vmm_cache *cache, const void *ptr, vmm_part_visitor vi
     struct found block;
     vmm_part *parts = NULL;
     size_t count = 0;
-    struct api_call call = { .cache = cache, .function = "vmm_parts_walk", .caller = CALLER };
+    struct api_call call = API_CALL(cache, "vmm_parts_walk");
     vmm_status status = vmm__api_admit(cache, call.function, visit, "visit");
     if (status == VMM_OK)
         status = block_lock(&call, ptr, &block);
@@ -195,7 +192,7 @@ vmm_status vmm_dmabuf_export(vmm_cache *cache, const void *ptr, size_t offset, s
                              int *fd)
 {
     struct found block;
-    struct api_call call = { .cache = cache, .function = "vmm_dmabuf_export", .caller = CALLER };
+    struct api_call call = API_CALL(cache, "vmm_dmabuf_export");
     vmm_status status = vmm__api_admit_work(cache, call.function, fd, "fd");
     if (status == VMM_OK)
         status = block_lock(&call, ptr, &block);

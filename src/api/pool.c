@@ -51,13 +51,6 @@ static vmm_status pool_refuse(const char *function, const struct pool *pool, con
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: pool %s %s", function, pool->name, why);
 }
 
-/* Empties the quarantine of debug mode, whose blocks are not live and hold memory. */
-static vmm_status quarantine_flush(vmm_cache *cache, const char *function, const void *caller)
-{
-    struct api_call call = { .cache = cache, .function = function, .caller = caller };
-    return vmm__debug_flush(&call);
-}
-
 void vmm__api_trim_without_caching(vmm_cache *cache)
 {
     if (!cache->no_caching)
@@ -155,7 +148,8 @@ vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
     vmm_cache *cache = pool->cache;
     char name[POOL_NAME_BYTES];
     memcpy(name, pool->name, sizeof name);
-    vmm_status found = quarantine_flush(cache, "vmm_pool_destroy", __builtin_return_address(0));
+    struct api_call call = API_CALL(cache, "vmm_pool_destroy");
+    vmm_status found = vmm__debug_flush(&call); /* blocks in quarantine hold memory */
     status =
         vmm__pool_has_source(pool) ? sourced_destroy(pool) : vmm__pool_destroy(pool, adopt != 0);
     if (status == VMM_OK)
@@ -187,8 +181,7 @@ vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, voi
     struct lane *lane = vmm__alloc_lane_lock_unless_in(pool->cache, pool, stream,
                                                        SLOW_PATH_ONLY | SLOW_PATH_RECORDED);
     if (lane == NULL)
-        return vmm__api_alloc_slow(pool->cache, pool, bytes, stream, out,
-                                   __builtin_return_address(0));
+        return vmm__api_alloc_slow(pool->cache, pool, bytes, stream, out, API_CALLER);
     vmm_status status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
     return status == VMM__NO_FIT ? vmm__refill(pool->cache, lane, NULL, bytes, out) : status;
@@ -218,9 +211,7 @@ vmm_status vmm_pool_place(vmm_pool *handle, void *address, size_t bytes, vmm_str
         status = vmm__stream_resolve("vmm_pool_place", &stream);
     if (status != VMM_OK)
         return status;
-    struct api_call call = { .cache = pool->cache,
-                             .function = "vmm_pool_place",
-                             .caller = __builtin_return_address(0) };
+    struct api_call call = API_CALL(pool->cache, "vmm_pool_place");
     struct request request = {
         .pool = pool, .bytes = bytes, .stream = stream, .address = (uint64_t)(uintptr_t)address
     };
@@ -290,7 +281,8 @@ vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
     vmm_status status = vmm__api_pool_work(handle, "vmm_pool_trim", handle, "pool", &pool);
     if (status != VMM_OK)
         return status;
-    vmm_status found = quarantine_flush(pool->cache, "vmm_pool_trim", __builtin_return_address(0));
+    struct api_call call = API_CALL(pool->cache, "vmm_pool_trim");
+    vmm_status found = vmm__debug_flush(&call); /* blocks in quarantine hold memory */
     status = vmm__trim_pool(pool, keep_bytes, &released_bytes);
     released_bytes += vmm__source_return(pool->cache, pool);
     if (status == VMM_OK)

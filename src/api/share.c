@@ -58,9 +58,7 @@ vmm_status vmm_share_export(vmm_cache *cache, void *ptr, vmm_share **out)
     struct share *share = NULL;
     void *inner = ptr;
     vmm_status status = vmm__api_admit_work(cache, "vmm_share_export", out, "out");
-    struct api_call call = { .cache = cache,
-                             .function = "vmm_share_export",
-                             .caller = __builtin_return_address(0) };
+    struct api_call call = API_CALL(cache, "vmm_share_export");
     if (status == VMM_OK)
         status = vmm__debug_inner(&call, &inner);
     if (status != VMM_OK)
