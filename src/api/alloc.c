@@ -367,9 +367,8 @@ vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
     vmm_status status = vmm__cache_admit(cache, "vmm_limit_set");
     if (status != VMM_OK)
         return status;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     cache->vm.limit_bytes = vmm__limit_bytes(limit_bytes);
-    vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
 }
 
@@ -379,7 +378,7 @@ static vmm_status listener_set(vmm_cache *cache, unsigned number, vmm_listener l
     vmm_status status = vmm__cache_admit(cache, "vmm_listen");
     if (status != VMM_OK)
         return status;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     vmm__cache_lanes_lock(cache, NULL);
     cache->directory.listeners[number] =
         (struct listener){ .tell = listener,
@@ -388,7 +387,6 @@ static vmm_status listener_set(vmm_cache *cache, unsigned number, vmm_listener l
                            .is_of_memory =
                                cache->debug != NULL && vmm__debug_watches_memory(cache->debug) };
     vmm__cache_lanes_unlock(cache, NULL);
-    vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
 }
 
@@ -413,8 +411,6 @@ vmm_status vmm_log_write(vmm_cache *cache, const char *line)
 
 vmm_status vmm__cache_check(vmm_cache *cache)
 {
-    vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = vmm__cache_check_locked(cache);
-    vmm__fair_unlock(&cache->grow_lock);
-    return status;
+    VMM_HOLD_FAIR(&cache->grow_lock);
+    return vmm__cache_check_locked(cache);
 }

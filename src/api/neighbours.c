@@ -74,12 +74,11 @@ vmm_status vmm_available_get(vmm_cache *cache, uint64_t *bytes)
     if (status != VMM_OK)
         return status;
     uint64_t others_bytes = others_spare_bytes(cache);
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
     uint64_t limit_bytes = cache->vm.limit_bytes != 0 ? cache->vm.limit_bytes : total_bytes;
     uint64_t room_bytes = limit_bytes - vmm__min(limit_bytes, reserved_bytes);
     uint64_t idle_bytes = vmm__trim_idle_bytes(cache);
-    vmm__fair_unlock(&cache->grow_lock);
     *bytes = vmm__min(free_bytes + others_bytes, room_bytes) + idle_bytes;
     return VMM_OK;
 }

@@ -6,10 +6,8 @@ vmm_status vmm_peers_add(vmm_cache *cache, uint64_t devices)
     vmm_status status = vmm__cache_admit_work(cache, "vmm_peers_add");
     if (status != VMM_OK)
         return status;
-    vmm__fair_lock(&cache->grow_lock);
-    status = vmm__vm_peers_add(&cache->vm, devices & ~vmm__driver_device_bit(cache->device));
-    vmm__fair_unlock(&cache->grow_lock);
-    return status;
+    VMM_HOLD_FAIR(&cache->grow_lock);
+    return vmm__vm_peers_add(&cache->vm, devices & ~vmm__driver_device_bit(cache->device));
 }
 
 vmm_status vmm_peers_get(vmm_cache *cache, uint64_t *devices)
@@ -20,8 +18,7 @@ vmm_status vmm_peers_get(vmm_cache *cache, uint64_t *devices)
     if (devices == NULL)
         return vmm__cache_missing("vmm_peers_get", "devices");
     /* Until vmm_peers_add() ends, it may fail. */
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     *devices = vmm__driver_peers(cache->driver);
-    vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
 }

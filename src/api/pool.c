@@ -296,10 +296,15 @@ vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
 }
 
 /* A promise above the limit could not be kept. */
-static vmm_status limit_set_locked(struct pool *pool, uint64_t limit_bytes)
+vmm_status vmm_pool_limit_set(vmm_pool *handle, uint64_t limit_bytes)
 {
+    struct pool *pool;
+    limit_bytes = vmm__limit_bytes(limit_bytes);
+    vmm_status status = pool_admit(handle, "vmm_pool_limit_set", &pool);
+    if (status != VMM_OK)
+        return status;
+    VMM_HOLD_FAIR(&pool->cache->grow_lock);
     uint64_t least_bytes = pool->account.least_bytes;
-    VMM_ASSERT_HELD(&pool->cache->grow_lock);
     if (limit_bytes != 0 && limit_bytes < least_bytes)
         return vmm__error(
             VMM_ERR_INVALID_ARGUMENT,
@@ -307,18 +312,6 @@ static vmm_status limit_set_locked(struct pool *pool, uint64_t limit_bytes)
             (unsigned long long)limit_bytes, pool->name, (unsigned long long)least_bytes);
     pool->account.limit_bytes = limit_bytes;
     return VMM_OK;
-}
-
-vmm_status vmm_pool_limit_set(vmm_pool *handle, uint64_t limit_bytes)
-{
-    struct pool *pool;
-    vmm_status status = pool_admit(handle, "vmm_pool_limit_set", &pool);
-    if (status != VMM_OK)
-        return status;
-    vmm__fair_lock(&pool->cache->grow_lock);
-    status = limit_set_locked(pool, vmm__limit_bytes(limit_bytes));
-    vmm__fair_unlock(&pool->cache->grow_lock);
-    return status;
 }
 
 /* ---- Routes, pushes, uses ------------------------------------------------------------------ */

@@ -140,9 +140,8 @@ vmm_status vmm_pool_state(vmm_pool *handle, vmm_pool_phase *out)
     vmm_status status = vmm__api_pool(handle, "vmm_pool_state", out, "out", &pool);
     if (status != VMM_OK)
         return status;
-    vmm__fair_lock(&pool->cache->grow_lock);
+    VMM_HOLD_FAIR(&pool->cache->grow_lock);
     *out = pool->phase;
-    vmm__fair_unlock(&pool->cache->grow_lock);
     return VMM_OK;
 }
 

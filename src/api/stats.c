@@ -132,22 +132,20 @@ void vmm__pool_stats_counted(const struct pool *pool, vmm_stats *out)
 void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
 {
     *out = (vmm_stats){ .struct_size = 0 };
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     lanes_read(cache, NULL, out);
     vmm__stats_counted(cache, out);
     out->views = vmm__views_rows(&cache->views);
     out->backup_bytes = vmm__pool_backup_bytes(cache);
-    vmm__fair_unlock(&cache->grow_lock);
 }
 
 static void pool_stats_read(struct pool *pool, vmm_stats *out)
 {
     *out = (vmm_stats){ .struct_size = 0 };
-    vmm__fair_lock(&pool->cache->grow_lock);
+    VMM_HOLD_FAIR(&pool->cache->grow_lock);
     lanes_read(pool->cache, pool, out);
     vmm__pool_stats_counted(pool, out);
     out->backup_bytes = pool->backup == NULL ? 0 : pool->backup->bytes;
-    vmm__fair_unlock(&pool->cache->grow_lock);
 }
 
 static vmm_status size_check(const char *function, size_t size)
@@ -205,14 +203,13 @@ vmm_status vmm_stats_reset_peak(vmm_cache *cache)
     vmm_status status = vmm__cache_admit(cache, "vmm_stats_reset_peak");
     if (status != VMM_OK)
         return status;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     vmm__lanes_counters_flush(&cache->lanes, NULL);
 #define STAT_RESET_PEAK(name, ...) vmm__stat_reset_peak(&WHERE_##name(&cache->totals, &cache->vm));
     VMM_STAT_MAP(STAT_RESET_PEAK)
     pool_peaks_reset(&cache->pool);
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
         pool_peaks_reset(pool);
-    vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
 }
 

@@ -74,7 +74,7 @@ static int item_record(void *context, const vmm_item *item)
 static void recording_begin(vmm_cache *cache)
 {
     struct recorder *recorder = cache->recorder;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     vmm__cache_lanes_lock(cache, NULL);
     vmm__slow_path_set(cache, SLOW_PATH_RECORDED, true);
     atomic_store_explicit(&cache->directory.recorder, recorder, memory_order_release);
@@ -85,27 +85,24 @@ static void recording_begin(vmm_cache *cache)
     vmm__vm_record(&cache->vm, recorder);
     vmm__walk_locked(cache, item_record, cache);
     vmm__cache_lanes_unlock(cache, NULL);
-    vmm__fair_unlock(&cache->grow_lock);
 }
 
 static void recording_end(vmm_cache *cache)
 {
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     vmm__cache_lanes_lock(cache, NULL);
     vmm__slow_path_set(cache, SLOW_PATH_RECORDED, false);
     atomic_store_explicit(&cache->directory.recorder, NULL, memory_order_release);
     vmm__vm_record(&cache->vm, NULL);
     vmm__cache_lanes_unlock(cache, NULL);
-    vmm__fair_unlock(&cache->grow_lock);
 }
 
 /* ---- Start and stop -------------------------------------------------------------------------- */
 
 /* VMM__IN_USE: another recording writes the file. */
-static vmm_status trace_start_locked(vmm_cache *cache, const char *path,
-                                     const vmm_trace_options *options)
+static vmm_status trace_start(vmm_cache *cache, const char *path, const vmm_trace_options *options)
 {
-    VMM_ASSERT_HELD(&cache->recorder_lock);
+    VMM_HOLD(&cache->recorder_lock);
     if (atomic_load_explicit(&cache->directory.recorder, memory_order_relaxed) != NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_trace_start: the cache is recorded already");
@@ -122,14 +119,6 @@ static vmm_status trace_start_locked(vmm_cache *cache, const char *path,
     return VMM_OK;
 }
 
-static vmm_status trace_start(vmm_cache *cache, const char *path, const vmm_trace_options *options)
-{
-    vmm__mutex_lock(&cache->recorder_lock);
-    vmm_status status = trace_start_locked(cache, path, options);
-    vmm__mutex_unlock(&cache->recorder_lock);
-    return status;
-}
-
 vmm_status vmm_trace_start(vmm_cache *cache, const char *path, const vmm_trace_options *options)
 {
     vmm_trace_options settings;
@@ -143,17 +132,11 @@ vmm_status vmm_trace_start(vmm_cache *cache, const char *path, const vmm_trace_o
 
 static vmm_status trace_stop(vmm_cache *cache)
 {
-    vmm__mutex_lock(&cache->recorder_lock);
-    bool is_on = atomic_load_explicit(&cache->directory.recorder, memory_order_relaxed) != NULL;
-    vmm_status status;
-    if (is_on) {
-        recording_end(cache);
-        status = vmm__recorder_close(cache->recorder);
-    } else {
-        status = vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_trace_stop: the cache is not recorded");
-    }
-    vmm__mutex_unlock(&cache->recorder_lock);
-    return status;
+    VMM_HOLD(&cache->recorder_lock);
+    if (atomic_load_explicit(&cache->directory.recorder, memory_order_relaxed) == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_trace_stop: the cache is not recorded");
+    recording_end(cache);
+    return vmm__recorder_close(cache->recorder);
 }
 
 vmm_status vmm_trace_stop(vmm_cache *cache)

@@ -357,11 +357,10 @@ void vmm__walk_locked(struct vmm_cache *cache, vmm_visitor visit, void *context)
 void vmm__walk(struct vmm_cache *cache, const struct pool *only, vmm_visitor visit, void *context)
 {
     struct walk walk = { .cache = cache, .only = only, .visit = visit, .context = context };
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     vmm__cache_lanes_lock(cache, NULL);
     walk_run_locked(&walk);
     vmm__cache_lanes_unlock(cache, NULL);
-    vmm__fair_unlock(&cache->grow_lock);
 }
 
 vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)

@@ -36,4 +36,14 @@ bool vmm__fair_try_lock(struct fair_lock *lock);
 
 void vmm__fair_unlock(struct fair_lock *lock);
 
+static inline void vmm__fair_held_end(struct fair_lock *const *lock)
+{
+    vmm__fair_unlock(*lock);
+}
+
+/* Locks until the block ends. */
+#define VMM_HOLD_FAIR(lock)                                                                        \
+    __attribute__((cleanup(vmm__fair_held_end))) struct fair_lock *const held_fair = (lock);       \
+    vmm__fair_lock(held_fair)
+
 #endif

@@ -51,6 +51,16 @@ static inline void vmm__mutex_unlock(struct mutex *lock)
     (void)pthread_mutex_unlock(&lock->mutex);
 }
 
+static inline void vmm__mutex_held_end(struct mutex *const *lock)
+{
+    vmm__mutex_unlock(*lock);
+}
+
+/* Locks until the block ends. */
+#define VMM_HOLD(lock)                                                                             \
+    __attribute__((cleanup(vmm__mutex_held_end))) struct mutex *const held = (lock);               \
+    vmm__mutex_lock(held)
+
 /* Unlocks, waits for the condition, and locks again. Returns false if the time `until` came first; NULL sets none. */
 static inline bool vmm__mutex_wait(struct mutex *lock, pthread_cond_t *condition,
                                    const struct timespec *until)

@@ -25,12 +25,11 @@ static bool ticker_pause(struct ticker *ticker)
 {
     struct timespec until = time_in(ticker->pause_ms);
     bool has_time = true;
-    vmm__mutex_lock(&ticker->lock);
+    VMM_HOLD(&ticker->lock);
     while (!ticker->stops && !ticker->hurries && has_time)
         has_time = vmm__mutex_wait(&ticker->lock, &ticker->stopped, &until);
     bool continues = !ticker->stops;
     ticker->hurries = false;
-    vmm__mutex_unlock(&ticker->lock);
     return continues;
 }
 
@@ -83,10 +82,9 @@ fail_thread:
 
 void vmm__ticker_hurry(struct ticker *ticker)
 {
-    vmm__mutex_lock(&ticker->lock);
+    VMM_HOLD(&ticker->lock);
     ticker->hurries = true;
     (void)pthread_cond_signal(&ticker->stopped);
-    vmm__mutex_unlock(&ticker->lock);
 }
 
 void vmm__ticker_stop(struct ticker *ticker)

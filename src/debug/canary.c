@@ -112,9 +112,8 @@ static void doubt_note(struct debug *debug, struct record *record, bool is_doubt
 {
     if (record->is_doubtful == is_doubtful)
         return;
-    vmm__mutex_lock(&debug->records.lock);
+    VMM_HOLD(&debug->records.lock);
     record->is_doubtful = is_doubtful;
-    vmm__mutex_unlock(&debug->records.lock);
 }
 
 /* A read that succeeds ends after all failed reads on the same stream, so the block is no longer doubtful. */

@@ -47,11 +47,10 @@ bool vmm__debug_is_captured(const struct debug *debug, vmm_stream stream)
  * holds the gate. */
 static struct record *record_after(struct records *records, const struct record *record)
 {
-    vmm__mutex_lock(&records->lock);
+    VMM_HOLD(&records->lock);
     struct record *next = record == NULL ? records->live.oldest : record->newer;
     if (next == NULL && (record == NULL || !record->is_kept))
         next = records->kept.oldest;
-    vmm__mutex_unlock(&records->lock);
     return next;
 }
 
@@ -112,10 +111,9 @@ static void blocks_detach(struct debug *debug, vmm_stream stream)
         if (record->stream != stream || record->is_left)
             continue;
         bool is_watched = record->is_watched && closed_stream_wait(debug, record);
-        vmm__mutex_lock(&debug->records.lock);
+        VMM_HOLD(&debug->records.lock);
         record->is_watched = is_watched;
         record->is_left = true;
-        vmm__mutex_unlock(&debug->records.lock);
     }
 }
 
@@ -125,11 +123,10 @@ vmm_status vmm__debug_stream_end(vmm_cache *cache, vmm_stream stream)
     struct debug *debug = cache->debug;
     if (debug == NULL || !vmm__debug_watches_memory(debug))
         return vmm__stream_end(cache, stream);
-    vmm__mutex_lock(&debug->gate);
+    VMM_HOLD(&debug->gate);
     vmm_status status = vmm__stream_end(cache, stream);
     if (status == VMM_OK)
         blocks_detach(debug, stream);
-    vmm__mutex_unlock(&debug->gate);
     return status;
 }
 

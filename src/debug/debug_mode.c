@@ -23,7 +23,7 @@ static void debug_show(struct debug *debug, vmm_item *item)
         return;
     if (!vmm__debug_watches_memory(debug) && item->state == VMM_ITEM_WAITING)
         return;
-    vmm__mutex_lock(&debug->records.lock);
+    VMM_HOLD(&debug->records.lock);
     const struct record *record = vmm__records_find_inner_locked(&debug->records, item->address);
     if (record == NULL || record->is_kept) {
         item->state = VMM_ITEM_FREE;
@@ -34,7 +34,6 @@ static void debug_show(struct debug *debug, vmm_item *item)
             item->bytes = vmm__debug_shown_bytes(debug, record);
         item->requested_bytes = record->bytes;
     }
-    vmm__mutex_unlock(&debug->records.lock);
 }
 
 static const struct debug_view view = { .show = debug_show,

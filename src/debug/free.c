@@ -70,12 +70,10 @@ vmm_status vmm__debug_flush(const struct api_call *call)
 /* Returns whether graphs, or other processes, may use a block's memory even after its free. */
 static bool is_retained(vmm_cache *cache, uint64_t inner)
 {
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     const struct heap *heap = vmm__alloc_owner(cache, &inner);
-    bool is_used =
-        heap != NULL && (vmm__lane_is_retained(heap->lane) || vmm__export_has_locked(cache, inner));
-    vmm__fair_unlock(&cache->grow_lock);
-    return is_used;
+    return heap != NULL &&
+           (vmm__lane_is_retained(heap->lane) || vmm__export_has_locked(cache, inner));
 }
 
 /* Waits for the work of other streams on a block. Returns false if it cannot wait for all of that work. */

@@ -152,9 +152,8 @@ void vmm__misuse_report(struct debug *debug, FILE *out)
     struct report_sink sink = { .file = out };
     struct misuse last = { .has_record = false };
     if (debug != NULL) {
-        vmm__mutex_lock(&debug->records.lock);
+        VMM_HOLD(&debug->records.lock);
         last = debug->misuse.last;
-        vmm__mutex_unlock(&debug->records.lock);
     }
     if (last.line.text[0] == '\0')
         sink_line(&sink, "no misuse was found");

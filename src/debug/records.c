@@ -86,29 +86,26 @@ void vmm__records_call_site(struct records *records, struct call_site *call_site
 {
     vmm__stack_take(&call_site->stack, caller);
     call_site->thread = (long)syscall(SYS_gettid);
-    vmm__mutex_lock(&records->lock);
+    VMM_HOLD(&records->lock);
     call_site->operation = ++records->operations;
-    vmm__mutex_unlock(&records->lock);
 }
 
 void vmm__records_add_live(struct records *records, struct record *record)
 {
-    vmm__mutex_lock(&records->lock);
+    VMM_HOLD(&records->lock);
     record->by_address.key = record->address;
     record->by_inner.key = record->inner;
     vmm__map_add(&records->by_address, &record->by_address);
     vmm__map_add(&records->by_inner, &record->by_inner);
     list_add(&records->live, record);
-    vmm__mutex_unlock(&records->lock);
 }
 
 void vmm__records_add_kept(struct records *records, struct record *record)
 {
-    vmm__mutex_lock(&records->lock);
+    VMM_HOLD(&records->lock);
     record->is_kept = true;
     vmm__map_add(&records->by_inner, &record->by_inner);
     list_add(&records->kept, record);
-    vmm__mutex_unlock(&records->lock);
 }
 
 void vmm__records_add_freed(struct records *records, struct record *record)
@@ -141,27 +138,25 @@ struct record *vmm__records_find_inner_locked(const struct records *records, uin
 
 struct record *vmm__records_claim(struct records *records, uint64_t address)
 {
-    vmm__mutex_lock(&records->lock);
+    VMM_HOLD(&records->lock);
     struct record *record = vmm__records_find_locked(records, address);
     if (record != NULL) {
         vmm__map_remove(&records->by_address, &record->by_address);
         vmm__map_remove(&records->by_inner, &record->by_inner);
         list_remove(&records->live, record);
     }
-    vmm__mutex_unlock(&records->lock);
     return record;
 }
 
 struct record *vmm__records_evict(struct records *records, uint64_t count, uint64_t bytes)
 {
-    vmm__mutex_lock(&records->lock);
+    VMM_HOLD(&records->lock);
     struct record_list *kept = &records->kept;
     struct record *record = kept->count > count || kept->bytes > bytes ? kept->oldest : NULL;
     if (record != NULL) {
         vmm__map_remove(&records->by_inner, &record->by_inner);
         list_remove(kept, record);
     }
-    vmm__mutex_unlock(&records->lock);
     return record;
 }
 
@@ -192,11 +187,10 @@ bool vmm__records_suspect(struct records *records, uint64_t address, struct reco
                   { &records->kept, false },
                   { &records->freed, false } };
     const struct record *found = NULL;
-    vmm__mutex_lock(&records->lock);
+    VMM_HOLD(&records->lock);
     for (size_t i = 0; i < sizeof order / sizeof *order && found == NULL; i++)
         found = list_search(order[i].list, address, order[i].is_exact);
     if (found != NULL)
         *out = *found;
-    vmm__mutex_unlock(&records->lock);
     return found != NULL;
 }

@@ -17,7 +17,7 @@ void vmm__lost_fini(struct lost *lost)
 
 void vmm__lost_note(struct lost *lost)
 {
-    vmm__mutex_lock(&lost->lock);
+    VMM_HOLD(&lost->lock);
     if (!vmm__lost_is(lost)) {
         vmm__error_save(&lost->line);
         atomic_store_explicit(&lost->is_lost, true, memory_order_seq_cst);
@@ -25,7 +25,6 @@ void vmm__lost_note(struct lost *lost)
              listener = listener->next)
             listener->notify(listener);
     }
-    vmm__mutex_unlock(&lost->lock);
 }
 
 vmm_status vmm__lost_refuse(const struct lost *lost)
@@ -36,21 +35,19 @@ vmm_status vmm__lost_refuse(const struct lost *lost)
 
 void vmm__lost_listen(struct lost *lost, struct lost_listener *listener)
 {
-    vmm__mutex_lock(&lost->lock);
+    VMM_HOLD(&lost->lock);
     listener->next = lost->listeners;
     lost->listeners = listener;
     if (vmm__lost_is(lost))
         listener->notify(listener);
-    vmm__mutex_unlock(&lost->lock);
 }
 
 void vmm__lost_unlisten(struct lost *lost, struct lost_listener *listener)
 {
-    vmm__mutex_lock(&lost->lock);
+    VMM_HOLD(&lost->lock);
     struct lost_listener **link = &lost->listeners;
     while (*link != NULL && *link != listener)
         link = &(*link)->next;
     if (*link != NULL)
         *link = listener->next;
-    vmm__mutex_unlock(&lost->lock);
 }

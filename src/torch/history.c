@@ -159,27 +159,24 @@ vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
     if (events == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "no host memory for a history of %llu events",
                           (unsigned long long)capacity);
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     history_clear_locked(history);
     history->events = events;
     history->capacity = capacity;
     history->capacity_most = entries;
-    vmm__mutex_unlock(&history->lock);
     return VMM_OK;
 }
 
 void vmm__history_open(struct history *history)
 {
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     history->is_open = true;
-    vmm__mutex_unlock(&history->lock);
 }
 
 void vmm__history_close(struct history *history)
 {
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     history_clear_locked(history);
-    vmm__mutex_unlock(&history->lock);
 }
 
 /* Called before the ring wraps for the first time, so that events keep their slots. If host memory runs out, the
@@ -209,7 +206,7 @@ static uint64_t time_now_us(void)
 
 uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event)
 {
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     uint64_t number = history->pushed;
     if (history->is_open) {
         if (number == history->capacity && number < history->capacity_most)
@@ -222,7 +219,6 @@ uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event
         slot->time_us = history->latest_us = vmm__max(history->latest_us, time_now_us());
         history->pushed++;
     }
-    vmm__mutex_unlock(&history->lock);
     return number;
 }
 
@@ -236,18 +232,16 @@ static void event_cancel_locked(struct history *history, uint64_t number)
 
 void vmm__history_cancel(struct history *history, uint64_t number)
 {
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     event_cancel_locked(history, number);
-    vmm__mutex_unlock(&history->lock);
 }
 
 bool vmm__history_recall(struct history *history, uint64_t address, struct live_block *out)
 {
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     const struct live_entry *entry = entry_find_locked(history, address);
     if (entry != NULL)
         *out = entry->block;
-    vmm__mutex_unlock(&history->lock);
     return entry != NULL;
 }
 
@@ -268,57 +262,51 @@ static void entry_learn_locked(struct history *history, struct live_entry *entry
 
 void vmm__history_learn(struct history *history, const struct live_block *block)
 {
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     struct live_entry *entry = entry_find_locked(history, block->address);
     if (history->capacity > 0)
         entry_learn_locked(history, entry, block);
     else if (entry != NULL)
         entry_remove_locked(history, entry);
-    vmm__mutex_unlock(&history->lock);
 }
 
 void vmm__history_forget(struct history *history, uint64_t address)
 {
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     struct live_entry *entry = entry_find_locked(history, address);
     if (entry != NULL)
         entry_remove_locked(history, entry);
     if (history->live_map.count == 0 && history->capacity == 0)
         batches_free_locked(history);
-    vmm__mutex_unlock(&history->lock);
 }
 
 void vmm__history_forget_all(struct history *history)
 {
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     entries_settle_locked(history, false);
-    vmm__mutex_unlock(&history->lock);
 }
 
 uint64_t vmm__history_walk_begin(struct history *history)
 {
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     history->walks++;
-    uint64_t length = history->pushed;
-    vmm__mutex_unlock(&history->lock);
-    return length;
+    return history->pushed;
 }
 
 bool vmm__history_walk_meet(struct history *history, uint64_t address, struct live_block *out)
 {
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     struct live_entry *entry = entry_find_locked(history, address);
     if (entry != NULL) {
         entry->walk = history->walks;
         *out = entry->block;
     }
-    vmm__mutex_unlock(&history->lock);
     return entry != NULL;
 }
 
 void vmm__history_walk_end(struct history *history)
 {
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     struct map_node *next = vmm__map_next(&history->live_map, NULL);
     while (next != NULL) {
         struct live_entry *entry = (struct live_entry *)next;
@@ -328,15 +316,12 @@ void vmm__history_walk_end(struct history *history)
         event_cancel_locked(history, entry->block.told - 1);
         entry_remove_locked(history, entry);
     }
-    vmm__mutex_unlock(&history->lock);
 }
 
 uint64_t vmm__history_length(struct history *history)
 {
-    vmm__mutex_lock(&history->lock);
-    uint64_t length = history->pushed;
-    vmm__mutex_unlock(&history->lock);
-    return length;
+    VMM_HOLD(&history->lock);
+    return history->pushed;
 }
 
 static void events_copy_locked(const struct history *history, uint64_t end,
@@ -353,7 +338,7 @@ static void events_copy_locked(const struct history *history, uint64_t end,
 vmm_status vmm__history_copy(struct history *history, uint64_t end, struct history_copy *out)
 {
     struct history_copy copy = { 0 };
-    vmm__mutex_lock(&history->lock);
+    VMM_HOLD(&history->lock);
     end = vmm__min(end, history->pushed);
     copy.lost = vmm__min(end, history->pushed - vmm__min(history->pushed, history->capacity));
     copy.capacity = end - copy.lost;
@@ -361,7 +346,6 @@ vmm_status vmm__history_copy(struct history *history, uint64_t end, struct histo
         copy.events = vmm__host_alloc(copy.capacity, sizeof *copy.events);
     if (copy.events != NULL)
         events_copy_locked(history, end, &copy);
-    vmm__mutex_unlock(&history->lock);
     if (copy.events == NULL && copy.capacity > 0)
         return vmm__error(VMM_ERR_HOST_OOM, "no host memory to copy %llu events",
                           (unsigned long long)copy.capacity);

@@ -91,11 +91,10 @@ vmm_status vmm_torch_configure(const vmm_config *config)
         status = settings_check(&wanted, NULL);
     if (status != VMM_OK)
         return status;
-    vmm__mutex_lock(&opening);
+    VMM_HOLD(&opening);
     status = settings_check_open_locked("vmm_torch_configure");
     if (status == VMM_OK)
         settings = wanted;
-    vmm__mutex_unlock(&opening);
     return status;
 }
 
@@ -106,11 +105,10 @@ vmm_status vmm_torch_limit_share(double share)
                           "vmm_torch_limit_share: a share of %g is not from 0 to 1", share);
     if (vmm__torch_is_forked())
         return vmm__torch_forked_error();
-    vmm__mutex_lock(&opening);
+    VMM_HOLD(&opening);
     vmm_status status = settings_check_open_locked("vmm_torch_limit_share");
     if (status == VMM_OK)
         limit_share = share;
-    vmm__mutex_unlock(&opening);
     return status;
 }
 
@@ -124,10 +122,8 @@ void vmm__torch_peers_defer(void)
 /* The devices that the settings name. */
 static uint64_t peers_named(void)
 {
-    vmm__mutex_lock(&opening);
-    uint64_t peers = settings.config.peer_devices;
-    vmm__mutex_unlock(&opening);
-    return peers;
+    VMM_HOLD(&opening);
+    return settings.config.peer_devices;
 }
 
 /* Those among them that get access at once. */
@@ -161,10 +157,8 @@ vmm_status vmm__torch_peers_add(int ordinal, uint64_t devices)
 
 bool vmm__torch_is_open(void)
 {
-    vmm__mutex_lock(&opening);
-    bool is_open = has_caches;
-    vmm__mutex_unlock(&opening);
-    return is_open;
+    VMM_HOLD(&opening);
+    return has_caches;
 }
 
 void vmm__torch_complain(const char *hook, vmm_status status)
@@ -393,13 +387,12 @@ static vmm_status ordinal_check(int ordinal)
 vmm_status vmm__torch_open(int ordinal, struct torch_device **out)
 {
     struct torch_device *device = vmm__torch_find(ordinal);
-    vmm_status status = device != NULL ? VMM_OK : ordinal_check(ordinal);
-    if (device == NULL && status == VMM_OK) {
+    vmm_status status = device == NULL ? ordinal_check(ordinal) : VMM_OK;
+    if (status == VMM_OK && device == NULL) {
         device = &vmm__torch_devices[ordinal];
-        vmm__mutex_lock(&opening);
+        VMM_HOLD(&opening);
         if (vmm__torch_cache_of(device) == NULL)
             status = device_open_locked(device, ordinal);
-        vmm__mutex_unlock(&opening);
     }
     if (status == VMM_OK)
         *out = device;

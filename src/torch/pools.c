@@ -68,11 +68,9 @@ vmm_status vmm__torch_pool_use(int ordinal, vmm_pool_id id)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "the id of a graph pool is zeros");
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     options.user_id = id;
-    vmm__mutex_lock(&vmm__torch_pools);
+    VMM_HOLD(&vmm__torch_pools);
     vmm_pool *pool = pool_find(ordinal, id);
-    status = pool != NULL ? vmm_pool_retain(pool) : pool_create(ordinal, options);
-    vmm__mutex_unlock(&vmm__torch_pools);
-    return status;
+    return pool != NULL ? vmm_pool_retain(pool) : pool_create(ordinal, options);
 }
 
 /* A capture that failed may have left its route. */

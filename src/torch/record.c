@@ -155,10 +155,9 @@ void vmm__record_late_free(struct torch_device *device, const void *ptr)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct live_block block;
-    vmm__mutex_lock(&device->history.order);
+    VMM_HOLD(&device->history.order);
     if (vmm__history_recall(&device->history, address, &block) && block.told == 0)
         vmm__history_forget(&device->history, address);
-    vmm__mutex_unlock(&device->history.order);
 }
 
 bool vmm__record_is_block(vmm_item *item)
@@ -404,21 +403,19 @@ static int live_block_visit(void *context, const vmm_item *item)
 
 static vmm_status device_start(struct torch_device *device)
 {
-    vmm__mutex_lock(&device->history.order);
+    VMM_HOLD(&device->history.order);
     vmm_status status = vmm__history_prepare(&device->history, entries_kept);
     if (status == VMM_OK)
         status = vmm_walk(vmm__torch_cache_of(device), live_block_visit, device);
     if (status == VMM_OK)
         vmm__history_open(&device->history);
-    vmm__mutex_unlock(&device->history.order);
     return status;
 }
 
 static void device_stop(struct torch_device *device)
 {
-    vmm__mutex_lock(&device->history.order);
+    VMM_HOLD(&device->history.order);
     vmm__history_close(&device->history);
-    vmm__mutex_unlock(&device->history.order);
 }
 
 static void recording_stop_locked(void)
@@ -462,7 +459,7 @@ vmm_status vmm__record_start(const vmm_torch_recording *wanted)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_torch_history_start: entries is 0");
     if (vmm__torch_is_forked())
         return vmm__torch_forked_error();
-    vmm__mutex_lock(&recording);
+    VMM_HOLD(&recording);
     bool goes_on = wanted->keeps && entries_kept == wanted->entries;
     if (!goes_on)
         recording_stop_locked();
@@ -472,9 +469,7 @@ vmm_status vmm__record_start(const vmm_torch_recording *wanted)
     atomic_store_explicit(&stack_fn, wanted->stack, memory_order_release);
     atomic_store_explicit(&free_stack_fn, wanted->free_stack, memory_order_release);
     atomic_store_explicit(&texts_fn, wanted->texts, memory_order_release);
-    vmm_status status = goes_on ? VMM_OK : recording_start_locked(wanted->entries);
-    vmm__mutex_unlock(&recording);
-    return status;
+    return goes_on ? VMM_OK : recording_start_locked(wanted->entries);
 }
 
 vmm_status vmm_torch_history_start(uint64_t entries, vmm_torch_stack_fn stack, int free_stacks)
@@ -490,18 +485,16 @@ vmm_status vmm_torch_history_stop(void)
 {
     if (vmm__torch_is_forked())
         return vmm__torch_forked_error();
-    vmm__mutex_lock(&recording);
+    VMM_HOLD(&recording);
     recording_stop_locked();
-    vmm__mutex_unlock(&recording);
     return VMM_OK;
 }
 
 void vmm__record_newcomer(struct torch_device *device)
 {
-    vmm__mutex_lock(&recording);
+    VMM_HOLD(&recording);
     if (entries_kept > 0)
         (void)device_start(device);
-    vmm__mutex_unlock(&recording);
 }
 
 const char *vmm_torch_action_word(int action)

@@ -95,13 +95,12 @@ bool vmm__torch_region_defer(const vmm_pool *pool)
     VMM_QUIET();
     vmm_pool_phase phase = VMM_POOL_AWAKE;
     (void)vmm_pool_state((vmm_pool *)pool, &phase);
-    vmm__mutex_lock(&members_lock);
+    VMM_HOLD(&members_lock);
     struct member *member = member_of_locked(pool);
     bool is_deferred =
         member != NULL && (phase != VMM_POOL_AWAKE || member->options.source.alloc != NULL);
     if (is_deferred)
         member->is_ended = true;
-    vmm__mutex_unlock(&members_lock);
     return is_deferred;
 }
 
@@ -109,7 +108,7 @@ bool vmm__torch_region_defer(const vmm_pool *pool)
 static struct member *ended_take(void)
 {
     struct member *ended = NULL;
-    vmm__mutex_lock(&members_lock);
+    VMM_HOLD(&members_lock);
     for (struct member **link = &members; *link != NULL;) {
         struct member *member = *link;
         if (!member->is_ended) {
@@ -120,26 +119,22 @@ static struct member *ended_take(void)
         member->next = ended;
         ended = member;
     }
-    vmm__mutex_unlock(&members_lock);
     return ended;
 }
 
 static void member_put_back(struct member *member)
 {
-    vmm__mutex_lock(&members_lock);
+    VMM_HOLD(&members_lock);
     member->next = members;
     members = member;
-    vmm__mutex_unlock(&members_lock);
 }
 
 static vmm_status ended_destroy(const struct member *member)
 {
     if (member->options.source.alloc != NULL)
         return vmm_pool_destroy(member->pool.pool, 1);
-    vmm__mutex_lock(&vmm__torch_pools);
-    vmm_status status = vmm_pool_destroy(member->pool.pool, 1);
-    vmm__mutex_unlock(&vmm__torch_pools);
-    return status;
+    VMM_HOLD(&vmm__torch_pools);
+    return vmm_pool_destroy(member->pool.pool, 1);
 }
 
 void vmm__torch_region_end_deferred(void)
@@ -284,11 +279,10 @@ vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, const vmm_pool_op
 vmm_pool_options vmm__torch_region_options(const vmm_pool *pool)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    vmm__mutex_lock(&members_lock);
+    VMM_HOLD(&members_lock);
     const struct member *member = member_of_locked(pool);
     if (member != NULL)
         options = member->options;
-    vmm__mutex_unlock(&members_lock);
     return options;
 }
 
@@ -307,13 +301,12 @@ static size_t list_make(const struct torch_device *device, vmm_torch_pool *pools
     size_t count = 0;
     vmm__torch_region_end_deferred();
     list_add(pools, room, &count, &unnamed);
-    vmm__mutex_lock(&members_lock);
+    VMM_HOLD(&members_lock);
     members_purge_locked();
     for (const struct member *member = members; member != NULL; member = member->next) {
         if (member->pool.device == device->ordinal && member->options.source.alloc == NULL)
             list_add(pools, room, &count, &member->pool);
     }
-    vmm__mutex_unlock(&members_lock);
     return count;
 }
 
@@ -345,11 +338,10 @@ static bool pool_describe(const vmm_pool *pool, vmm_torch_pool *out)
         if (vmm_cache_pool(vmm__torch_cache_of(device)) == pool)
             return true;
     }
-    vmm__mutex_lock(&members_lock);
+    VMM_HOLD(&members_lock);
     const struct member *member = member_of_locked(pool);
     if (member != NULL)
         *out = member->pool;
-    vmm__mutex_unlock(&members_lock);
     return member != NULL;
 }
 

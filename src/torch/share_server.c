@@ -179,9 +179,8 @@ static vmm_status start_locked(void)
 
 vmm_status vmm__share_server_start(const char **name)
 {
-    vmm__mutex_lock(&starting);
+    VMM_HOLD(&starting);
     vmm_status status = is_started ? VMM_OK : start_locked();
-    vmm__mutex_unlock(&starting);
     if (status == VMM_OK)
         *name = server_name;
     return status;

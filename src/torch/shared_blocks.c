@@ -60,13 +60,12 @@ static void block_close(struct shared_block *block)
 struct shared_block *vmm__shared_block_send_begin(const struct share_token *token,
                                                   vmm_share **share)
 {
-    vmm__mutex_lock(&lock);
+    VMM_HOLD(&lock);
     struct shared_block *block = token_find_locked(token);
     if (block != NULL) {
         block->is_sent = true;
         *share = block->share;
     }
-    vmm__mutex_unlock(&lock);
     return block;
 }
 
@@ -130,11 +129,10 @@ static vmm_status block_export(const struct torch_device *device, uint64_t addre
 /* Reads the token of a block that was shared before. */
 static bool token_get(uint64_t address, struct share_token *token)
 {
-    vmm__mutex_lock(&lock);
+    VMM_HOLD(&lock);
     const struct shared_block *block = address_find_locked(address);
     if (block != NULL)
         *token = block->token;
-    vmm__mutex_unlock(&lock);
     return block != NULL;
 }
 

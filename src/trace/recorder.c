@@ -39,9 +39,8 @@ static void events_take_locked(struct recorder *recorder)
 static void events_take(void *context)
 {
     struct recorder *recorder = context;
-    vmm__mutex_lock(&recorder->lock);
+    VMM_HOLD(&recorder->lock);
     events_take_locked(recorder);
-    vmm__mutex_unlock(&recorder->lock);
 }
 
 /* ---- The end of the process ------------------------------------------------------------------ */
@@ -123,12 +122,11 @@ vmm_status vmm__recorder_open(struct recorder *recorder, const char *path,
                               struct writer_origin origin)
 {
     origin.begin_us = vmm__recorder_now_us();
-    vmm__mutex_lock(&recorder->lock);
+    VMM_HOLD(&recorder->lock);
     events_take_locked(recorder);
     vmm_status status = vmm__writer_open(&recorder->writer, path, &origin);
     if (status == VMM_OK)
         atomic_store_explicit(&recorder->is_open, true, memory_order_release);
-    vmm__mutex_unlock(&recorder->lock);
     return status;
 }
 
@@ -141,21 +139,18 @@ vmm_status vmm__recorder_close(struct recorder *recorder)
 {
     struct writer *writer = &recorder->writer;
     uint64_t end = atomic_load_explicit(&recorder->ring.head, memory_order_acquire);
-    vmm__mutex_lock(&recorder->lock);
+    VMM_HOLD(&recorder->lock);
     for (events_take_locked(recorder); recorder->ring.tail < end; events_take_locked(recorder))
         nap(); /* a push is under way */
     vmm__writer_close(writer);
     atomic_store_explicit(&recorder->is_open, false, memory_order_release);
-    int failure = writer->lines.failure;
-    uint64_t lost = writer->lost;
-    vmm__mutex_unlock(&recorder->lock);
-    if (failure != 0)
+    if (writer->lines.failure != 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "trace: the file is not complete: %s",
-                          strerror(failure));
-    if (lost > 0)
+                          strerror(writer->lines.failure));
+    if (writer->lost > 0)
         return vmm__error(VMM_ERR_HOST_OOM,
                           "trace: %llu events are missing: no host memory for them",
-                          (unsigned long long)lost);
+                          (unsigned long long)writer->lost);
     return VMM_OK;
 }
 

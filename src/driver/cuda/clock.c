@@ -127,20 +127,13 @@ static CUresult contexts_join(struct cuda_driver *cuda)
 
 /* ---- The operation --------------------------------------------------------------------------- */
 
-static CUresult clock_record_locked(struct cuda_driver *cuda, CUevent event)
+static CUresult clock_record(struct cuda_driver *cuda, CUevent event)
 {
+    VMM_HOLD(&cuda->clock.lock);
     if (!any_may_be_active(cuda))
         return cuda->api->cuCtxRecordEvent(cuda->context, event);
     CUresult result = contexts_join(cuda);
     return result == CUDA_SUCCESS ? cuda->api->cuEventRecord(event, cuda->clock.stream) : result;
-}
-
-static CUresult clock_record(struct cuda_driver *cuda, CUevent event)
-{
-    vmm__mutex_lock(&cuda->clock.lock);
-    CUresult result = clock_record_locked(cuda, event);
-    vmm__mutex_unlock(&cuda->clock.lock);
-    return result;
 }
 
 vmm_status vmm__cuda_clock_record(struct driver *driver, void *event)

@@ -280,10 +280,8 @@ static CUresult kernels_load(struct cuda_driver *cuda)
 
 static CUresult kernels_load_once(struct cuda_driver *cuda)
 {
-    vmm__mutex_lock(&cuda->kernels_lock);
-    CUresult result = cuda->kernels != NULL ? CUDA_SUCCESS : kernels_load(cuda);
-    vmm__mutex_unlock(&cuda->kernels_lock);
-    return result;
+    VMM_HOLD(&cuda->kernels_lock);
+    return cuda->kernels != NULL ? CUDA_SUCCESS : kernels_load(cuda);
 }
 
 void vmm__cuda_kernels_unload(struct cuda_driver *cuda)
@@ -373,10 +371,9 @@ vmm_status vmm__cuda_delay(struct driver *driver, uint64_t ns, vmm_stream stream
 static CUresult counter_read(struct cuda_driver *cuda, uint64_t *found)
 {
     CUresult result = cuda->api->cuCtxSynchronize();
-    vmm__mutex_lock(&cuda->kernels_lock);
+    VMM_HOLD(&cuda->kernels_lock);
     if (result == CUDA_SUCCESS && cuda->kernels != NULL)
         result = cuda->api->cuMemcpyDtoH_v2(found, cuda->mismatches, sizeof *found);
-    vmm__mutex_unlock(&cuda->kernels_lock);
     return result;
 }
 

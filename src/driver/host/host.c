@@ -32,10 +32,8 @@ static void host_close(struct driver *driver)
     static vmm_status host_##name parameters                                                       \
     {                                                                                              \
         struct host_driver *self = vmm__host_of(driver);                                           \
-        vmm__mutex_lock(&self->lock);                                                              \
-        vmm_status status = vmm__soft_##name arguments;                                            \
-        vmm__mutex_unlock(&self->lock);                                                            \
-        return status;                                                                             \
+        VMM_HOLD(&self->lock);                                                                     \
+        return vmm__soft_##name arguments;                                                         \
     }
 #define HOST_MEMORY_CALL(name, parameters, arguments)                                              \
     HOST_CALL_OF(memory_lock, name, parameters, arguments)

@@ -79,10 +79,8 @@ uint64_t vmm__host_piece_run(const struct host_piece *piece)
 static vmm_status submit(struct driver *driver, const struct host_piece *piece, vmm_stream name)
 {
     struct host_work *work = &vmm__host_of(driver)->work;
-    vmm__mutex_lock(&work->lock);
-    vmm_status status = vmm__host_submit_locked(work, piece, name);
-    vmm__mutex_unlock(&work->lock);
-    return status;
+    VMM_HOLD(&work->lock);
+    return vmm__host_submit_locked(work, piece, name);
 }
 
 /* Refuses work on memory that is not accessible now: it would crash the process. */
@@ -146,10 +144,8 @@ vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uin
         status = access_check(driver, "copy", to, bytes);
     if (status != VMM_OK)
         return status;
-    vmm__mutex_lock(&work->lock);
-    status = piece_finish_locked(work, &piece, stream);
-    vmm__mutex_unlock(&work->lock);
-    return status;
+    VMM_HOLD(&work->lock);
+    return piece_finish_locked(work, &piece, stream);
 }
 
 /* A stream under capture accepts no work; the work of all streams finishes first, because graphs that use this memory
@@ -180,14 +176,12 @@ vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t byt
 /* Refuses a read from a stream under capture. */
 static vmm_status read_begin(struct host_work *work, vmm_stream name)
 {
-    vmm_status status = VMM_OK;
-    vmm__mutex_lock(&work->lock);
+    VMM_HOLD(&work->lock);
     struct host_stream *stream = host_stream_find(work, name);
-    if (stream != NULL)
-        status = vmm__soft_capture_break(work->soft, &stream->soft, "read");
+    vmm_status status =
+        stream == NULL ? VMM_OK : vmm__soft_capture_break(work->soft, &stream->soft, "read");
     if (status == VMM_OK)
         stream_finish_locked(work, name);
-    vmm__mutex_unlock(&work->lock);
     return status;
 }
 

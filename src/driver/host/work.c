@@ -130,14 +130,13 @@ static void stream_step_locked(struct host_work *work, struct host_stream *strea
 static void *worker_main(void *argument)
 {
     struct host_work *work = argument;
-    vmm__mutex_lock(&work->lock);
+    VMM_HOLD(&work->lock);
     while (work->ready_first != NULL || !work->stopping) {
         if (work->ready_first == NULL)
             (void)vmm__mutex_wait(&work->lock, &work->ready, NULL);
         else
             stream_step_locked(work, ready_pop_locked(work));
     }
-    vmm__mutex_unlock(&work->lock);
     return NULL;
 }
 
