@@ -1,5 +1,6 @@
 /* The lost device: see lost.h. */
 #include "driver/lost.h"
+#include "base/list.h"
 
 #include <stddef.h>
 
@@ -45,9 +46,5 @@ void vmm__lost_listen(struct lost *lost, struct lost_listener *listener)
 void vmm__lost_unlisten(struct lost *lost, struct lost_listener *listener)
 {
     VMM_HOLD(&lost->lock);
-    struct lost_listener **link = &lost->listeners;
-    while (*link != NULL && *link != listener)
-        link = &(*link)->next;
-    if (*link != NULL)
-        *link = listener->next;
+    VMM_LIST_REMOVE(&lost->listeners, listener, next);
 }

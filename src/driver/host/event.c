@@ -7,7 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "base/error.h"
-#include "base/hostmem.h"
+#include "base/list.h"
 #include "driver/host/internal.h"
 
 struct host_waiter {
@@ -37,10 +37,7 @@ void vmm__host_wait_locked(struct host_work *work, struct host_position position
     work->waiters = &waiter;
     while (!vmm__host_is_reached(position))
         (void)vmm__mutex_wait(&work->lock, &waiter.reached, NULL);
-    struct host_waiter **link = &work->waiters;
-    while (*link != &waiter)
-        link = &(*link)->next;
-    *link = waiter.next;
+    VMM_LIST_REMOVE(&work->waiters, &waiter, next);
     (void)pthread_cond_destroy(&waiter.reached);
 }
 
