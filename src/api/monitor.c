@@ -4,21 +4,22 @@
 #include "api/config.h"
 #include "base/fork.h"
 #include "base/hostmem.h"
+#include "base/list.h"
+#include "base/mutex.h"
 #include "base/time.h"
 #include "base/variable.h"
 #include "monitor/segment.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-static pthread_mutex_t call_lock = PTHREAD_MUTEX_INITIALIZER; /* orders calls; guards these */
+static struct mutex call_lock = VMM_MUTEX_INIT; /* orders calls; guards these */
 static struct ticker ticker;
 static bool is_exit_watched;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
-static struct vmm_cache *caches;                         /* linked by monitor_next */
+static struct mutex lock = VMM_MUTEX_INIT; /* guards all below */
+static struct vmm_cache *caches;           /* linked by monitor_next */
 static uint64_t serials;
 static struct segment segment = { .file = -1 };
 static struct monitor_head *head; /* MONITOR_MOST_BYTES; NULL: not yet */
@@ -52,13 +53,12 @@ static void publish_locked(void)
 static void publish(void *context)
 {
     (void)context;
-    (void)pthread_mutex_lock(&lock);
+    VMM_HOLD(&lock);
     uint64_t begin_ns = vmm__time_ns();
     if (caches != NULL && begin_ns >= next_ns) {
         publish_locked();
         next_ns = begin_ns + (vmm__time_ns() - begin_ns) * PART_OF_TIME;
     }
-    (void)pthread_mutex_unlock(&lock);
 }
 
 /* ---- Begin and end -------------------------------------------------------------------------- */
@@ -66,8 +66,8 @@ static void publish(void *context)
 /* The child has neither the thread nor the caches. */
 VMM_FORK_CHILD static void child_begin(void)
 {
-    call_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    call_lock = (struct mutex)VMM_MUTEX_INIT;
+    lock = (struct mutex)VMM_MUTEX_INIT;
     ticker = (struct ticker){ .runs = false };
     caches = NULL;
     vmm__segment_forget(&segment);
@@ -79,14 +79,14 @@ VMM_FORK_CHILD static void child_begin(void)
  * cache that begins in a later handler has the segment made, and watched, again. */
 static void exit_remove(void)
 {
-    if (pthread_mutex_trylock(&call_lock) != 0)
+    if (!vmm__mutex_try_lock(&call_lock))
         return;
     is_exit_watched = false;
-    (void)pthread_mutex_lock(&lock);
+    vmm__mutex_lock(&lock);
     vmm__segment_close(&segment);
     caches = NULL;
-    (void)pthread_mutex_unlock(&lock);
-    (void)pthread_mutex_unlock(&call_lock);
+    vmm__mutex_unlock(&lock);
+    vmm__mutex_unlock(&call_lock);
 }
 
 static vmm_status exit_watch(void)
@@ -117,29 +117,23 @@ static vmm_status segment_begin(const char *folder)
 static void cache_add(struct vmm_cache *cache)
 {
     struct vmm_cache **link = &caches;
-    (void)pthread_mutex_lock(&lock);
+    VMM_HOLD(&lock);
     while (*link != NULL)
         link = &(*link)->monitor_next;
     cache->monitor_serial = ++serials;
     cache->monitor_next = NULL;
     *link = cache;
     publish_locked();
-    (void)pthread_mutex_unlock(&lock);
 }
 
 static void cache_remove(struct vmm_cache *cache)
 {
-    struct vmm_cache **link = &caches;
-    (void)pthread_mutex_lock(&lock);
-    while (*link != NULL && *link != cache)
-        link = &(*link)->monitor_next;
-    if (*link == cache)
-        *link = cache->monitor_next;
+    VMM_HOLD(&lock);
+    VMM_LIST_REMOVE(&caches, cache, monitor_next);
     if (caches != NULL)
         publish_locked();
     else
         vmm__segment_close(&segment);
-    (void)pthread_mutex_unlock(&lock);
 }
 
 /* NULL: do not publish. */
@@ -168,12 +162,11 @@ vmm_status vmm__monitor_environment(struct vmm_cache *cache)
     vmm_status status = folder_choose(&folder);
     if (folder == NULL)
         return status;
-    (void)pthread_mutex_lock(&call_lock);
+    VMM_HOLD(&call_lock);
     if (segment.file < 0)
         status = segment_begin(folder);
     if (status == VMM_OK)
         cache_add(cache);
-    (void)pthread_mutex_unlock(&call_lock);
     return status;
 }
 
@@ -181,9 +174,8 @@ void vmm__monitor_end(struct vmm_cache *cache)
 {
     if (cache->monitor_serial == 0)
         return;
-    (void)pthread_mutex_lock(&call_lock);
+    VMM_HOLD(&call_lock);
     cache_remove(cache);
     if (caches == NULL)
         vmm__ticker_stop(&ticker);
-    (void)pthread_mutex_unlock(&call_lock);
 }

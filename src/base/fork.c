@@ -1,6 +1,7 @@
 /* The generation of the process, and functions that a child of fork() calls: see fork.h. */
 #include "base/fork.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/thread_slot.h"
 
 #include <pthread.h>
@@ -12,15 +13,14 @@ enum { FUNCTIONS_MOST = 7 }; /* at least one for each caller of vmm__fork_watch(
 _Atomic uint64_t vmm__fork_generations = 1;
 
 /* Guards what follows. A child reads the functions without it. */
-static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex watch_lock = VMM_MUTEX_INIT;
 static bool is_watched;
 static _Atomic(fork_fn) functions[FUNCTIONS_MOST];
 
 VMM_FORK_CHILD static void child_begin(void)
 {
     atomic_fetch_add_explicit(&vmm__fork_generations, 1, memory_order_relaxed);
-    watch_lock = (pthread_mutex_t)
-        PTHREAD_MUTEX_INITIALIZER; /* the child does not have the thread that held it */
+    watch_lock = (struct mutex)VMM_MUTEX_INIT; /* the child does not have the thread that held it */
     vmm__thread_slots_leave();
     for (int i = 0; i < FUNCTIONS_MOST; i++) {
         fork_fn function = atomic_load_explicit(&functions[i], memory_order_acquire);
@@ -50,14 +50,12 @@ static vmm_status function_add_locked(fork_fn added)
 
 vmm_status vmm__fork_watch(fork_fn function)
 {
-    (void)pthread_mutex_lock(&watch_lock);
+    VMM_HOLD(&watch_lock);
     if (!is_watched)
         is_watched = pthread_atfork(NULL, NULL, child_begin) == 0;
-    vmm_status status = is_watched ? VMM_OK : watch_refused();
-    if (status == VMM_OK && function != NULL)
-        status = function_add_locked(function);
-    (void)pthread_mutex_unlock(&watch_lock);
-    return status;
+    if (!is_watched)
+        return watch_refused();
+    return function != NULL ? function_add_locked(function) : VMM_OK;
 }
 
 vmm_status vmm__fork_refuse(const char *function)

@@ -19,6 +19,12 @@ struct mutex {
     VMM_LOCK_CHECK_MEMBER
 };
 
+/* Of a static lock, whose rank is not checked. */
+#define VMM_MUTEX_INIT                                                                             \
+    {                                                                                              \
+        .mutex = PTHREAD_MUTEX_INITIALIZER                                                         \
+    }
+
 /* Cannot fail with default attributes on the systems that the library supports. */
 static inline void vmm__mutex_init_ranked(struct mutex *lock, enum lock_rank rank)
 {
@@ -49,6 +55,15 @@ static inline void vmm__mutex_unlock(struct mutex *lock)
 {
     VMM_LOCK_RELEASE(lock);
     (void)pthread_mutex_unlock(&lock->mutex);
+}
+
+/* Returns false, without waiting, if the lock is taken. */
+static inline bool vmm__mutex_try_lock(struct mutex *lock)
+{
+    if (pthread_mutex_trylock(&lock->mutex) != 0)
+        return false;
+    VMM_LOCK_TAKE(lock);
+    return true;
 }
 
 static inline void vmm__mutex_held_end(struct mutex *const *lock)

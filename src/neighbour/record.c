@@ -5,6 +5,8 @@
 #include "base/file_limit.h"
 #include "base/file_lock.h"
 #include "base/fork.h"
+#include "base/list.h"
+#include "base/mutex.h"
 #include "base/time.h"
 #include "monitor/process.h"
 
@@ -12,7 +14,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ enum { TURN_MS = 100 };
 /* A slot is a few lines of memory: a writer is done before the second try. */
 enum { READ_TRIES = 4 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards these */
+static struct mutex lock = VMM_MUTEX_INIT; /* guards these */
 static struct neighbour_record *records;
 static bool is_exit_watched;
 
@@ -255,7 +256,7 @@ static void file_leave(const struct neighbour_record *record, int file)
 /* The parent's open file has the slot, as long as a child has it open, too. */
 VMM_FORK_CHILD static void child_begin(void)
 {
-    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    lock = (struct mutex)VMM_MUTEX_INIT;
     for (struct neighbour_record *record = records; record != NULL; record = record->next) {
         (void)close(record->file);
         record->file = -1;
@@ -268,7 +269,7 @@ VMM_FORK_CHILD static void child_begin(void)
  * removes it. */
 static void exit_leave(void)
 {
-    if (pthread_mutex_trylock(&lock) != 0)
+    if (!vmm__mutex_try_lock(&lock))
         return;
     for (struct neighbour_record *record = records; record != NULL; record = record->next) {
         atomic_store(&record->is_left, true);
@@ -277,7 +278,7 @@ static void exit_leave(void)
     }
     records = NULL;
     is_exit_watched = false;
-    (void)pthread_mutex_unlock(&lock);
+    vmm__mutex_unlock(&lock);
 }
 
 static vmm_status exit_watch_locked(void)
@@ -297,7 +298,7 @@ vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *fold
     vmm_status status = path_make(record, folder, uuid, uuid_bytes);
     if (status != VMM_OK)
         return status;
-    (void)pthread_mutex_lock(&lock);
+    VMM_HOLD(&lock);
     status = exit_watch_locked();
     if (status == VMM_OK)
         status = file_join(record, &file);
@@ -306,18 +307,13 @@ vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *fold
         record->next = records;
         records = record;
     }
-    (void)pthread_mutex_unlock(&lock);
     return status;
 }
 
 void vmm__neighbour_leave(struct neighbour_record *record)
 {
-    (void)pthread_mutex_lock(&lock);
-    struct neighbour_record **link = &records;
-    while (*link != NULL && *link != record)
-        link = &(*link)->next;
-    if (*link == record)
-        *link = record->next;
+    VMM_HOLD(&lock);
+    VMM_LIST_REMOVE(&records, record, next);
     int file = atomic_exchange(&record->file, -1);
     if (file >= 0) {
         if (!record->is_left)
@@ -325,7 +321,6 @@ void vmm__neighbour_leave(struct neighbour_record *record)
         (void)close(file);
         (void)munmap(record->bells, sizeof(struct neighbour_head));
     }
-    (void)pthread_mutex_unlock(&lock);
 }
 
 bool vmm__neighbour_is_joined(const struct neighbour_record *record)

@@ -16,7 +16,7 @@ static pthread_rwlock_t caches_lock = PTHREAD_RWLOCK_INITIALIZER;
 static __attribute__((constructor)) void locks_init(void)
 {
     for (unsigned i = 0; i < PRELOAD_DEVICES; i++)
-        (void)pthread_mutex_init(&devices[i].lock, NULL);
+        devices[i].lock = (struct mutex)VMM_MUTEX_INIT;
 }
 
 static CUcontext context_of(const struct preload_device *device)
@@ -145,10 +145,8 @@ static struct preload_device *device_make(CUcontext current)
         ordinal >= PRELOAD_DEVICES)
         return NULL;
     struct preload_device *device = &devices[ordinal];
-    (void)pthread_mutex_lock(&device->lock);
-    struct preload_device *made = device_make_locked(device, current);
-    (void)pthread_mutex_unlock(&device->lock);
-    return made;
+    VMM_HOLD(&device->lock);
+    return device_make_locked(device, current);
 }
 
 static struct preload_device *device_find(CUcontext current)
@@ -243,7 +241,7 @@ void vmm__preload_device_end(int ordinal)
     if (ordinal < 0 || ordinal >= PRELOAD_DEVICES)
         return;
     struct preload_device *device = &devices[ordinal];
-    (void)pthread_mutex_lock(&device->lock);
+    VMM_HOLD(&device->lock);
     if (context_of(device) != NULL) {
         vmm__preload_deferred_drop(device);
         (void)pthread_rwlock_wrlock(&caches_lock);
@@ -252,7 +250,6 @@ void vmm__preload_device_end(int ordinal)
         (void)pthread_rwlock_unlock(&caches_lock);
     }
     device->is_refused = false;
-    (void)pthread_mutex_unlock(&device->lock);
 }
 
 /* The last half second of a recording (VMM_TRACE) is not in its file yet. */

@@ -14,7 +14,7 @@ struct pool_record {
     int ordinal;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex lock = VMM_MUTEX_INIT;
 static struct map pools;
 
 static uint64_t key_of(CUmemoryPool pool)
@@ -25,11 +25,9 @@ static uint64_t key_of(CUmemoryPool pool)
 /* The number of the device of a pool that the program made; -1: libcuda serves it. */
 static int pool_ordinal(CUmemoryPool pool)
 {
-    (void)pthread_mutex_lock(&lock);
+    VMM_HOLD(&lock);
     struct map_node *node = vmm__map_find(&pools, key_of(pool));
-    int ordinal = node == NULL ? -1 : VMM_MAP_RECORD(node, struct pool_record, node)->ordinal;
-    (void)pthread_mutex_unlock(&lock);
-    return ordinal;
+    return node == NULL ? -1 : VMM_MAP_RECORD(node, struct pool_record, node)->ordinal;
 }
 
 /* Without host memory for a record libcuda serves the pool. */
@@ -39,18 +37,17 @@ static void pool_add(CUmemoryPool pool, int ordinal)
     if (record == NULL)
         return;
     *record = (struct pool_record){ .node.key = key_of(pool), .ordinal = ordinal };
-    (void)pthread_mutex_lock(&lock);
+    VMM_HOLD(&lock);
     vmm__map_add(&pools, &record->node);
-    (void)pthread_mutex_unlock(&lock);
 }
 
 static void pool_remove(CUmemoryPool pool)
 {
-    (void)pthread_mutex_lock(&lock);
+    vmm__mutex_lock(&lock);
     struct map_node *node = vmm__map_find(&pools, key_of(pool));
     if (node != NULL)
         vmm__map_remove(&pools, node);
-    (void)pthread_mutex_unlock(&lock);
+    vmm__mutex_unlock(&lock);
     if (node != NULL)
         vmm__host_free(VMM_MAP_RECORD(node, struct pool_record, node), sizeof(struct pool_record));
 }

@@ -26,6 +26,7 @@
 #ifndef VMM_PRELOAD_H
 #define VMM_PRELOAD_H
 
+#include "base/mutex.h"
 #include "preload/hooks.h"
 #include "vmmcache/vmmcache.h"
 
@@ -111,7 +112,7 @@ enum { PRELOAD_DEVICES = 64 };
 /* A device with a cache. Blocks of cuMemAlloc() belong to a stream of their own, on which no work runs, because memory
  * that a stream freed but still uses must not serve them. */
 struct preload_device {
-    pthread_mutex_t lock;
+    struct mutex lock;
     _Atomic(CUcontext) context; /* the primary one; NULL: there is no cache */
     vmm_cache *cache;
     CUstream idle_stream;  /* of the blocks of cuMemAlloc() */

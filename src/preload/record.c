@@ -17,7 +17,7 @@
 
 enum { CHUNK_BYTES = 2 << 20 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex lock = VMM_MUTEX_INIT;
 static _Atomic(struct recorder *) recorders[PRELOAD_DEVICES];
 static bool is_refused;
 
@@ -65,13 +65,12 @@ static struct recorder *recorder_of_current(void)
     struct recorder *recorder = atomic_load_explicit(&recorders[ordinal], memory_order_acquire);
     if (recorder != NULL)
         return recorder;
-    (void)pthread_mutex_lock(&lock);
+    VMM_HOLD(&lock);
     recorder = atomic_load_explicit(&recorders[ordinal], memory_order_acquire);
     if (recorder == NULL && !is_refused) {
         recorder = recorder_make_locked();
         atomic_store_explicit(&recorders[ordinal], recorder, memory_order_release);
     }
-    (void)pthread_mutex_unlock(&lock);
     return recorder;
 }
 

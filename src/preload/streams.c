@@ -22,7 +22,7 @@ struct deferred {
     struct deferred *next_taken;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex lock = VMM_MUTEX_INIT;
 static struct map captures;
 static struct map deferred;
 static _Atomic bool has_deferred;
@@ -39,7 +39,7 @@ static struct deferred *deferred_of(struct map_node *node)
 static struct deferred *deferred_take(const struct preload_device *device)
 {
     struct deferred *first = NULL;
-    (void)pthread_mutex_lock(&lock);
+    VMM_HOLD(&lock);
     bool takes = device != NULL || captures.count == 0;
     for (struct map_node *node = vmm__map_next(&deferred, NULL); takes && node != NULL;
          node = vmm__map_next(&deferred, node)) {
@@ -50,19 +50,18 @@ static struct deferred *deferred_take(const struct preload_device *device)
         block->next_taken = first;
         first = block;
     }
-    (void)pthread_mutex_unlock(&lock);
     return first;
 }
 
 /* The block ends to be deferred, or stays it. */
 static void deferred_end(struct deferred *block, bool ends)
 {
-    (void)pthread_mutex_lock(&lock);
+    vmm__mutex_lock(&lock);
     block->is_taken = false;
     if (ends)
         vmm__map_remove(&deferred, &block->node);
     atomic_store_explicit(&has_deferred, deferred.count > 0, memory_order_release);
-    (void)pthread_mutex_unlock(&lock);
+    vmm__mutex_unlock(&lock);
     if (ends)
         vmm__host_free(block, sizeof *block);
 }
@@ -82,11 +81,10 @@ static CUresult defer_locked(const struct preload_block *block)
 
 bool vmm__preload_defer(const struct preload_block *block, CUresult *result)
 {
-    (void)pthread_mutex_lock(&lock);
+    VMM_HOLD(&lock);
     bool is_deferred = captures.count > 0;
     if (is_deferred)
         *result = defer_locked(block);
-    (void)pthread_mutex_unlock(&lock);
     return is_deferred;
 }
 
@@ -94,10 +92,8 @@ bool vmm__preload_is_deferred(CUdeviceptr address)
 {
     if (!atomic_load_explicit(&has_deferred, memory_order_acquire))
         return false;
-    (void)pthread_mutex_lock(&lock);
-    bool is_deferred = vmm__map_find(&deferred, address) != NULL;
-    (void)pthread_mutex_unlock(&lock);
-    return is_deferred;
+    VMM_HOLD(&lock);
+    return vmm__map_find(&deferred, address) != NULL;
 }
 
 /* Once the block is free, its address may be that of another thread's new block, which is not deferred. */
@@ -155,11 +151,11 @@ static void cache_tell(const struct capture *capture,
 /* The stream has no capture any more. */
 static void capture_remove(CUstream stream)
 {
-    (void)pthread_mutex_lock(&lock);
+    vmm__mutex_lock(&lock);
     struct map_node *node = vmm__map_find(&captures, key_of(stream));
     if (node != NULL)
         vmm__map_remove(&captures, node);
-    (void)pthread_mutex_unlock(&lock);
+    vmm__mutex_unlock(&lock);
     if (node == NULL)
         return;
     struct capture *capture = VMM_MAP_RECORD(node, struct capture, node);
@@ -171,7 +167,7 @@ static void capture_remove(CUstream stream)
 static void device_captures_remove(int ordinal)
 {
     struct map_node *next;
-    (void)pthread_mutex_lock(&lock);
+    VMM_HOLD(&lock);
     for (struct map_node *node = vmm__map_next(&captures, NULL); node != NULL; node = next) {
         struct capture *capture = VMM_MAP_RECORD(node, struct capture, node);
         next = vmm__map_next(&captures, node);
@@ -180,7 +176,6 @@ static void device_captures_remove(int ordinal)
         vmm__map_remove(&captures, node);
         vmm__host_free(capture, sizeof *capture);
     }
-    (void)pthread_mutex_unlock(&lock);
 }
 
 /* Before a capture begins. Without host memory for a record, frees do not wait for its end. */
@@ -194,9 +189,8 @@ static void capture_begins(CUstream stream)
     *capture = (struct capture){ .node.key = key_of(stream), .stream = stream, .ordinal = ordinal };
     capture_remove(stream);
     cache_tell(capture, vmm_capture_announce);
-    (void)pthread_mutex_lock(&lock);
+    VMM_HOLD(&lock);
     vmm__map_add(&captures, &capture->node);
-    (void)pthread_mutex_unlock(&lock);
 }
 
 /* After a call that may have begun or ended a capture. An error does not say so, hence libcuda is asked. Returns the

@@ -25,7 +25,7 @@ typedef void (*change_watch_fn)(int device, const vmm_change *change);
 struct torch_device vmm__torch_devices[TORCH_DEVICES];
 _Atomic unsigned vmm__torch_mode;
 
-static struct mutex opening = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+static struct mutex opening = VMM_MUTEX_INIT;
 static union settings settings = { .config = VMM_CONFIG_INIT };
 static double limit_share;       /* of the device; 0: the settings have the limit */
 static bool has_caches;          /* a cache exists, or is being created: settings are fixed */

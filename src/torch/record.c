@@ -14,7 +14,7 @@ struct call {
     bool is_forgotten;  /* the live map no longer has that block */
 };
 
-static struct mutex recording = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+static struct mutex recording = VMM_MUTEX_INIT;
 static uint64_t entries_kept; /* of each device; 0: not recording */
 static _Atomic(vmm_torch_stack_fn) stack_fn;
 static _Atomic(vmm_torch_stack_fn) free_stack_fn;

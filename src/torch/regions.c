@@ -22,9 +22,9 @@ struct region {
     vmm_torch_pool pool; /* without a tag: of a route */
 };
 
-struct mutex vmm__torch_pools = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+struct mutex vmm__torch_pools = VMM_MUTEX_INIT;
 
-static struct mutex members_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+static struct mutex members_lock = VMM_MUTEX_INIT;
 static struct member *members;
 static _Thread_local struct region *innermost;
 static _Atomic uint64_t region_count; /* pools of tags so far */

@@ -35,7 +35,7 @@ struct server {
     struct peer peers[PEERS_MOST]; /* the oldest first */
 };
 
-static struct mutex starting = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+static struct mutex starting = VMM_MUTEX_INIT;
 static struct server server;
 static char server_name[SOCKET_NAME_BYTES];
 static bool is_started;

@@ -16,7 +16,7 @@ struct shared_block {
     bool is_freed; /* meanwhile: the server closes the share */
 };
 
-static struct mutex lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+static struct mutex lock = VMM_MUTEX_INIT;
 static struct map by_address;
 static struct map by_token;
 

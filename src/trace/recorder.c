@@ -3,6 +3,7 @@
 #include "trace/recorder.h"
 #include "base/fork.h"
 #include "base/hostmem.h"
+#include "base/list.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -45,42 +46,35 @@ static void events_take(void *context)
 
 /* ---- The end of the process ------------------------------------------------------------------ */
 
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex list_lock = VMM_MUTEX_INIT;
 static struct recorder *recorders;
 
 /* Those of the parent, and their files, are not the child's. */
 VMM_FORK_CHILD static void child_begin(void)
 {
-    list_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    list_lock = (struct mutex)VMM_MUTEX_INIT;
     recorders = NULL;
 }
 
 static void list_add(struct recorder *recorder)
 {
-    (void)pthread_mutex_lock(&list_lock);
+    VMM_HOLD(&list_lock);
     recorder->next = recorders;
     recorders = recorder;
-    (void)pthread_mutex_unlock(&list_lock);
 }
 
 static void list_remove(const struct recorder *recorder)
 {
-    (void)pthread_mutex_lock(&list_lock);
-    struct recorder **link = &recorders;
-    while (*link != NULL && *link != recorder)
-        link = &(*link)->next;
-    if (*link != NULL)
-        *link = recorder->next;
-    (void)pthread_mutex_unlock(&list_lock);
+    VMM_HOLD(&list_lock);
+    VMM_LIST_REMOVE(&recorders, recorder, next);
 }
 
 /* A program may exit without the end of its caches. Their recorders live on: other threads may be recording. */
 static __attribute__((destructor)) void exit_write(void)
 {
-    (void)pthread_mutex_lock(&list_lock);
+    VMM_HOLD(&list_lock);
     for (struct recorder *recorder = recorders; recorder != NULL; recorder = recorder->next)
         events_take(recorder);
-    (void)pthread_mutex_unlock(&list_lock);
 }
 
 /* ---- Begin and end --------------------------------------------------------------------------- */

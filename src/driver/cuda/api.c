@@ -27,7 +27,7 @@
 
 static const char library_name[] = "libcuda.so.1";
 
-static pthread_mutex_t api_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex api_lock = VMM_MUTEX_INIT;
 static struct cuda_api api_table;
 static bool api_is_loaded;
 static bool is_started; /* or about to start */
@@ -98,7 +98,7 @@ static vmm_status api_load_locked(void)
 /* Replaces the lock: the thread that held it does not exist in the child. */
 static void child_reset(void)
 {
-    api_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    api_lock = (struct mutex)VMM_MUTEX_INIT;
     is_forked = is_forked || is_started;
 }
 
@@ -179,9 +179,8 @@ vmm_status vmm__cuda_api_start(const struct cuda_api **out)
     vmm_status status = vmm__fork_watch(child_reset);
     if (status != VMM_OK)
         return status;
-    pthread_mutex_lock(&api_lock);
+    VMM_HOLD(&api_lock);
     status = api_start_locked();
-    pthread_mutex_unlock(&api_lock);
     if (status == VMM_OK)
         *out = &api_table;
     return status;

@@ -31,12 +31,12 @@
 #define VMM_DRIVER_SIM_INTERNAL_H
 
 #include "base/map.h"
+#include "base/mutex.h"
 #include "driver/sim/cost.h"
 #include "driver/sim/sim.h"
 #include "driver/soft/soft.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 
 enum {
     SIM_STREAM_BITS = 10, /* the stream's part of an epoch */
@@ -277,7 +277,7 @@ struct sim_faults {
 
 struct sim {
     struct soft soft; /* first, so a struct driver * is also a struct sim * */
-    pthread_mutex_t mutex;
+    struct mutex mutex;
     _Atomic uint64_t clock_ns;
     struct sim_faults faults;
     uint32_t space;  /* the number of its addresses: see memory.c */

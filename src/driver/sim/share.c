@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/hostmem.h"
+#include "base/list.h"
 #include "base/time.h"
 
 #include <errno.h>
@@ -48,7 +49,7 @@ static const char record_magic[16] = "vmmcache sim";
 
 enum { RECORD_SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
 
-static pthread_mutex_t share_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex share_lock = VMM_MUTEX_INIT;
 static struct sim_share *shares;
 static uint64_t last_share;
 static uint64_t process; /* 0: not chosen yet */
@@ -58,19 +59,19 @@ static uint64_t process; /* 0: not chosen yet */
 /* The parent's memory stays the parent's. */
 static void child_reset(void)
 {
-    share_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    share_lock = (struct mutex)VMM_MUTEX_INIT;
     shares = NULL;
     process = 0;
 }
 
 void vmm__sim_share_lock(void)
 {
-    (void)pthread_mutex_lock(&share_lock);
+    vmm__mutex_lock(&share_lock);
 }
 
 void vmm__sim_share_unlock(void)
 {
-    (void)pthread_mutex_unlock(&share_lock);
+    vmm__mutex_unlock(&share_lock);
 }
 
 /* From now on the driver's calls hold the lock; sim_unlock() releases it. */
@@ -104,10 +105,7 @@ void vmm__sim_share_drop(struct sim_share *share)
 {
     if (--share->handles != 0)
         return;
-    struct sim_share **link = &shares;
-    while (*link != share)
-        link = &(*link)->next;
-    *link = share->next;
+    VMM_LIST_REMOVE(&shares, share, next);
     vmm__sim_shadow_free(&share->shadow);
     vmm__host_free(share, sizeof *share);
 }

@@ -39,7 +39,7 @@ static struct sim *sim_of(struct driver *driver)
 
 static struct sim *sim_lock(struct driver *driver)
 {
-    (void)pthread_mutex_lock(&sim_of(driver)->mutex);
+    vmm__mutex_lock(&sim_of(driver)->mutex);
     if (sim_of(driver)->is_sharing)
         vmm__sim_share_lock();
     vmm__sim_order_settle(sim_of(driver)); /* the clock may have advanced */
@@ -50,7 +50,7 @@ static void sim_unlock(struct sim *sim)
 {
     if (sim->is_sharing)
         vmm__sim_share_unlock();
-    (void)pthread_mutex_unlock(&sim->mutex);
+    vmm__mutex_unlock(&sim->mutex);
 }
 
 static vmm_status fault_due(struct sim_faults *faults, const char *call)
@@ -75,7 +75,7 @@ static void sim_close(struct driver *driver)
     vmm__sim_space_give(sim);
     vmm__sim_order_free(sim);
     vmm__host_free(sim->runs.items, sim->runs.capacity * sizeof *sim->runs.items);
-    (void)pthread_mutex_destroy(&sim->mutex);
+    vmm__mutex_fini(&sim->mutex);
     vmm__driver_fini(driver);
     vmm__host_free(sim, sizeof *sim);
 }
@@ -137,7 +137,7 @@ vmm_status vmm__driver_sim_open(const struct driver_options *options, struct dri
         vmm__host_free(sim, sizeof *sim);
         return vmm__error(VMM_ERR_ADDRESS_SPACE, "sim: open: too many drivers are open");
     }
-    sim->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    sim->mutex = (struct mutex)VMM_MUTEX_INIT;
     sim->system_bytes = UINT64_MAX;
     vmm__soft_open(&sim->soft, &sim_ops, &vmm__sim_backing, options, total, "simulated H200");
     *out = &sim->soft.driver;
