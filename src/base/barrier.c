@@ -1,13 +1,12 @@
 /* A barrier for all threads: see barrier.h. */
 #define _GNU_SOURCE
 #include "base/barrier.h"
+#include "base/time.h"
 
-#include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -30,21 +29,13 @@ bool vmm__barrier_is_ready(void)
     return is_ready;
 }
 
-/* Sleeps for the whole time, even if signals arrive. */
-static void pause_whole(long ns)
-{
-    struct timespec left = { .tv_nsec = ns };
-    while (nanosleep(&left, &left) != 0 && errno == EINTR)
-        continue;
-}
-
 void vmm__barrier_all(void)
 {
     atomic_thread_fence(memory_order_seq_cst);
     /* The call may fail after it worked before, if the program has installed a filter of system calls since. Then
      * only time helps: every processor makes a store visible within a millisecond. */
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
-        pause_whole(1000000);
+        vmm__time_pause(1000000);
 }
 
 void vmm__barrier_pause(unsigned round)
@@ -52,5 +43,5 @@ void vmm__barrier_pause(unsigned round)
     if (round < 64)
         (void)sched_yield();
     else
-        pause_whole(20000);
+        vmm__time_pause(20000);
 }

@@ -3,10 +3,10 @@
 #include "base/populate.h"
 #include "base/arith.h"
 #include "base/hostmem.h"
+#include "base/time.h"
 #include "base/worker.h"
 
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { STRIPE_BYTES = 64 << 20, PAUSE_NS = 100000 };
@@ -59,12 +59,11 @@ void vmm__populate_begin(struct populate *populate, void *memory, uint64_t bytes
 
 void vmm__populate_wait(const struct populate *populate, uint64_t bytes)
 {
-    const struct timespec pause = { .tv_nsec = PAUSE_NS };
     if (populate->threads == 0)
         return;
     for (uint64_t stripe = 0; stripe < stripe_count(bytes); stripe++) {
         while (!atomic_load_explicit(&populate->is_populated[stripe], memory_order_acquire))
-            (void)nanosleep(&pause, NULL);
+            vmm__time_pause(PAUSE_NS);
     }
 }
 

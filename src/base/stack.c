@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/stack.h"
 #include "base/hostmem.h"
+#include "base/symbol.h"
 
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -48,8 +49,8 @@ static demangle_fn demangler_find(void)
 {
     demangle_fn demangle;
     void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
-    void *found = dlsym(library != NULL ? library : RTLD_DEFAULT, "__cxa_demangle");
-    memcpy(&demangle, &found, sizeof demangle);
+    (void)vmm__symbol_store(dlsym(library != NULL ? library : RTLD_DEFAULT, "__cxa_demangle"),
+                            &demangle);
     if (library != NULL)
         (void)dlclose(library); /* other parts of the process hold it */
     return demangle;

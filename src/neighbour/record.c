@@ -55,7 +55,7 @@ static bool turn_begin(int file)
 {
     bool has_turn = vmm__file_try_lock(file, turn);
     for (int tries = 0; !has_turn && tries < TURN_MS; tries++) {
-        (void)usleep(1000);
+        vmm__time_pause(1000000);
         has_turn = vmm__file_try_lock(file, turn);
     }
     return has_turn;
@@ -238,7 +238,7 @@ void vmm__neighbour_wait(const struct neighbour_record *record, enum neighbour_b
                              .tv_nsec = (long)(ns % 1000000000) };
     long result = syscall(SYS_futex, bell_address(record, bell), FUTEX_WAIT, state, &time, NULL, 0);
     if (result != 0 && errno == EFAULT)
-        (void)nanosleep(&time, NULL);
+        vmm__time_pause(ns);
 }
 
 /* ---- Leave ----------------------------------------------------------------------------------- */

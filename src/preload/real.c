@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "base/fork.h"
+#include "base/symbol.h"
 #include "base/variable.h"
 #include "preload/preload.h"
 
@@ -55,8 +56,7 @@ preload_dlsym_fn vmm__preload_dlsym(void)
     static _Atomic(preload_dlsym_fn) known;
     preload_dlsym_fn found = atomic_load_explicit(&known, memory_order_relaxed);
     for (unsigned i = 0; i < sizeof versions / sizeof *versions && found == NULL; i++) {
-        void *symbol = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
-        memcpy(&found, &symbol, sizeof found);
+        (void)vmm__symbol_store(dlvsym(RTLD_NEXT, "dlsym", versions[i]), &found);
     }
     atomic_store_explicit(&known, found, memory_order_relaxed);
     return found;
@@ -74,12 +74,6 @@ static void *name_find(__typeof__(cuGetProcAddress_v2) *proc_address, const char
         state != CU_GET_PROC_ADDRESS_SUCCESS)
         return NULL;
     return found;
-}
-
-/* Stores the address of a function in a pointer to a function. */
-static void function_store(void *found, void *member)
-{
-    memcpy(member, &found, sizeof found);
 }
 
 static void *function_address(void (*function)(void))
@@ -101,9 +95,9 @@ static void hooks_fill(void *library, __typeof__(cuGetProcAddress_v2) *proc_addr
 static void functions_fill(void *library, __typeof__(cuGetProcAddress_v2) *proc_address)
 {
 #define FUNCTION_FILL(name, like, asked, version, flags)                                           \
-    function_store(name_find(proc_address, asked, version, flags), &functions.name);               \
+    (void)vmm__symbol_store(name_find(proc_address, asked, version, flags), &functions.name);      \
     if (functions.name == NULL)                                                                    \
-        function_store(vmm__preload_dlsym()(library, #name), &functions.name);
+        (void)vmm__symbol_store(vmm__preload_dlsym()(library, #name), &functions.name);
     PRELOAD_HOOK_MAP(FUNCTION_FILL)
     PRELOAD_USED_MAP(FUNCTION_FILL)
 #undef FUNCTION_FILL
@@ -126,7 +120,7 @@ static void functions_load(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return;
-    function_store(vmm__preload_dlsym()(library, "cuGetProcAddress_v2"), &proc_address);
+    (void)vmm__symbol_store(vmm__preload_dlsym()(library, "cuGetProcAddress_v2"), &proc_address);
     functions_fill(library, proc_address);
     hooks_fill(library, proc_address);
     is_loaded = true;

@@ -1,11 +1,11 @@
 /* Exceptions of Python: see python.h. */
 #define _GNU_SOURCE
 #include "torch/python.h"
+#include "base/symbol.h"
 #include "vmmcache/torch.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <string.h>
 
 /* X(name, result, parameters) */
 #define PYTHON_MAP(X)                                                                              \
@@ -27,18 +27,12 @@ static struct {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static bool function_find(const char *name, void *member)
-{
-    void *found = dlsym(RTLD_DEFAULT, name);
-    memcpy(member, &found, sizeof found);
-    return found != NULL;
-}
-
 static void python_find(void)
 {
     python.is_there = true;
 #define PYTHON_FIND(name, result, parameters)                                                      \
-    python.is_there = function_find(#name, &python.name) && python.is_there;
+    python.is_there =                                                                              \
+        vmm__symbol_store(dlsym(RTLD_DEFAULT, #name), &python.name) && python.is_there;
     PYTHON_MAP(PYTHON_FIND)
 #undef PYTHON_FIND
 }

@@ -3,6 +3,7 @@
 #include "trace/gzip.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "base/symbol.h"
 
 #include <dlfcn.h>
 
@@ -19,13 +20,6 @@ static const char library_name[] = "libz.so.1";
 
 /* ---- libz ------------------------------------------------------------------------------------ */
 
-/* Stores a pointer from dlsym() in a member of the function's own pointer type. */
-static bool call_store(void *found, void *member)
-{
-    memcpy(member, &found, sizeof found);
-    return found != NULL;
-}
-
 static vmm_status libz_missing(const char *path, const char *reason)
 {
     return vmm__error(VMM_ERR_UNSUPPORTED, "trace: %.200s needs %s: %s", path, library_name,
@@ -40,8 +34,8 @@ vmm_status vmm__gzip_open(struct gzip **out, const char *path)
     struct gzip *gzip = vmm__host_alloc(1, sizeof *gzip);
     if (gzip == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "trace: no host memory to pack the file");
-    if (!call_store(dlsym(library, "compress2"), &gzip->compress) ||
-        !call_store(dlsym(library, "crc32"), &gzip->checksum)) {
+    if (!vmm__symbol_store(dlsym(library, "compress2"), &gzip->compress) ||
+        !vmm__symbol_store(dlsym(library, "crc32"), &gzip->checksum)) {
         vmm__gzip_close(gzip);
         return libz_missing(path, "it is not zlib");
     }

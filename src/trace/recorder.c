@@ -4,6 +4,7 @@
 #include "base/fork.h"
 #include "base/hostmem.h"
 #include "base/list.h"
+#include "base/time.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -124,18 +125,13 @@ vmm_status vmm__recorder_open(struct recorder *recorder, const char *path,
     return status;
 }
 
-static void nap(void)
-{
-    (void)nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
-}
-
 vmm_status vmm__recorder_close(struct recorder *recorder)
 {
     struct writer *writer = &recorder->writer;
     uint64_t end = atomic_load_explicit(&recorder->ring.head, memory_order_acquire);
     VMM_HOLD(&recorder->lock);
     for (events_take_locked(recorder); recorder->ring.tail < end; events_take_locked(recorder))
-        nap(); /* a push is under way */
+        vmm__time_pause(NAP_NS); /* a push is under way */
     vmm__writer_close(writer);
     atomic_store_explicit(&recorder->is_open, false, memory_order_release);
     if (writer->lines.failure != 0)
@@ -153,7 +149,7 @@ struct ring_slot *vmm__recorder_wait(struct recorder *recorder)
     struct ring_slot *slot;
     while ((slot = vmm__ring_claim(&recorder->ring)) == NULL) {
         vmm__ticker_hurry(&recorder->ticker);
-        nap();
+        vmm__time_pause(NAP_NS);
     }
     return slot;
 }

@@ -16,14 +16,14 @@
 #define _GNU_SOURCE
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/symbol.h"
+#include "base/time.h"
 #include "driver/cuda/internal.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 static const char library_name[] = "libcuda.so.1";
 
@@ -40,13 +40,6 @@ enum { EXIT_WAIT_MS = 1000 };
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
-/* Stores a pointer from dlsym in a member of the function's own pointer type. */
-static bool call_store(void *found, void *member)
-{
-    memcpy(member, &found, sizeof found);
-    return found != NULL;
-}
-
 /* cuGetProcAddress selects a function by version; before CUDA 12 only the exported names exist. */
 static bool call_resolve(void *library, __typeof__(cuGetProcAddress_v2) *proc_address,
                          const char *exported, const char *asked, int version, void *member)
@@ -56,9 +49,9 @@ static bool call_resolve(void *library, __typeof__(cuGetProcAddress_v2) *proc_ad
     if (proc_address != NULL &&
         proc_address(asked, &found, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &state) ==
             CUDA_SUCCESS &&
-        state == CU_GET_PROC_ADDRESS_SUCCESS && call_store(found, member))
+        state == CU_GET_PROC_ADDRESS_SUCCESS && vmm__symbol_store(found, member))
         return true;
-    return call_store(dlsym(library, exported), member);
+    return vmm__symbol_store(dlsym(library, exported), member);
 }
 
 static vmm_status call_missing(const char *exported, int version)
@@ -79,7 +72,7 @@ static vmm_status api_load_locked(void)
                           reason != NULL ? reason : "libcuda.so.1 cannot be opened");
     }
     __typeof__(cuGetProcAddress_v2) *proc_address = NULL;
-    (void)call_store(dlsym(library, "cuGetProcAddress_v2"), &proc_address);
+    (void)vmm__symbol_store(dlsym(library, "cuGetProcAddress_v2"), &proc_address);
 #define API_RESOLVE(name, asked, version)                                                          \
     if (!call_resolve(library, proc_address, #name, asked, version, &api_table.name))              \
         return call_missing(#name, version);
@@ -131,12 +124,11 @@ void vmm__cuda_calls_end(void)
 /* A signal handler may call exit() within a call of this thread; then do not wait for that call. */
 static void exit_handle(void)
 {
-    static const struct timespec pause = { .tv_nsec = 1000000 };
     shutdown_record();
     for (int i = 0; i < EXIT_WAIT_MS; i++) {
         if (atomic_load_explicit(&calls_in_progress, memory_order_seq_cst) <= own_calls)
             return;
-        (void)nanosleep(&pause, NULL);
+        vmm__time_pause(1000000);
     }
 }
 

@@ -10,22 +10,10 @@
 #include "driver/host/internal.h"
 #include "driver/host/seen.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-enum { NANOSECONDS = 1000000000 }; /* in a second */
-
 /* ---- Running --------------------------------------------------------------------------------- */
-
-static void delay_run(uint64_t ns)
-{
-    uint64_t end = vmm__time_ns() + ns;
-    const struct timespec until = { .tv_sec = (time_t)(end / NANOSECONDS),
-                                    .tv_nsec = (long)(end % NANOSECONDS) };
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
-        continue;
-}
 
 static uint64_t memory_run(const struct host_piece *piece)
 {
@@ -66,7 +54,7 @@ uint64_t vmm__host_piece_run(const struct host_piece *piece)
         piece->kernel(piece->context);
         return 0;
     case HOST_PIECE_DELAY:
-        delay_run(piece->ns);
+        vmm__time_pause(piece->ns);
         return 0;
     case HOST_PIECE_WAIT:
         return 0;
