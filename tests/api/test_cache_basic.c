@@ -1,4 +1,4 @@
-/* vmm_alloc and vmm_free: arguments, sizes, pointers, contents. */
+/* vmm_alloc and vmm_free: sizes, pointers, contents. Wrong arguments and pointers: see ../negative. */
 #include "support/cache_support.h"
 
 #include <string.h>
@@ -11,12 +11,6 @@ static const size_t sizes[] = {
 };
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-#define assert_says(part)                                                                          \
-    do {                                                                                           \
-        if (strstr(vmm_last_error(), part) == NULL)                                                \
-            fail_msg("last error: %s", vmm_last_error());                                          \
-    } while (0)
-
 static void assert_unknown(struct cache_test *test, void *ptr)
 {
     vmm_stats before = cache_stats(test);
@@ -27,29 +21,6 @@ static void assert_unknown(struct cache_test *test, void *ptr)
     before.driver_ns = after.driver_ns;
     assert_memory_equal(&before, &after, sizeof before);
     assert_ok(vmm__cache_check(test->cache));
-}
-
-CACHE_TEST(null_arguments_are_refused)
-{
-    void *out = test;
-    assert_status(vmm_alloc(NULL, 1, NULL, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_says("cache");
-    assert_status(vmm_alloc(test->cache, 1, NULL, NULL), VMM_ERR_INVALID_ARGUMENT);
-    assert_says("out");
-    assert_status(vmm_free(NULL, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_status(vmm_free(NULL, NULL), VMM_ERR_INVALID_ARGUMENT);
-    assert_status(vmm_record_stream(NULL, &out, NULL), VMM_ERR_INVALID_ARGUMENT);
-    assert_status(vmm_trim(NULL, 0, NULL), VMM_ERR_INVALID_ARGUMENT);
-    assert_ptr_equal(out, test);
-    assert_int_equal(cache_stats(test).create_calls, cache_stats(test).release_calls);
-}
-
-CACHE_TEST(null_is_freed_for_nothing)
-{
-    assert_ok(vmm_free(test->cache, NULL));
-    assert_ok(vmm_destroy(NULL));
-    assert_status(vmm_record_stream(test->cache, NULL, test->streams[1]), VMM_ERR_UNKNOWN_POINTER);
-    assert_int_equal(cache_stats(test).allocations.allocated, 0);
 }
 
 CACHE_TEST(nothing_is_mapped_before_the_first_block)
@@ -89,29 +60,6 @@ CACHE_TEST(every_size_is_aligned_and_long_enough)
     }
 }
 
-CACHE_TEST(sizes_beyond_reason_are_refused)
-{
-    size_t granule = test->driver->granule_bytes;
-    const size_t wrong[] = { SIZE_MAX,
-                             SIZE_MAX - 1,
-                             SIZE_MAX - 510,
-                             SIZE_MAX - 511,
-                             SIZE_MAX - granule + 1,
-                             SIZE_MAX - granule,
-                             SIZE_MAX / 2 + 1,
-                             SIZE_MAX / 2,
-                             (size_t)1 << 62,
-                             ((size_t)1 << 57) + 1 };
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        void *out = test;
-        assert_status(vmm_alloc(test->cache, wrong[i], NULL, &out), VMM_ERR_ADDRESS_SPACE);
-        assert_ptr_equal(out, test);
-        assert_says("more than the arena of ");
-        assert_says("see arena_bytes");
-        assert_int_equal(cache_stats(test).ooms, i + 1);
-    }
-}
-
 /* More than any device has, less than the arena: out of memory at once, and no attempt is made. */
 CACHE_TEST(sizes_beyond_the_device_are_out_of_memory)
 {
@@ -122,51 +70,6 @@ CACHE_TEST(sizes_beyond_the_device_are_out_of_memory)
                   VMM_ERR_DEVICE_OOM);
     assert_ptr_equal(out, test);
     assert_int_equal(cache_stats(test).create_calls, calls);
-}
-
-CACHE_TEST(foreign_pointers_are_refused)
-{
-    int local = 0;
-    uint8_t *block = block_alloc(test, 3 * MIB, 0);
-    vmm_cache *other = cache_on_with(test->driver, NULL);
-    void *others = block_in(other, 3 * MIB, NULL);
-    assert_unknown(test, &local);
-    assert_unknown(test, others);
-    assert_unknown(test, (void *)(uintptr_t)1);
-    assert_unknown(test, (void *)UINTPTR_MAX);
-    assert_status(vmm_free(other, block), VMM_ERR_UNKNOWN_POINTER);
-    for (uint64_t granule = 0; granule < 64; granule++) {
-        assert_unknown(test, block + (granule + 2) * test->driver->granule_bytes);
-        assert_unknown(test, block - (granule + 1) * test->driver->granule_bytes);
-    }
-    assert_ok(vmm_destroy(other));
-    assert_unknown(test, others);
-}
-
-CACHE_TEST(inner_pointers_are_refused)
-{
-    for (int i = 0; i < SIZES; i++) {
-        uint8_t *block = block_alloc(test, sizes[i], 0);
-        for (size_t offset = 1; offset < sizes[i]; offset = offset * 2 + offset % 3)
-            assert_unknown(test, block + offset);
-        if (sizes[i] > 1)
-            assert_unknown(test, block + sizes[i] - 1);
-        block_free(test, block);
-        assert_unknown(test, block);
-    }
-}
-
-CACHE_TEST(unused_objects_of_a_slab_are_refused)
-{
-    uint8_t *first = block_alloc(test, 512, 0);
-    for (size_t i = 1; i < 64; i++)
-        assert_unknown(test, first + i * 512);
-    uint8_t *second = block_alloc(test, 512, 0);
-    assert_unknown(test, second + 256);
-    block_free(test, first);
-    assert_unknown(test, first);
-    block_free(test, second);
-    assert_unknown(test, second);
 }
 
 /* Freed in every order, so that the freed block joins to the left, to the right and to both. */

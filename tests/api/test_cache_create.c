@@ -40,46 +40,6 @@ TEST(create_and_destroy_leave_nothing)
     }
 }
 
-TEST(wrong_arguments_leave_nothing)
-{
-    uint64_t host_bytes = vmm__host_outstanding();
-    vmm_cache *cache = (vmm_cache *)&host_bytes;
-    vmm_config config = chosen_config();
-    assert_status(vmm_create(&config, NULL), VMM_ERR_INVALID_ARGUMENT);
-    config.struct_size = 0;
-    assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
-    config = chosen_config();
-    config.device = -1;
-    assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "device"));
-    config = chosen_config();
-    config.no_caching = (vmm_switch)3;
-    assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "no_caching"));
-    config = chosen_config();
-    config.driver = (vmm_driver_kind)17;
-    assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "17"));
-    config = chosen_config();
-    config.limit_bytes = 1;
-    assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "config: limit_bytes: "));
-    assert_non_null(strstr(vmm_last_error(), "the limit is 1 bytes, but the smallest chunk has"));
-    assert_ptr_equal(cache, &host_bytes);
-    assert_int_equal(vmm__host_outstanding(), host_bytes);
-}
-
-TEST(a_missing_device_is_reported)
-{
-    vmm_config config = chosen_config();
-    if (config.driver != VMM_DRIVER_CUDA)
-        return; /* the other drivers accept any device */
-    vmm_cache *cache;
-    config.device = 4711;
-    assert_status(vmm_create(&config, &cache), VMM_ERR_NO_DEVICE);
-    assert_non_null(strstr(vmm_last_error(), "4711"));
-}
-
 TEST(arenas_of_any_size_are_created)
 {
     static const uint64_t sizes[] = { 64 * MIB + 1,      4 * GIB,           TIB,

@@ -190,24 +190,6 @@ CACHE_TEST(items_of_an_older_caller_fit_its_struct)
     assert_int_equal(longer.later, 9);
 }
 
-CACHE_TEST(wrong_arguments_are_reported)
-{
-    vmm_item item = VMM_ITEM_INIT;
-    void *block = block_alloc(test, 777, 1);
-    assert_status(vmm_find(NULL, block, &item), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "vmm_find: cache is NULL"));
-    assert_status(vmm_find(test->cache, block, NULL), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "vmm_find: item is NULL"));
-    item.struct_size = offsetof(vmm_item, stream) - 1;
-    assert_status(vmm_find(test->cache, block, &item), VMM_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(vmm_last_error(), "struct_size"));
-    item.struct_size = 0;
-    assert_status(vmm_find(test->cache, block, &item), VMM_ERR_INVALID_ARGUMENT);
-    item.struct_size = sizeof item;
-    assert_status(vmm_find(test->cache, &item, &item), VMM_ERR_UNKNOWN_POINTER);
-    assert_non_null(strstr(vmm_last_error(), "is in no live block"));
-}
-
 /* The arena's bytes: a driver may reserve more than it was asked for. */
 static uint64_t most_bytes(vmm_cache *cache)
 {

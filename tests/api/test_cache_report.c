@@ -7,30 +7,6 @@
 #define LARGE       (8 * MIB)
 #define LARGE_BLOCK (LARGE + 16 * KIB) /* of a request of LARGE + 1 */
 
-CACHE_TEST(null_arguments_are_refused)
-{
-    vmm_stats stats = { .struct_size = sizeof stats };
-    assert_status(vmm_stats_get(NULL, &stats), VMM_ERR_INVALID_ARGUMENT);
-    assert_status(vmm_stats_get(test->cache, NULL), VMM_ERR_INVALID_ARGUMENT);
-    assert_status(vmm_stats_reset_peak(NULL), VMM_ERR_INVALID_ARGUMENT);
-    assert_status(vmm_summary_write(NULL, stderr), VMM_ERR_INVALID_ARGUMENT);
-    assert_status(vmm_summary_write(test->cache, NULL), VMM_ERR_INVALID_ARGUMENT);
-    assert_status(vmm_walk(test->cache, NULL, NULL), VMM_ERR_INVALID_ARGUMENT);
-    assert_status(vmm_walk(NULL, (vmm_visitor)0, NULL), VMM_ERR_INVALID_ARGUMENT);
-}
-
-CACHE_TEST(a_struct_size_too_small_is_refused)
-{
-    for (size_t size = 0; size < sizeof(size_t) + sizeof(vmm_stat); size++) {
-        vmm_stats stats;
-        memset(&stats, 0x5a, sizeof stats);
-        stats.struct_size = size;
-        vmm_stats before = stats;
-        assert_status(vmm_stats_get(test->cache, &stats), VMM_ERR_INVALID_ARGUMENT);
-        assert_memory_equal(&stats, &before, sizeof stats);
-    }
-}
-
 CACHE_TEST(stats_of_an_older_caller_fit_its_struct)
 {
     (void)block_alloc(test, LARGE, 0);

@@ -122,7 +122,8 @@ static vmm_status create_tiny(struct stage *stage, uint64_t value)
     vmm_cache *cache = NULL;
     void *out = stage;
     must_be(VMM_ERR_INVALID_ARGUMENT, vmm_create(&config, &cache));
-    must(cache == NULL && stage_error_says("the limit is"));
+    must(cache == NULL && stage_error_says("config: limit_bytes: "));
+    must(stage_error_says("the limit is 1 bytes, but the smallest chunk has"));
     config.limit_bytes = 0;
     config.arena_bytes = value;
     must_ok(vmm_create(&config, &cache));
@@ -160,7 +161,7 @@ static const struct negative_case cases[] = {
     WRONG_FIELD(device, -1),
     WRONG_FIELD(device, INT_MIN),
     WRONG_FIELD(driver, -1),
-    WRONG_FIELD(driver, 4),
+    WRONG("driver is 4", field_set, SET(driver, 4), "config: driver is 4,"),
     WRONG_FIELD(driver, INT_MAX),
     WRONG_FIELD(no_caching, 3),
     WRONG_FIELD(no_caching, -1),

@@ -16,6 +16,7 @@ static vmm_status call_with_null_cache(struct stage *stage, uint64_t call)
     struct call_target target = target_make(stage, NULL);
     must(vmm_block_bytes(NULL, 1) == 0 && vmm_cache_pool(NULL) == NULL);
     must_ok(vmm_destroy(NULL));
+    must_be(VMM_ERR_INVALID_ARGUMENT, vmm_free(NULL, NULL));
     return call_make((enum call)call, &target);
 }
 

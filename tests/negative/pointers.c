@@ -43,6 +43,7 @@ static vmm_status refuse_all(struct stage *stage, const char *words, bool is_ins
             vmm_resize(stage->cache, stage->victim, MIB, &out));
     must(stage_error_says("vmm_resize") && out == &a_static);
     must_be(is_inside ? VMM_OK : unknown, vmm_find(stage->cache, stage->victim, &item));
+    must(is_inside || stage_error_says("is in no live block"));
     return stage->victim == NULL ? unknown : vmm_free(stage->cache, stage->victim);
 }
 

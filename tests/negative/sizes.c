@@ -11,6 +11,14 @@ static vmm_status allocate(struct stage *stage, uint64_t bytes)
     return status;
 }
 
+static vmm_status allocate_too_much(struct stage *stage, uint64_t bytes)
+{
+    uint64_t ooms = stage_stats(stage).ooms;
+    vmm_status status = allocate(stage, bytes);
+    must(stage_error_says("see arena_bytes") && stage_stats(stage).ooms == ooms + 1);
+    return status;
+}
+
 static vmm_status allocate_on_a_new_stream(struct stage *stage, uint64_t bytes)
 {
     vmm_stream stream;
@@ -75,7 +83,7 @@ static vmm_status trim_keep_all(struct stage *stage, uint64_t keep_bytes)
 #define GRANULE (2 * MIB)
 #define REFUSED(name, bytes)                                                                       \
     {                                                                                              \
-        name, NULL, allocate, bytes, VMM_ERR_ADDRESS_SPACE, TOO_MANY, false                        \
+        name, NULL, allocate_too_much, bytes, VMM_ERR_ADDRESS_SPACE, TOO_MANY, false               \
     }
 
 /* A range of a block of 3 MiB under vmm_pin(): its offset and size in 512 bytes. */
@@ -104,11 +112,15 @@ static vmm_status export_unpinned(struct stage *stage, uint64_t bytes)
 static const struct negative_case cases[] = {
     { "0 bytes", NULL, allocate_zero_bytes, 0, VMM_OK, NULL, true },
     REFUSED("SIZE_MAX", SIZE_MAX),
+    REFUSED("SIZE_MAX - 1", SIZE_MAX - 1),
     REFUSED("SIZE_MAX - 510", SIZE_MAX - 510),
     REFUSED("SIZE_MAX - 511", SIZE_MAX - 511),
     REFUSED("SIZE_MAX - granule", SIZE_MAX - GRANULE),
     REFUSED("SIZE_MAX - granule + 1", SIZE_MAX - GRANULE + 1),
     REFUSED("SIZE_MAX / 2 + 1", SIZE_MAX / 2 + 1),
+    REFUSED("SIZE_MAX / 2", SIZE_MAX / 2),
+    REFUSED("2^62", UINT64_C(1) << 62),
+    REFUSED("2^57 + 1", (UINT64_C(1) << 57) + 1),
     REFUSED("-1 MiB", -MIB),
     REFUSED("more than the arena", 2 * STAGE_ARENA),
     { "SIZE_MAX on a new stream", NULL, allocate_on_a_new_stream, SIZE_MAX, VMM_ERR_ADDRESS_SPACE,

@@ -101,6 +101,7 @@ static const struct negative_case cases[] = {
     { "vmm_item of each size, no block", NULL, items_find_no_block, 0, VMM_OK, NULL, false },
     WRONG("vmm_stats of size 0", stats_get_size, 0,
           "struct_size is 0; set it to sizeof(vmm_stats)"),
+    WRONG("vmm_stats of size 7", stats_get_size, 7, "struct_size is 7;"),
     WRONG("vmm_stats of size 8", stats_get_size, 8, "struct_size is 8;"),
     WRONG("vmm_stats of size 4097", stats_get_size, 4097, "struct_size is 4097;"),
     WRONG("vmm_stats of size SIZE_MAX", stats_get_size, SIZE_MAX, "struct_size is 1844674407"),

@@ -3,7 +3,6 @@
 #include "support/config_support.h"
 #include "support/made_support.h"
 
-#include "base/hostmem.h"
 #include "driver/sim/sim.h"
 
 CONFIG_TEST(null_selects_all_defaults)
@@ -256,29 +255,4 @@ CONFIG_TEST(log_appends_to_a_file)
     assert_int_equal(second[-1], '\n');
     assert_int_equal(close(file), 0);
     assert_int_equal(unlink(path), 0);
-}
-
-CONFIG_TEST(create_fails_if_the_log_cannot_be_opened)
-{
-    uint64_t host_bytes = vmm__host_outstanding();
-    vmm_cache *cache = (vmm_cache *)&host_bytes;
-    variable_set("VMM_LOG", "/no/such/folder/log");
-    assert_status(sim_create_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("VMM_LOG=/no/such/folder/log");
-    assert_ptr_equal(cache, &host_bytes);
-    assert_int_equal(vmm__host_outstanding(), host_bytes);
-}
-
-CONFIG_TEST(wrong_variables_leak_nothing)
-{
-    static const char *const names[] = { "VMM_NO_CACHING", "VMM_LIMIT" };
-    for (int i = 0; i < 2; i++) {
-        vmm_cache *cache;
-        variable_set(names[i], "nonsense");
-        uint64_t host_bytes = vmm__host_outstanding();
-        assert_status(sim_create_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
-        assert_names(names[i]);
-        assert_int_equal(vmm__host_outstanding(), host_bytes);
-        assert_int_equal(unsetenv(names[i]), 0);
-    }
 }
