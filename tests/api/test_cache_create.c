@@ -40,6 +40,17 @@ TEST(create_and_destroy_leave_nothing)
     }
 }
 
+TEST(a_missing_device_is_reported)
+{
+    vmm_config config = chosen_config();
+    if (config.driver != VMM_DRIVER_CUDA)
+        return; /* the other drivers accept any device */
+    vmm_cache *cache;
+    config.device = 4711;
+    assert_status(vmm_create(&config, &cache), VMM_ERR_NO_DEVICE);
+    assert_non_null(strstr(vmm_last_error(), "4711"));
+}
+
 TEST(arenas_of_any_size_are_created)
 {
     static const uint64_t sizes[] = { 64 * MIB + 1,      4 * GIB,           TIB,
