@@ -1,4 +1,5 @@
-/* The contents of memory on the sim driver: overwritten, moved, stale, copied and shared. */
+/* The contents of memory on the sim driver: overwritten, moved, stale, copied and shared. What every driver guarantees:
+ * see ../api/test_driver_contract.c. */
 #include "support/sim_support.h"
 
 #include <stdlib.h>
@@ -17,16 +18,6 @@ static uint64_t count_mismatches(struct driver *driver, uint64_t address, uint64
     uint64_t before = mismatches(driver);
     assert_ok(vmm__driver_check(driver, address, bytes, word, A));
     return mismatches(driver) - before;
-}
-
-SIM_TEST(check_accepts_filled_memory)
-{
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    fill(driver, address + 512, 4096, 7);
-    assert_int_equal(count_mismatches(driver, address + 512, 4096, 7), 0);
-    assert_int_equal(count_mismatches(driver, address + 512, 1000, 7), 0);
-    assert_int_equal(count_mismatches(driver, address + 512, 4096, 7), 0);
-    assert_string_equal(vmm__sim_mismatch(driver), "");
 }
 
 SIM_TEST(any_block_size_works)
@@ -57,13 +48,6 @@ SIM_TEST(a_wrong_word_is_detected)
     assert_non_null(strstr(vmm__sim_mismatch(driver), "word 0x8 but holds place 0 of word 0x7"));
 }
 
-SIM_TEST(a_wrong_place_is_detected)
-{
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    fill(driver, address, 4096, 7);
-    assert_int_equal(count_mismatches(driver, address + 512, 1024, 7), 2);
-}
-
 SIM_TEST(partial_overwrites_are_detected)
 {
     uint64_t address = memory_map(driver, GRANULE, NULL);
@@ -78,18 +62,6 @@ SIM_TEST(partial_overwrites_are_detected)
     assert_int_equal(count_mismatches(driver, address, 4096, 7), 1);
     fill(driver, address, 8192, 10);
     assert_int_equal(count_mismatches(driver, address, 8192, 10), 0);
-}
-
-SIM_TEST(blocks_can_span_handles)
-{
-    uint64_t address = address_reserve(driver, 8 * GRANULE);
-    for (uint64_t place = 0; place < 8; place += 2)
-        handle_map(driver, address + place * GRANULE, 2 * GRANULE,
-                   handle_create(driver, 2 * GRANULE));
-    fill(driver, address + MIB, 14 * MIB, 7);
-    assert_int_equal(count_mismatches(driver, address + MIB, 14 * MIB, 7), 0);
-    fill(driver, address + 6 * MIB, 512, 8);
-    assert_int_equal(count_mismatches(driver, address + MIB, 14 * MIB, 7), 1);
 }
 
 SIM_TEST(a_move_without_a_copy_is_detected)
@@ -119,18 +91,6 @@ SIM_TEST(released_memory_loses_its_contents)
     assert_int_equal(count_mismatches(driver, address, 4096, 7), 8);
 }
 
-SIM_TEST(aliases_share_contents)
-{
-    uint64_t handle;
-    uint64_t first = memory_map(driver, GRANULE, &handle);
-    uint64_t second = address_reserve(driver, GRANULE);
-    handle_map(driver, second, GRANULE, handle);
-    fill(driver, first, 4096, 7);
-    assert_int_equal(count_mismatches(driver, second, 4096, 7), 0);
-    fill(driver, second + 512, 512, 8);
-    assert_int_equal(count_mismatches(driver, first, 4096, 7), 1);
-}
-
 SIM_TEST(a_write_through_two_aliases_is_a_violation)
 {
     uint64_t address = address_reserve(driver, 2 * GRANULE);
@@ -142,33 +102,6 @@ SIM_TEST(a_write_through_two_aliases_is_a_violation)
 }
 
 /* ---- Copy ------------------------------------------------------------------------------------ */
-
-SIM_TEST(a_copy_transfers_contents)
-{
-    uint64_t from = memory_map(driver, 2 * GRANULE, NULL);
-    uint64_t to = address_reserve(driver, 2 * GRANULE);
-    handle_map(driver, to, GRANULE, handle_create(driver, GRANULE));
-    handle_map(driver, to + GRANULE, GRANULE, handle_create(driver, GRANULE));
-    fill(driver, from + MIB, 2 * MIB, 7);
-    fill(driver, from + 3 * MIB, 512, 8);
-    assert_ok(vmm__driver_copy(driver, to, from, 2 * GRANULE, A));
-    assert_int_equal(count_mismatches(driver, to + MIB, 2 * MIB, 7), 0);
-    assert_int_equal(count_mismatches(driver, to + 3 * MIB, 512, 8), 0);
-    assert_int_equal(count_mismatches(driver, from + MIB, 2 * MIB, 7), 0);
-    assert_int_equal(count_mismatches(driver, to, MIB, 7), MIB / 512);
-}
-
-SIM_TEST(a_partial_copy_keeps_places)
-{
-    uint64_t from = memory_map(driver, GRANULE, NULL);
-    uint64_t to = memory_map(driver, GRANULE, NULL);
-    fill(driver, from, 4096, 7);
-    fill(driver, to, 4096, 7);
-    fill(driver, to + 1024, 1024, 9);
-    assert_int_equal(count_mismatches(driver, to, 4096, 7), 2);
-    assert_ok(vmm__driver_copy(driver, to + 1024, from + 1024, 1024, A));
-    assert_int_equal(count_mismatches(driver, to, 4096, 7), 0);
-}
 
 SIM_TEST(an_overlapping_copy_is_a_violation)
 {
