@@ -1,5 +1,5 @@
 /*
- * When work on the sim driver finishes: lag, events and waits; and unmapping memory that it uses.
+ * When work on the sim driver finishes: lag and events; and unmapping memory that it uses. Waits: see test_sim_queue.c.
  */
 #include "support/sim_support.h"
 
@@ -42,17 +42,6 @@ SIM_TEST(an_event_covers_work_before_its_record)
     assert_ok(vmm__driver_event_query(driver, early));
 }
 
-SIM_TEST(an_unrecorded_event_is_complete)
-{
-    void *event;
-    vmm__sim_lag_set(driver, 9);
-    assert_ok(vmm__driver_event_create(driver, &event));
-    assert_ok(vmm__driver_event_query(driver, event));
-    assert_ok(vmm__driver_event_wait(driver, event));
-    assert_ok(vmm__driver_stream_wait(driver, A, event));
-    assert_ok(vmm__driver_event_destroy(driver, event));
-}
-
 SIM_TEST(reducing_the_lag_finishes_work)
 {
     uint64_t address = memory_map(driver, GRANULE, NULL);
@@ -71,38 +60,6 @@ SIM_TEST(reducing_the_lag_finishes_work)
     assert_ok(vmm__driver_event_query(driver, last));
 }
 
-SIM_TEST(host_waits_finish_the_awaited_work)
-{
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    vmm__sim_lag_set(driver, 1000);
-    memory_fill(driver, address, 512, 1, A);
-    void *a = sim_record(driver, A);
-    memory_fill(driver, address + 512, 512, 2, B);
-    void *b = sim_record(driver, B);
-    assert_ok(vmm__driver_event_wait(driver, a));
-    assert_ok(vmm__driver_event_query(driver, a));
-    assert_status(vmm__driver_event_query(driver, b), VMM__PENDING);
-    assert_ok(vmm__driver_device_wait(driver));
-    assert_ok(vmm__driver_event_query(driver, b));
-    memory_fill(driver, address, 512, 3, A);
-    assert_ok(vmm__driver_event_record(driver, a, A));
-    assert_int_equal(mismatches(driver), 0);
-    assert_ok(vmm__driver_event_query(driver, a));
-}
-
-SIM_TEST(a_waiting_stream_finishes_later)
-{
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    vmm__sim_lag_set(driver, 1000);
-    memory_fill(driver, address, 512, 1, A);
-    void *a = sim_record(driver, A);
-    assert_ok(vmm__driver_stream_wait(driver, B, a));
-    void *b = sim_record(driver, B);
-    assert_status(vmm__driver_event_query(driver, b), VMM__PENDING);
-    assert_ok(vmm__driver_event_wait(driver, b));
-    assert_ok(vmm__driver_event_query(driver, a));
-}
-
 /* ---- Unmap during work ----------------------------------------------------------------------- */
 
 SIM_TEST(unmap_during_work_is_a_violation)
@@ -112,16 +69,6 @@ SIM_TEST(unmap_during_work_is_a_violation)
     memory_fill(driver, address + MIB, 512, 1, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     sim_assert_violations(driver, 1, "during work 1 of stream 0x10a");
-}
-
-SIM_TEST(unmap_after_the_event_is_valid)
-{
-    uint64_t address = memory_map(driver, GRANULE, NULL);
-    vmm__sim_lag_set(driver, 10);
-    memory_fill(driver, address, 512, 1, A);
-    memory_check(driver, address, 512, 1, A);
-    assert_ok(vmm__driver_event_wait(driver, sim_record(driver, A)));
-    assert_ok(vmm__driver_unmap(driver, address, GRANULE));
 }
 
 SIM_TEST(unmap_checks_every_stream)
