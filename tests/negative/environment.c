@@ -7,42 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct setting {
+struct setting {
     const char *name;
     const char *text;
-} settings[] = {
-    { "VMM_DRIVER", "CUDA" },
-    { "VMM_DRIVER", " sim" },
-    { "VMM_DRIVER", "sim,host" },
-    { "VMM_DRIVER", "%s%n%x" },
-    { "VMM_LIMIT", "0" },
-    { "VMM_LIMIT", "-1" },
-    { "VMM_LIMIT", "8GB" },
-    { "VMM_LIMIT", "1e9" },
-    { "VMM_LIMIT", "0x10" },
-    { "VMM_LIMIT", "99999999999999999999" },
-    { "VMM_LIMIT", "16777216TiB" },
-    { "VMM_LIMIT", "0%" },
-    { "VMM_LIMIT", "nan" },
-    { "VMM_LIMIT", "." },
-    { "VMM_LIMIT", "%" },
-    { "VMM_LIMIT", "8GiB\nVMM_DRIVER=cuda" },
-    { "VMM_NO_CACHING", "2" },
-    { "VMM_NO_CACHING", "yes" },
-    { "VMM_FOOTPRINT", "1001" },
-    { "VMM_FOOTPRINT", "-1" },
-    { "VMM_FOOTPRINT", "ANY" },
-    { "VMM_FOOTPRINT", "99999999999999999999999" },
-    { "VMM_REUSE", "Wait" },
-    { "VMM_COMPACTION", "yes" },
-    { "VMM_DECAY_MS", "4294967296" },
-    { "VMM_DECAY_MS", "1s" },
-    { "VMM_DECAY_MS", "+1" },
-    { "VMM_DECAY_MS", " 1" },
-    { "VMM_LOG", "/" },
-    { "VMM_LOG", "/no/such/folder/log" },
-    { "VMM_LIMIT", "80" },
-    { "VMM_TRACE", "/no/such/folder/trace" },
 };
 
 static vmm_status create(struct stage *stage)
@@ -59,76 +26,79 @@ static vmm_status create(struct stage *stage)
     return status;
 }
 
-static vmm_status set_wrong_value(struct stage *stage, uint64_t index)
+static vmm_status set_wrong_value(struct stage *stage, uint64_t value)
 {
-    const struct setting *setting = &settings[index];
+    const struct setting *setting = (const struct setting *)(uintptr_t)value;
     must(setenv(setting->name, setting->text, 1) == 0);
     vmm_status status = create(stage);
     must(stage_error_says(setting->name));
+    must(strchr(setting->text, '\n') != NULL || stage_error_says(setting->text));
     must(unsetenv(setting->name) == 0);
     return status;
 }
 
 /* A very long value: the error is still one short line. */
-static vmm_status set_long_value(struct stage *stage, uint64_t index)
+static vmm_status set_long_value(struct stage *stage, uint64_t value)
 {
     enum { BYTES = 100000 };
+    const char *name = (const char *)(uintptr_t)value;
     char *text = malloc(BYTES + 1);
     must(text != NULL);
     memset(text, '9', BYTES);
     text[BYTES] = '\0';
-    must(setenv(settings[index].name, text, 1) == 0);
+    must(setenv(name, text, 1) == 0);
     free(text);
     vmm_status status = create(stage);
-    must(stage_error_says(settings[index].name) && strlen(vmm_last_error()) < 300);
-    must(unsetenv(settings[index].name) == 0);
+    must(stage_error_says(name) && strlen(vmm_last_error()) < 300);
+    must(unsetenv(name) == 0);
     return status;
 }
 
-#define WRONG_VALUE(name, index) WRONG(name, set_wrong_value, index, "VMM_")
-#define LONG_VALUE(name, index)  WRONG(name, set_long_value, index, "9999")
+#define WRONG_VALUE(title, name, text)                                                             \
+    WRONG(title, set_wrong_value, (uintptr_t) & ((const struct setting){ name, text }), "VMM_")
+#define LONG_VALUE(name) WRONG(name " of 100000 bytes", set_long_value, (uintptr_t)name, "9999")
 
 static const struct negative_case cases[] = {
-    WRONG_VALUE("VMM_DRIVER=CUDA", 0),
-    WRONG_VALUE("VMM_DRIVER with a blank", 1),
-    WRONG_VALUE("VMM_DRIVER, two", 2),
-    WRONG_VALUE("VMM_DRIVER, a format", 3),
-    WRONG_VALUE("VMM_LIMIT=0", 4),
-    WRONG_VALUE("VMM_LIMIT=-1", 5),
-    WRONG_VALUE("VMM_LIMIT=8GB", 6),
-    WRONG_VALUE("VMM_LIMIT=1e9", 7),
-    WRONG_VALUE("VMM_LIMIT=0x10", 8),
-    WRONG_VALUE("VMM_LIMIT of 20 digits", 9),
-    WRONG_VALUE("VMM_LIMIT=16777216TiB", 10),
-    WRONG_VALUE("VMM_LIMIT=0%", 11),
-    WRONG_VALUE("VMM_LIMIT=nan", 12),
-    WRONG_VALUE("VMM_LIMIT=.", 13),
-    WRONG_VALUE("VMM_LIMIT=%", 14),
-    WRONG_VALUE("VMM_LIMIT of two lines", 15),
-    WRONG_VALUE("VMM_NO_CACHING=2", 16),
-    WRONG_VALUE("VMM_NO_CACHING=yes", 17),
-    WRONG_VALUE("VMM_FOOTPRINT=1001", 18),
-    WRONG_VALUE("VMM_FOOTPRINT=-1", 19),
-    WRONG_VALUE("VMM_FOOTPRINT=ANY", 20),
-    WRONG_VALUE("VMM_FOOTPRINT of 23 digits", 21),
-    WRONG_VALUE("VMM_REUSE=Wait", 22),
-    WRONG_VALUE("VMM_COMPACTION=yes", 23),
-    WRONG_VALUE("VMM_DECAY_MS=2^32", 24),
-    WRONG_VALUE("VMM_DECAY_MS=1s", 25),
-    WRONG_VALUE("VMM_DECAY_MS=+1", 26),
-    WRONG_VALUE("VMM_DECAY_MS with a blank", 27),
-    WRONG_VALUE("VMM_LOG, a folder", 28),
-    WRONG_VALUE("VMM_LOG in no folder", 29),
-    WRONG_VALUE("VMM_LIMIT below one chunk", 30),
-    WRONG_VALUE("VMM_TRACE in no folder", 31),
-    LONG_VALUE("VMM_DRIVER of 100000 bytes", 0),
-    LONG_VALUE("VMM_LIMIT of 100000 bytes", 4),
-    LONG_VALUE("VMM_NO_CACHING of 100000 bytes", 16),
-    LONG_VALUE("VMM_FOOTPRINT of 100000 bytes", 18),
-    LONG_VALUE("VMM_REUSE of 100000 bytes", 22),
-    LONG_VALUE("VMM_COMPACTION of 100000 bytes", 23),
-    LONG_VALUE("VMM_DECAY_MS of 100000 bytes", 24),
-    LONG_VALUE("VMM_LOG of 100000 bytes", 28),
+    WRONG_VALUE("VMM_DRIVER=CUDA", "VMM_DRIVER", "CUDA"),
+    WRONG_VALUE("VMM_DRIVER with a blank", "VMM_DRIVER", " sim"),
+    WRONG_VALUE("VMM_DRIVER, two", "VMM_DRIVER", "sim,host"),
+    WRONG_VALUE("VMM_DRIVER, a format", "VMM_DRIVER", "%s%n%x"),
+    WRONG_VALUE("VMM_LIMIT=0", "VMM_LIMIT", "0"),
+    WRONG_VALUE("VMM_LIMIT=-1", "VMM_LIMIT", "-1"),
+    WRONG_VALUE("VMM_LIMIT=8GB", "VMM_LIMIT", "8GB"),
+    WRONG_VALUE("VMM_LIMIT=1e9", "VMM_LIMIT", "1e9"),
+    WRONG_VALUE("VMM_LIMIT=0x10", "VMM_LIMIT", "0x10"),
+    WRONG_VALUE("VMM_LIMIT of 20 digits", "VMM_LIMIT", "99999999999999999999"),
+    WRONG_VALUE("VMM_LIMIT=16777216TiB", "VMM_LIMIT", "16777216TiB"),
+    WRONG_VALUE("VMM_LIMIT=0%", "VMM_LIMIT", "0%"),
+    WRONG_VALUE("VMM_LIMIT=nan", "VMM_LIMIT", "nan"),
+    WRONG_VALUE("VMM_LIMIT=.", "VMM_LIMIT", "."),
+    WRONG_VALUE("VMM_LIMIT=%", "VMM_LIMIT", "%"),
+    WRONG_VALUE("VMM_LIMIT of two lines", "VMM_LIMIT", "8GiB\nVMM_DRIVER=cuda"),
+    WRONG_VALUE("VMM_NO_CACHING=2", "VMM_NO_CACHING", "2"),
+    WRONG_VALUE("VMM_NO_CACHING=yes", "VMM_NO_CACHING", "yes"),
+    WRONG_VALUE("VMM_FOOTPRINT=1001", "VMM_FOOTPRINT", "1001"),
+    WRONG_VALUE("VMM_FOOTPRINT=-1", "VMM_FOOTPRINT", "-1"),
+    WRONG_VALUE("VMM_FOOTPRINT=ANY", "VMM_FOOTPRINT", "ANY"),
+    WRONG_VALUE("VMM_FOOTPRINT of 23 digits", "VMM_FOOTPRINT", "99999999999999999999999"),
+    WRONG_VALUE("VMM_REUSE=Wait", "VMM_REUSE", "Wait"),
+    WRONG_VALUE("VMM_COMPACTION=yes", "VMM_COMPACTION", "yes"),
+    WRONG_VALUE("VMM_DECAY_MS=2^32", "VMM_DECAY_MS", "4294967296"),
+    WRONG_VALUE("VMM_DECAY_MS=1s", "VMM_DECAY_MS", "1s"),
+    WRONG_VALUE("VMM_DECAY_MS=+1", "VMM_DECAY_MS", "+1"),
+    WRONG_VALUE("VMM_DECAY_MS with a blank", "VMM_DECAY_MS", " 1"),
+    WRONG_VALUE("VMM_LOG, a folder", "VMM_LOG", "/"),
+    WRONG_VALUE("VMM_LOG in no folder", "VMM_LOG", "/no/such/folder/log"),
+    WRONG_VALUE("VMM_LIMIT below one chunk", "VMM_LIMIT", "80"),
+    WRONG_VALUE("VMM_TRACE in no folder", "VMM_TRACE", "/no/such/folder/trace"),
+    LONG_VALUE("VMM_DRIVER"),
+    LONG_VALUE("VMM_LIMIT"),
+    LONG_VALUE("VMM_NO_CACHING"),
+    LONG_VALUE("VMM_FOOTPRINT"),
+    LONG_VALUE("VMM_REUSE"),
+    LONG_VALUE("VMM_COMPACTION"),
+    LONG_VALUE("VMM_DECAY_MS"),
+    LONG_VALUE("VMM_LOG"),
 };
 
 NEGATIVE_GROUP(negative_environment, "environment");
