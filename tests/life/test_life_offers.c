@@ -14,64 +14,61 @@ enum { SLEEP_MS = IS_SLOW_BUILD ? 6000 : 2000 };
 
 /* ---- The program of the holder ------------------------------------------------------------------ */
 
-struct program {
+/* That of the test, which its cache may ask until the teardown. */
+static struct program {
     vmm_cache *cache;
     void *kept[16];
     bool gives_singly;
     _Atomic unsigned calls;
-};
+} program;
 
 static int kept_free(void *context, vmm_pool *pool, size_t bytes)
 {
-    struct program *program = context;
+    (void)context;
     (void)pool;
     (void)bytes;
-    atomic_fetch_add(&program->calls, 1);
+    atomic_fetch_add(&program.calls, 1);
     int freed = 0;
-    for (int i = 0; i < 16 && !(freed > 0 && program->gives_singly); i++) {
-        if (program->kept[i] == NULL)
+    for (int i = 0; i < 16 && !(freed > 0 && program.gives_singly); i++) {
+        if (program.kept[i] == NULL)
             continue;
-        if (vmm_free(program->cache, program->kept[i]) != VMM_OK)
+        if (vmm_free(program.cache, program.kept[i]) != VMM_OK)
             return 0;
-        program->kept[i] = NULL;
+        program.kept[i] = NULL;
         freed++;
     }
     return freed > 0;
 }
 
-static void program_begin(struct program *program, vmm_switch pressure, uint32_t priority)
+static void program_begin(vmm_switch pressure, uint32_t priority)
 {
-    program->cache = CACHE(.pressure = kept_free, .pressure_context = program,
-                           .neighbours_pressure = pressure, .neighbours_priority = priority);
+    program = (struct program){ .calls = 0 };
+    program.cache = CACHE(.pressure = kept_free, .neighbours_pressure = pressure,
+                          .neighbours_priority = priority);
     for (int i = 0; i < 16; i++)
-        program->kept[i] = block(program->cache, 2 * MIB);
+        program.kept[i] = block(program.cache, 2 * MIB);
 }
 
 /* Nothing waits for headroom that no cache can give, and no program is asked for it, also not half a second later, when
  * the threads of the caches look again. */
 NEIGHBOURS_TEST(headroom_that_no_cache_has_costs_nothing)
 {
-    struct program program = { .calls = 0 };
-    program_begin(&program, VMM_ON, 0);
+    program_begin(VMM_ON, 0);
     vmm_cache *claimant = CACHE();
     (void)block(claimant, 32 * MIB);
     (void)usleep(600000);
     assert_int_equal(device_free_bytes(claimant), 0);
     assert_int_equal(stats_of(claimant).neighbour_claims, 0);
     assert_int_equal(program.calls, 0);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(program.cache));
 }
 
 static void the_program_gives(bool singly, unsigned calls)
 {
-    struct program program = { .gives_singly = singly };
-    program_begin(&program, VMM_ON, 0);
+    program_begin(VMM_ON, 0);
+    program.gives_singly = singly;
     vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
     (void)block(claimant, 48 * MIB);
     assert_int_equal(program.calls, calls);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(program.cache));
 }
 
 NEIGHBOURS_TEST(the_program_gives_if_it_allows_that)
@@ -88,27 +85,21 @@ NEIGHBOURS_TEST(the_program_is_asked_until_it_has_given_enough)
 /* What it has is not enough. It is not asked again after it has said so. */
 NEIGHBOURS_TEST(the_program_is_not_asked_again_when_it_has_no_more)
 {
-    struct program program = { .gives_singly = true };
-    program_begin(&program, VMM_ON, 0);
+    program_begin(VMM_ON, 0);
+    program.gives_singly = true;
     vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
     vmm_cache *third = CACHE();
     (void)block(third, 8 * MIB);
     in_vain(claimant, 60 * MIB);
     assert_int_equal(program.calls, 16 + 1);
-    assert_ok(vmm_destroy(third));
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(program.cache));
 }
 
 static void the_program_is_not_asked(vmm_switch pressure, uint32_t priority)
 {
-    struct program program = { .calls = 0 };
-    program_begin(&program, pressure, priority);
+    program_begin(pressure, priority);
     vmm_cache *claimant = CACHE(.neighbours_wait_ms = WAIT_MS);
     in_vain(claimant, 48 * MIB);
     assert_int_equal(program.calls, 0);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(program.cache));
 }
 
 NEIGHBOURS_TEST(the_program_is_not_asked_unless_it_allows_that)
@@ -192,8 +183,6 @@ NEIGHBOURS_TEST(an_offered_pool_sleeps_for_a_claim_and_wakes_by_one)
     assert_true(stats_of(holder).neighbour_claims > 0);
     assert_true(stats_of(claimant).neighbour_given_bytes > 0);
     pattern_check(kept, 40 * MIB);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 /* A wake that no process serves fails when its claim ends, and can be tried again. */
@@ -214,8 +203,6 @@ NEIGHBOURS_TEST(a_wake_in_vain_ends_in_time)
     assert_ok(vmm_free(other, got));
     assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
     pattern_check(kept, 40 * MIB);
-    assert_ok(vmm_destroy(other));
-    assert_ok(vmm_destroy(holder));
 }
 
 /* The end of the cache waits for the ticket, whose thread claims. */
@@ -232,7 +219,6 @@ NEIGHBOURS_TEST(a_cache_ends_while_its_wake_claims)
     while (stats_of(holder).neighbour_claims == 0)
         (void)usleep(500);
     assert_ok(vmm_destroy(holder));
-    assert_ok(vmm_destroy(other));
 }
 
 /* What a limit refuses is not claimed. */
@@ -245,15 +231,13 @@ NEIGHBOURS_TEST(a_wake_beyond_a_limit_does_not_claim)
     assert_ok(vmm_limit_set(holder, 10 * MIB));
     assert_status(vmm_pool_wake(&pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
     assert_int_equal(stats_of(holder).neighbour_claims, 0);
-    assert_ok(vmm_destroy(holder));
 }
 
 /* Idle memory and the pressure function are cheaper. */
 NEIGHBOURS_TEST(no_pool_sleeps_while_others_can_give)
 {
-    struct program program = { .calls = 0 };
     void *kept;
-    program_begin(&program, VMM_ON, 0); /* 32 MiB */
+    program_begin(VMM_ON, 0); /* 32 MiB */
     vmm_cache *claimant = CACHE(.neighbours_wait_ms = SLEEP_MS);
     vmm_pool *pool = pool_with(program.cache, "weights", 20 * MIB, &kept);
     offer_with(pool, NULL, NULL);
@@ -264,8 +248,6 @@ NEIGHBOURS_TEST(no_pool_sleeps_while_others_can_give)
     assert_int_equal(program.calls, 2);
     assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
     assert_int_equal(stats_of(program.cache).neighbour_sleeps, 1);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(program.cache));
 }
 
 static void no_pool_sleeps(uint32_t priority, uint64_t floor_bytes, bool is_offered)
@@ -281,8 +263,6 @@ static void no_pool_sleeps(uint32_t priority, uint64_t floor_bytes, bool is_offe
     assert_int_equal(phase_of(pool), is_offered ? VMM_POOL_OFFERED : VMM_POOL_AWAKE);
     assert_int_equal(stats_of(holder).neighbour_sleeps, 0);
     assert_int_equal(reserved(holder), 40 * MIB);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 NEIGHBOURS_TEST(no_pool_sleeps_for_a_lower_priority)
@@ -390,8 +370,6 @@ NEIGHBOURS_TEST(a_claim_that_is_over_puts_no_more_to_sleep)
     assert_int_equal(stats_of(holder).neighbour_sleeps, 1);
     assert_ok(vmm_pool_wake(&large, 1, NULL, NULL));
     pattern_check(kept[0], 32 * MIB);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 static void *claim_most(void *context)
@@ -444,8 +422,6 @@ NEIGHBOURS_TEST(a_call_waits_for_all_of_its_pools)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_ok(both.status);
     assert_int_equal(phase_of(small), VMM_POOL_ASLEEP);
-    assert_ok(vmm_destroy(claimant));
-    assert_ok(vmm_destroy(holder));
 }
 
 /* A cache can end at any moment of it: here the sleep goes on once the destroy stops its thread. */
@@ -460,7 +436,6 @@ NEIGHBOURS_TEST(a_cache_ends_while_its_pool_goes_to_sleep)
     assert_int_equal(phase_of(pool), VMM_POOL_SLEEPING);
     assert_ok(vmm_destroy(holder));
     (void)block(claimant, 60 * MIB);
-    assert_ok(vmm_destroy(claimant));
 }
 
 static void wakes_in_child(void *context)
@@ -500,7 +475,6 @@ NEIGHBOURS_TEST(another_process_sleeps_and_wakes)
         atomic_store(&shared->go, round);
     }
     assert_true(child_ended(child, 0));
-    assert_ok(vmm_destroy(claimant));
 }
 
 static void sleeps_for_ever(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
@@ -535,5 +509,4 @@ NEIGHBOURS_TEST(a_holder_that_is_killed_in_its_sleep_is_forgotten)
     assert_int_equal(atomic_load(&shared->served), 1);
     child_kill(child);
     (void)block(claimant, 60 * MIB);
-    assert_ok(vmm_destroy(claimant));
 }
