@@ -1,10 +1,26 @@
 /* The clocks of lanes, which cover one stream: until it ends, moves on, or is gone. */
 #include "support/clock_support.h"
 
-CLOCK_TEST(a_clock_of_a_lane_covers_one_stream)
+static struct clock own; /* of the lane of stream 1 */
+
+static int lane_setup(void **state)
 {
-    struct clock own;
-    own_open(scene, &own);
+    int status = scene_setup(state);
+    own_open(*state, &own);
+    return status;
+}
+
+static int lane_teardown(void **state)
+{
+    own_close(&own);
+    return scene_teardown(state);
+}
+
+/* A test in which `own` is open. */
+#define LANE_TEST(name) TEST_WITH(name, lane_setup, lane_teardown, struct scene *scene)
+
+LANE_TEST(a_clock_of_a_lane_covers_one_stream)
+{
     (void)work_start(scene, STREAM(2));
     assert_ok(vmm__clock_query(&own, vmm__clock_now(&own)));
     (void)work_start(scene, STREAM(1));
@@ -16,14 +32,11 @@ CLOCK_TEST(a_clock_of_a_lane_covers_one_stream)
     assert_ok(vmm__clock_wait(&own, epoch));
     assert_int_equal(records(scene), 0);
     assert_int_equal(ticks(scene), 2);
-    own_close(&own);
 }
 
 /* More work is under way than the ring has events: another stream can still wait for the latest. */
-CLOCK_TEST(a_full_ring_still_says_what_to_wait_for)
+LANE_TEST(a_full_ring_still_says_what_to_wait_for)
 {
-    struct clock own;
-    own_open(scene, &own);
     for (int i = 0; i <= CLOCK_EVENTS; i++) {
         (void)work_start(scene, STREAM(1));
         uint64_t epoch = vmm__clock_now(&own);
@@ -33,14 +46,11 @@ CLOCK_TEST(a_full_ring_still_says_what_to_wait_for)
     assert_int_equal(own.count, CLOCK_EVENTS);
     memory_check(scene->driver, work_address(scene, STREAM(1)), WORK_BYTES, 1, STREAM(2));
     assert_int_equal(mismatches(scene->driver), 0);
-    own_close(&own);
 }
 
 /* Captures of other streams do not matter to it, announced or not; its own do. */
-CLOCK_TEST(a_clock_of_a_lane_pauses_for_its_stream)
+LANE_TEST(a_clock_of_a_lane_pauses_for_its_stream)
 {
-    struct clock own;
-    own_open(scene, &own);
     assert_ok(announce(scene, STREAM(2)));
     capture_begin(scene, STREAM(2));
     (void)work_start(scene, STREAM(1));
@@ -61,14 +71,11 @@ CLOCK_TEST(a_clock_of_a_lane_pauses_for_its_stream)
     }
     assert_ok(vmm__clock_wait(&own, epoch));
     assert_int_equal(kind_of(scene), VMM_CLOCK_CONTEXT);
-    own_close(&own);
 }
 
 /* A stream under capture, or announced, does not follow. */
-CLOCK_TEST(a_captured_stream_does_not_follow)
+LANE_TEST(a_captured_stream_does_not_follow)
 {
-    struct clock own;
-    own_open(scene, &own);
     (void)work_start(scene, STREAM(1));
     uint64_t epoch = vmm__clock_now(&own);
     for (int announces = 0; announces < 2; announces++) {
@@ -81,14 +88,11 @@ CLOCK_TEST(a_captured_stream_does_not_follow)
     }
     assert_int_equal(calls_of(scene, DRIVER_CALL_stream_wait), 0);
     assert_ok(vmm__clock_follow(&own, epoch, STREAM(2)));
-    own_close(&own);
 }
 
 /* What is freed later waits for all work, as the stream's own is no longer known. */
-CLOCK_TEST(an_ended_clock_covers_all_work)
+LANE_TEST(an_ended_clock_covers_all_work)
 {
-    struct clock own;
-    own_open(scene, &own);
     (void)work_start(scene, STREAM(1));
     uint64_t before = vmm__clock_now(&own);
     assert_ok(own_end(&own));
@@ -104,7 +108,6 @@ CLOCK_TEST(an_ended_clock_covers_all_work)
     assert_ok(vmm__clock_wait(&own, before));
     assert_status(vmm__clock_query(&own, after), VMM__PENDING);
     assert_ok(vmm__clock_wait(&own, after));
-    own_close(&own);
 }
 
 /* The end of the cache's clock is no end of a stream. */
@@ -117,21 +120,19 @@ CLOCK_TEST(a_general_clock_does_not_end)
 }
 
 /* More work of stream 1 is under way than the ring has events. */
-static void ring_fill(struct scene *scene, struct clock *own)
+static void ring_fill(struct scene *scene)
 {
     for (int i = 0; i < CLOCK_EVENTS; i++) {
         (void)work_start(scene, STREAM(1));
-        vmm__clock_tick(own);
+        vmm__clock_tick(&own);
     }
     (void)work_start(scene, STREAM(1));
 }
 
 /* An event of the new stream does not say that the work of the one before has finished. */
-CLOCK_TEST(a_full_ring_keeps_what_covers_the_stream_before)
+LANE_TEST(a_full_ring_keeps_what_covers_the_stream_before)
 {
-    struct clock own;
-    own_open(scene, &own);
-    ring_fill(scene, &own);
+    ring_fill(scene);
     uint64_t before = vmm__clock_now(&own);
     assert_ok(own_end(&own));
     assert_true(vmm__clock_move(&own, STREAM(3)));
@@ -141,13 +142,10 @@ CLOCK_TEST(a_full_ring_keeps_what_covers_the_stream_before)
     assert_ok(vmm__clock_follow(&own, vmm__clock_now(&own), STREAM(2)));
     assert_int_equal(own.count, CLOCK_EVENTS);
     assert_status(vmm__clock_follow(&own, before, STREAM(2)), VMM__PENDING);
-    own_close(&own);
 }
 
-CLOCK_TEST(a_moved_clock_covers_the_other_stream)
+LANE_TEST(a_moved_clock_covers_the_other_stream)
 {
-    struct clock own;
-    own_open(scene, &own);
     (void)work_start(scene, STREAM(1));
     uint64_t before = vmm__clock_now(&own);
     assert_ok(own_end(&own));
@@ -159,15 +157,13 @@ CLOCK_TEST(a_moved_clock_covers_the_other_stream)
     assert_ok(vmm__clock_wait(&own, before));
     assert_status(vmm__clock_query(&own, after), VMM__PENDING);
     assert_ok(vmm__clock_wait(&own, after));
-    own_close(&own);
 }
 
 /* The event of the end replaces the newest one. */
 CLOCK_TEST(a_clock_with_a_full_ring_can_end)
 {
-    struct clock own;
     own_open(scene, &own);
-    ring_fill(scene, &own);
+    ring_fill(scene);
     uint64_t epoch = vmm__clock_now(&own);
     assert_ok(own_end(&own));
     assert_int_equal(own.count, CLOCK_EVENTS);
@@ -180,11 +176,9 @@ CLOCK_TEST(a_clock_with_a_full_ring_can_end)
 }
 
 /* A clock whose end or move fails is as before, and both succeed later. */
-CLOCK_TEST(a_failed_end_changes_nothing)
+LANE_TEST(a_failed_end_changes_nothing)
 {
     static const char earlier[] = "an earlier failure";
-    struct clock own;
-    own_open(scene, &own);
     for (uint64_t call = 1;; call++) {
         (void)work_start(scene, STREAM(1));
         vmm__sim_fail_at(scene->driver, call, VMM_ERR_DRIVER, false);
@@ -205,15 +199,12 @@ CLOCK_TEST(a_failed_end_changes_nothing)
     assert_ptr_equal(atomic_load(&own.stream), STREAM(1));
     assert_true(atomic_load(&own.covers_all));
     assert_true(vmm__clock_move(&own, STREAM(2)));
-    own_close(&own);
 }
 
 /* The stream was destroyed without notice: its clock asks for all work, which includes the stream's. */
-CLOCK_TEST(a_clock_of_a_gone_stream_covers_all_work)
+LANE_TEST(a_clock_of_a_gone_stream_covers_all_work)
 {
     static const char earlier[] = "an earlier failure";
-    struct clock own;
-    own_open(scene, &own);
     (void)work_start(scene, STREAM(1));
     uint64_t epoch = vmm__clock_now(&own);
     assert_ok(vmm__driver_stream_destroy(scene->driver, STREAM(1)));
@@ -225,14 +216,11 @@ CLOCK_TEST(a_clock_of_a_gone_stream_covers_all_work)
     work_end(scene);
     assert_ok(vmm__clock_query(&own, epoch));
     assert_int_equal(scene->driver->counts.stalls, 0);
-    own_close(&own);
 }
 
 /* A capture elsewhere is no obstacle: what was freed before needs an event of all work, which can come later. */
-CLOCK_TEST(a_clock_of_a_gone_stream_ends_beside_a_capture)
+LANE_TEST(a_clock_of_a_gone_stream_ends_beside_a_capture)
 {
-    struct clock own;
-    own_open(scene, &own);
     (void)work_start(scene, STREAM(1));
     uint64_t epoch = vmm__clock_now(&own);
     assert_ok(vmm__driver_stream_destroy(scene->driver, STREAM(1)));
@@ -245,13 +233,11 @@ CLOCK_TEST(a_clock_of_a_gone_stream_ends_beside_a_capture)
     assert_int_equal(records(scene), 1);
     work_end(scene);
     assert_ok(vmm__clock_query(&own, epoch));
-    own_close(&own);
 }
 
 /* With events of known streams it is blind, as the cache's is; one wait for the device passes what it asks about. */
 CLOCK_TEST(a_clock_of_a_gone_stream_may_be_blind)
 {
-    struct clock own;
     scene_rekind(scene, VMM_CLOCK_STREAMS);
     vmm__clock_tick(&scene->clock);
     own_open(scene, &own);
