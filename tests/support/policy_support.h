@@ -85,6 +85,11 @@ static inline uint64_t scene_address(const struct scene *scene, uint64_t granule
     return vmm__arena_address(&scene->cache->vm.arena, granule);
 }
 
+static inline struct chunk *scene_chunk(const struct scene *scene, uint64_t granule)
+{
+    return vmm__vm_chunk(&scene->cache->vm, granule);
+}
+
 /* New memory for a heap; returns the free block that it is part of. */
 static inline struct block *extent(struct scene *scene, struct heap *heap, uint64_t granule,
                                    uint64_t count, uint32_t chunk_granules)

@@ -21,15 +21,10 @@ static struct plan plan_of(struct scene *scene, uint64_t bytes)
     return plan_when(scene, bytes, IDLE_FINISHED);
 }
 
-static struct chunk *chunk_at(const struct scene *scene, uint64_t granule)
-{
-    return vmm__vm_chunk(&scene->cache->vm, granule);
-}
-
 static struct chunk *idle_at(struct scene *scene, uint64_t granule, uint32_t count)
 {
     (void)extent(scene, &scene->lane->large, granule, count, count);
-    return chunk_at(scene, granule);
+    return scene_chunk(scene, granule);
 }
 
 POLICY_TEST(idle_chunks_of_others_serve_after_their_work)
@@ -42,8 +37,8 @@ POLICY_TEST(idle_chunks_of_others_serve_after_their_work)
     assert_int_equal(plan.new_bytes, 4 * GRANULE);
     plan = plan_when(scene, 4 * GRANULE, IDLE_FOLLOW);
     assert_int_equal(plan.new_bytes, 0);
-    assert_ptr_equal(plan.chunks[0].chunk, chunk_at(scene, 20));
-    assert_ptr_equal(plan.chunks[1].chunk, chunk_at(scene, 22));
+    assert_ptr_equal(plan.chunks[0].chunk, scene_chunk(scene, 20));
+    assert_ptr_equal(plan.chunks[1].chunk, scene_chunk(scene, 22));
     assert_ptr_equal(plan.chunks[0].heap, other);
     assert_int_equal(mismatches(scene->driver), 0); /* the work ends */
     plan = plan_of(scene, 4 * GRANULE);
@@ -128,7 +123,7 @@ POLICY_TEST(the_cap_evicts_the_place_used_the_longest_ago)
     struct chunk *chunk = crowd_create(scene);
     assert_true(crowd_serves(scene));
     assert_int_equal(chunk->places, PLACES_USUAL - 1);
-    assert_null(chunk_at(scene, OLDEST));
+    assert_null(scene_chunk(scene, OLDEST));
     assert_int_equal(scene->cache->counts.evictions, 1);
     assert_true(crowd_serves(scene)); /* below the cap nothing is evicted */
     assert_int_equal(chunk->places, PLACES_USUAL - 1);
@@ -183,7 +178,7 @@ POLICY_TEST(a_row_is_evicted_as_a_whole)
     assert_int_equal(row.chunk->places, 1);
     assert_int_equal(row.left->places, 0);
     assert_int_equal(row.right->places, 0);
-    assert_ptr_equal(chunk_at(scene, 30), row.chunk);
+    assert_ptr_equal(scene_chunk(scene, 30), row.chunk);
     assert_int_equal(scene->cache->counts.evictions, 3);
     assert_ok(vmm__cache_check(scene->cache));
 }
@@ -207,8 +202,8 @@ POLICY_TEST(a_place_in_use_is_not_evicted)
     scene->cache->views.places[OLDEST].users = 1;
     assert_true(crowd_serves(scene));
     scene->cache->views.places[OLDEST].users = 0;
-    assert_ptr_equal(chunk_at(scene, OLDEST), chunk);
-    assert_null(chunk_at(scene, OLDER));
+    assert_ptr_equal(scene_chunk(scene, OLDEST), chunk);
+    assert_null(scene_chunk(scene, OLDER));
 }
 
 POLICY_TEST(without_an_unused_place_the_chunk_serves_up_to_the_bound)
@@ -244,7 +239,7 @@ POLICY_TEST(a_place_with_unfinished_work_is_not_evicted)
     assert_int_equal(chunk->places, PLACES_USUAL);
     assert_int_equal(mismatches(scene->driver), 0); /* the work ends */
     assert_true(crowd_serves(scene));
-    assert_null(chunk_at(scene, OLDEST));
+    assert_null(scene_chunk(scene, OLDEST));
 }
 
 POLICY_TEST(a_retained_pool_keeps_its_places)

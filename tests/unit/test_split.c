@@ -6,14 +6,9 @@
 
 #include "support/lane_support.h"
 
-static struct chunk *chunk_at(const struct scene *scene, uint64_t granule)
-{
-    return vmm__vm_chunk(&scene->cache->vm, granule);
-}
-
 static uint32_t granules_at(const struct scene *scene, uint64_t granule)
 {
-    const struct chunk *chunk = chunk_at(scene, granule);
+    const struct chunk *chunk = scene_chunk(scene, granule);
     return chunk == NULL || chunk->first != granule ? 0 : chunk->granules;
 }
 
@@ -100,12 +95,12 @@ static void row_create(struct scene *scene)
 POLICY_TEST(the_parts_get_the_places_of_their_chunk)
 {
     row_create(scene);
-    uint64_t place = chunk_at(scene, 10)->place;
+    uint64_t place = scene_chunk(scene, 10)->place;
     uint64_t mapped_bytes = scene->driver->mapped_bytes;
     assert_true(scene_split(scene, 5 * MIB));
     assert_int_equal(granules_at(scene, 10), 3);
-    assert_int_equal(chunk_at(scene, 10)->place, place);
-    assert_int_equal(chunk_at(scene, 13)->place, place + 3);
+    assert_int_equal(scene_chunk(scene, 10)->place, place);
+    assert_int_equal(scene_chunk(scene, 13)->place, place + 3);
     assert_int_equal(largest_run_bytes(&scene->lane->large), 9 * GRANULE);
     assert_int_equal(scene->driver->mapped_bytes, mapped_bytes);
 }
@@ -116,7 +111,7 @@ POLICY_TEST(a_block_in_a_view_splits_the_chunk_where_it_ends)
     (void)extent(scene, heap, 10, 8, 8);
     (void)extent(scene, heap, 20, 4, 4);
     assert_ok(scene_grow(scene, heap, 12 * GRANULE, GROW_VIEW));
-    uint64_t first = chunk_at(scene, 10)->place < chunk_at(scene, 20)->place ? 10 : 20;
+    uint64_t first = scene_chunk(scene, 10)->place < scene_chunk(scene, 20)->place ? 10 : 20;
     (void)heap_sparing(scene, 3);
     refuse(scene, 9 * GRANULE);
     assert_true(scene_split(scene, 9 * GRANULE));
@@ -137,7 +132,7 @@ POLICY_TEST(a_block_in_a_view_splits_the_chunk_where_it_begins)
     (void)extent(scene, heap, 20, 4, 4);
     assert_ok(scene_grow(scene, heap, 9 * GRANULE, GROW_VIEW));
     assert_int_equal(largest_run_bytes(heap), 9 * GRANULE);
-    uint64_t first = chunk_at(scene, 10)->place < chunk_at(scene, 20)->place ? 10 : 20;
+    uint64_t first = scene_chunk(scene, 10)->place < scene_chunk(scene, 20)->place ? 10 : 20;
     (void)heap_sparing(scene, 3);
     refuse(scene, 6 * GRANULE);
     assert_true(scene_split(scene, 6 * GRANULE));

@@ -6,11 +6,6 @@
 /* Which row a plan extends. */
 enum shape { NEW_ROW, TO_THE_RIGHT, TO_THE_LEFT, SHAPES };
 
-static struct chunk *chunk_at(const struct scene *scene, uint64_t granule)
-{
-    return vmm__vm_chunk(&scene->cache->vm, granule);
-}
-
 /* The live blocks of a layout. */
 static struct block *live[2];
 static unsigned live_count;
@@ -32,8 +27,8 @@ static void row_create(struct scene *scene, enum shape shape)
     (void)extent(scene, heap, 0, 4, 4);
     (void)extent(scene, heap, 6, 4, 4);
     assert_ok(scene_grow(scene, heap, 8 * GRANULE, GROW_VIEW));
-    uint64_t first = vmm__min(chunk_at(scene, 0)->place, chunk_at(scene, 6)->place);
-    const struct chunk *end = chunk_at(scene, shape == TO_THE_LEFT ? first + 4 : first);
+    uint64_t first = vmm__min(scene_chunk(scene, 0)->place, scene_chunk(scene, 6)->place);
+    const struct chunk *end = scene_chunk(scene, shape == TO_THE_LEFT ? first + 4 : first);
     live_at(heap, scene_address(scene, shape == TO_THE_LEFT ? end->first + 3 : end->first));
 }
 
