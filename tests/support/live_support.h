@@ -124,6 +124,12 @@ static inline struct block *live_block_place(struct scene *scene, struct heap *h
                          (uint64_t)parts * PART_BYTES);
 }
 
+/* The handle that is mapped at a granule. */
+static inline uint64_t place_handle(struct scene *scene, uint64_t granule)
+{
+    return scene_chunk(scene, granule)->handle;
+}
+
 static inline vmm_status scene_compact(struct scene *scene, uint64_t bytes)
 {
     vmm__fair_lock(&scene->cache->grow_lock);
