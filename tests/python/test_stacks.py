@@ -180,7 +180,7 @@ class EndTest(ProgramTest):
             threads = [threading.Thread(target=work) for _ in range(6)]
             for thread in threads:
                 thread.start()
-            for _ in range(50):
+            for _ in range(8):
                 child = os.fork()
                 if child == 0:
                     vmmcache.memory_stats(0)
