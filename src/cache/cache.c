@@ -219,10 +219,8 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache)
 /* Lanes are never freed, so the caller may use one without the lock. */
 static struct lane *lane_after(struct vmm_cache *cache, struct lane *lane)
 {
-    vmm__fair_lock(&cache->grow_lock);
-    struct lane *next = lane == NULL ? cache->lanes.first : lane->next;
-    vmm__fair_unlock(&cache->grow_lock);
-    return next;
+    VMM_HOLD_FAIR(&cache->grow_lock);
+    return lane == NULL ? cache->lanes.first : lane->next;
 }
 
 /* Passes over streams that are being captured, and those that the driver does not know. */

@@ -19,7 +19,7 @@ static void claim_show(struct vmm_cache *cache, uint64_t want_bytes, uint64_t be
 {
     struct neighbours *neighbours = cache->neighbours;
     struct neighbour_slot *slot = &neighbours->slot;
-    vmm__mutex_lock(&neighbours->lock);
+    VMM_HOLD(&neighbours->lock);
     if (neighbours->claimants++ == 0) {
         slot->begin_ns = begin_ns;
         slot->end_ns = 0;
@@ -28,16 +28,14 @@ static void claim_show(struct vmm_cache *cache, uint64_t want_bytes, uint64_t be
     slot->end_ns = vmm__max(slot->end_ns, end_ns);
     slot->claims = vmm__count_read(&cache->counts.neighbour_claims);
     vmm__neighbour_write(&neighbours->record, slot);
-    vmm__mutex_unlock(&neighbours->lock);
 }
 
 static void claim_withdraw(struct neighbours *neighbours, uint64_t want_bytes)
 {
-    vmm__mutex_lock(&neighbours->lock);
+    VMM_HOLD(&neighbours->lock);
     neighbours->claimants--;
     neighbours->slot.want_bytes -= want_bytes;
     vmm__neighbour_write(&neighbours->record, &neighbours->slot);
-    vmm__mutex_unlock(&neighbours->lock);
 }
 
 /* ---- Headroom -------------------------------------------------------------------------------- */

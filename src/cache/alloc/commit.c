@@ -278,8 +278,6 @@ vmm_status vmm__decommit(struct vmm_cache *cache, uint64_t address, uint64_t off
     struct part part = {
         .function = "vmm_decommit", .address = address, .offset = offset, .bytes = bytes
     };
-    vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = decommit_locked(cache, &part);
-    vmm__fair_unlock(&cache->grow_lock);
-    return status;
+    VMM_HOLD_FAIR(&cache->grow_lock);
+    return decommit_locked(cache, &part);
 }

@@ -59,7 +59,7 @@ void vmm__guard_page_put(struct vmm_cache *cache, uint64_t granule)
 void vmm__guard_page_sweep(struct vmm_cache *cache)
 {
     VMM_QUIET();
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
         vmm__lane_lock(lane);
         (void)vmm__lane_poll_locked(lane, UINT32_MAX);
@@ -69,5 +69,4 @@ void vmm__guard_page_sweep(struct vmm_cache *cache)
     }
     vmm__cache_lanes_vacate(cache);
     (void)vmm__limbo_drain(&cache->vm, NULL);
-    vmm__fair_unlock(&cache->grow_lock);
 }

@@ -334,7 +334,7 @@ bool vmm__trim_passed_locked(struct vmm_cache *cache, struct lane *held, uint64_
 uint64_t vmm__trim_part(struct vmm_cache *cache, uint64_t bytes, uint64_t floor_bytes)
 {
     uint64_t released_bytes = 0;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     uint64_t most_bytes = excess_bytes(&cache->vm, floor_bytes);
     struct trim_request trim = { .bytes =
                                      vmm__min(vmm__min(bytes, most_bytes), turn_bytes(&cache->vm)),
@@ -345,7 +345,6 @@ uint64_t vmm__trim_part(struct vmm_cache *cache, uint64_t bytes, uint64_t floor_
     if (trim.bytes > 0 && vmm__trim_idle(cache, &trim) > 0)
         (void)vmm__limbo_drain(&cache->vm, &released_bytes);
     vmm__cache_lanes_vacate(cache);
-    vmm__fair_unlock(&cache->grow_lock);
     return released_bytes;
 }
 

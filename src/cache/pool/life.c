@@ -164,18 +164,16 @@ vmm_status vmm__pool_create(struct vmm_cache *cache, const vmm_pool_options *opt
     vmm_status status = reach_check(cache->driver, options->shareable);
     if (status != VMM_OK)
         return status;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     status = create_locked(cache, options, out);
-    vmm__fair_unlock(&cache->grow_lock);
     return status;
 }
 
 vmm_pool *vmm__pool_find(struct vmm_cache *cache, vmm_pool_id id)
 {
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     const struct pool *pool = id_find(cache, id);
     vmm_pool *handle = pool == NULL ? NULL : pool->handle; /* another thread may destroy it */
-    vmm__fair_unlock(&cache->grow_lock);
     return handle;
 }
 
@@ -271,10 +269,8 @@ static vmm_status unretain_locked(struct pool *pool)
 
 vmm_status vmm__pool_unretain(struct pool *pool)
 {
-    vmm__fair_lock(&pool->cache->grow_lock);
-    vmm_status status = unretain_locked(pool);
-    vmm__fair_unlock(&pool->cache->grow_lock);
-    return status;
+    VMM_HOLD_FAIR(&pool->cache->grow_lock);
+    return unretain_locked(pool);
 }
 
 /* After the end of the pool no function of its source runs. Another thread may be giving a segment back, or ask for one

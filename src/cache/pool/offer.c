@@ -46,14 +46,13 @@ static struct pool *choose_locked(struct vmm_cache *cache, uint64_t bytes, uint6
 static bool sleep_begin(struct sleep_request *request, uint64_t bytes, uint64_t floor_bytes)
 {
     struct vmm_cache *cache = request->cache;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     struct pool *pool = choose_locked(cache, bytes, floor_bytes);
     if (pool != NULL) {
         request->pools[0] = pool;
         request->options = pool->offer.options;
         vmm__sleep_begin_claimed_locked(request);
     }
-    vmm__fair_unlock(&cache->grow_lock);
     return pool != NULL;
 }
 
@@ -72,14 +71,13 @@ static void sleep_record(struct vmm_cache *cache, const struct pool *pool)
 static void sleep_end(struct vmm_cache *cache, struct pool *pool, uint64_t before_bytes,
                       struct offer_taken *taken)
 {
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     pool->offer.has_failed = taken->has_failed;
     if (!taken->has_failed)
         sleep_record(cache, pool);
     taken->bytes = before_bytes - vmm__min(before_bytes, bytes_of(pool));
     memcpy(taken->name, pool->name, sizeof taken->name);
     vmm__sleep_end_claimed_locked(cache);
-    vmm__fair_unlock(&cache->grow_lock);
 }
 
 bool vmm__offer_take(struct vmm_cache *cache, uint64_t bytes, uint64_t floor_bytes,

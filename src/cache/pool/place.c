@@ -112,11 +112,10 @@ vmm_status vmm__place(struct pool *pool, uint64_t address, uint64_t bytes, vmm_s
     if (status != VMM_OK)
         return status;
     vmm__cache_lane_activate(cache, place.lane);
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     vmm__lane_lock(place.lane);
     status = place_locked(cache, &place);
     vmm__lane_unlock(place.lane);
     status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
-    vmm__fair_unlock(&cache->grow_lock);
     return status;
 }

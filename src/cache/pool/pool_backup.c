@@ -51,10 +51,8 @@ static vmm_status find_locked(struct pool *pool, uint64_t address, void **host)
 
 vmm_status vmm__pool_backup_find(struct pool *pool, uint64_t address, void **host)
 {
-    vmm__fair_lock(&pool->cache->grow_lock);
-    vmm_status status = find_locked(pool, address, host);
-    vmm__fair_unlock(&pool->cache->grow_lock);
-    return status;
+    VMM_HOLD_FAIR(&pool->cache->grow_lock);
+    return find_locked(pool, address, host);
 }
 
 static vmm_status take_locked(struct pool *pool, struct backup **out)
@@ -128,9 +126,8 @@ void vmm__pool_backup_end(struct vmm_cache *cache, struct backup *backup)
         vmm__host_free(backup, sizeof *backup);
         return;
     }
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     backup_keep(cache, backup);
-    vmm__fair_unlock(&cache->grow_lock);
 }
 
 void vmm__pool_backups_fini(struct vmm_cache *cache)

@@ -194,14 +194,13 @@ static vmm_status transfers_open(struct pool_sleep *job)
 {
     struct transfers *transfers = &job->cache->transfers;
     vmm_status status = VMM_OK;
-    vmm__fair_lock(&job->cache->grow_lock);
+    VMM_HOLD_FAIR(&job->cache->grow_lock);
     if (!transfers->is_open) {
         status = vmm__driver_stream_create(job->cache->driver, &transfers->stream);
         transfers->is_open = status == VMM_OK;
     }
     job->copy.stream = transfers->stream;
     job->has_contents = status == VMM_OK;
-    vmm__fair_unlock(&job->cache->grow_lock);
     return status;
 }
 
@@ -537,13 +536,12 @@ static void chunks_list_slept(struct pool_sleep *job)
 {
     struct chunk_list *chunks = &job->chunks;
     uint64_t kept = 0;
-    vmm__fair_lock(&job->cache->grow_lock);
+    VMM_HOLD_FAIR(&job->cache->grow_lock);
     for (uint64_t i = 0; i < chunks->count; i++) {
         if (job->chunks.items[i]->has_slept)
             chunks->items[kept++] = chunks->items[i];
     }
     chunks->count = kept;
-    vmm__fair_unlock(&job->cache->grow_lock);
 }
 
 /* Puts what woke of a pool back to sleep. Leaves it as it is if copies may still write to its memory. */

@@ -10,22 +10,20 @@
 
 void vmm__pools_insert(struct pools *pools, struct pool *pool)
 {
-    vmm__mutex_lock(&pools->list_lock);
+    VMM_HOLD(&pools->list_lock);
     pool->next = pools->first;
     pool->link = &pools->first;
     if (pool->next != NULL)
         pool->next->link = &pool->next;
     pools->first = pool;
-    vmm__mutex_unlock(&pools->list_lock);
 }
 
 static void list_remove(struct pools *pools, const struct pool *pool)
 {
-    vmm__mutex_lock(&pools->list_lock);
+    VMM_HOLD(&pools->list_lock);
     *pool->link = pool->next;
     if (pool->next != NULL)
         pool->next->link = pool->link;
-    vmm__mutex_unlock(&pools->list_lock);
 }
 
 /* ---- Lanes --------------------------------------------------------------------------------- */
@@ -279,9 +277,8 @@ vmm_status vmm__pools_wait(struct vmm_cache *cache)
     vmm_status status = vmm__clock_wait_all(&cache->clock);
     if (status != VMM_OK)
         return status == VMM__PENDING ? vmm__cache_wait(cache) : status;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     status = vmm__pools_leave_locked(cache);
-    vmm__fair_unlock(&cache->grow_lock);
     return status == VMM__NOTHING ? VMM_OK : status;
 }
 
@@ -289,10 +286,9 @@ vmm_status vmm__pools_wait(struct vmm_cache *cache)
 
 void vmm__pool_retain(struct pool *pool)
 {
-    vmm__fair_lock(&pool->cache->grow_lock);
+    VMM_HOLD_FAIR(&pool->cache->grow_lock);
     pool->uses++;
     vmm__pool_keeping_settle(pool);
-    vmm__fair_unlock(&pool->cache->grow_lock);
 }
 
 void vmm__pool_leave_begin(struct pool *pool)
@@ -339,20 +335,17 @@ uint64_t vmm__pool_own_uses(const struct pool *pool)
 vmm_status vmm__pool_drop(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     vmm_status status = pool->uses > vmm__pool_own_uses(pool) ? VMM_OK : VMM__NOT_FOUND;
     if (status == VMM_OK && --pool->uses == 0)
         status = vmm__pool_leave_locked(pool);
-    vmm__fair_unlock(&cache->grow_lock);
     return status;
 }
 
 uint64_t vmm__pool_uses(struct pool *pool)
 {
-    vmm__fair_lock(&pool->cache->grow_lock);
-    uint64_t uses = pool->uses - vmm__pool_own_uses(pool);
-    vmm__fair_unlock(&pool->cache->grow_lock);
-    return uses;
+    VMM_HOLD_FAIR(&pool->cache->grow_lock);
+    return pool->uses - vmm__pool_own_uses(pool);
 }
 
 void vmm__pool_keeping_settle(struct pool *pool)

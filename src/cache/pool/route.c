@@ -94,10 +94,8 @@ static vmm_status add_locked(const struct route *wanted)
 vmm_status vmm__route_add(struct pool *pool, vmm_pool_filter filter, void *context)
 {
     const struct route wanted = { .pool = pool, .filter = filter, .context = context };
-    vmm__fair_lock(&pool->cache->grow_lock);
-    vmm_status status = add_locked(&wanted);
-    vmm__fair_unlock(&pool->cache->grow_lock);
-    return status;
+    VMM_HOLD_FAIR(&pool->cache->grow_lock);
+    return add_locked(&wanted);
 }
 
 static struct route *remove_locked(struct pool *pool)
@@ -135,11 +133,10 @@ vmm_status vmm__route_remove(struct pool *pool)
 static void pushes_count(struct pool *pool, bool is_more)
 {
     struct vmm_cache *cache = pool->cache;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     cache->routes.pushes += is_more ? 1 : UINT64_MAX;
     pool->routes += is_more ? 1 : UINT64_MAX;
     vmm__route_slow_path_set(cache);
-    vmm__fair_unlock(&cache->grow_lock);
 }
 
 vmm_status vmm__route_push(struct pool *pool)

@@ -77,11 +77,10 @@ static void claimed_set_locked(struct vmm_cache *cache, struct pool *pool)
 {
     struct claimed *claimed = &cache->pools.claimed;
     VMM_ASSERT_HELD(&cache->grow_lock);
-    vmm__mutex_lock(&claimed->lock);
+    VMM_HOLD(&claimed->lock);
     claimed->pool = pool;
     claimed->thread = vmm__thread_self();
     (void)pthread_cond_broadcast(&claimed->ended);
-    vmm__mutex_unlock(&claimed->lock);
 }
 
 void vmm__sleep_begin_claimed_locked(const struct sleep_request *request)
@@ -217,9 +216,8 @@ vmm_status vmm__sleep_begin(struct sleep_request *request)
 void vmm__sleep_cancel(const struct sleep_request *request)
 {
     vmm_pool_phase awake = request->is_claimed ? VMM_POOL_OFFERED : VMM_POOL_AWAKE;
-    vmm__fair_lock(&request->cache->grow_lock);
+    VMM_HOLD_FAIR(&request->cache->grow_lock);
     phases_set_locked(request, request->is_wake ? VMM_POOL_ASLEEP : awake);
-    vmm__fair_unlock(&request->cache->grow_lock);
 }
 
 static struct pool_sleep job_of(const struct sleep_request *request, uint64_t number)
@@ -290,12 +288,11 @@ static void request_log(const struct sleep_request *request, vmm_status status)
 static void request_end(const struct sleep_request *request, struct pool_sleep *jobs)
 {
     vmm_pool_phase awake = request->is_claimed ? VMM_POOL_OFFERED : VMM_POOL_AWAKE;
-    vmm__fair_lock(&request->cache->grow_lock);
+    VMM_HOLD_FAIR(&request->cache->grow_lock);
     for (uint64_t i = 0; i < request->count; i++) {
         phase_set_locked(request->pools[i], jobs[i].ends_asleep ? VMM_POOL_ASLEEP : awake);
         vmm__pool_sleep_free(&jobs[i]);
     }
-    vmm__fair_unlock(&request->cache->grow_lock);
 }
 
 vmm_status vmm__sleep_run(const struct sleep_request *request)

@@ -36,10 +36,9 @@ static void record_give(struct ticket *ticket)
 {
     struct vmm_cache *cache = ticket->cache;
     pools_free(ticket);
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     ticket->next = cache->ended_tickets;
     cache->ended_tickets = ticket;
-    vmm__fair_unlock(&cache->grow_lock);
 }
 
 static struct ticket *ticket_make(const struct sleep_request *request)
@@ -72,22 +71,20 @@ static void *ticket_main(void *context)
 
 static void list_enter(struct vmm_cache *cache, struct ticket *ticket)
 {
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     ticket->next = cache->tickets;
     cache->tickets = ticket;
-    vmm__fair_unlock(&cache->grow_lock);
 }
 
 /* From now on nothing finds the ticket. */
 static void list_leave(struct vmm_cache *cache, const struct ticket *ticket)
 {
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     struct ticket **link = &cache->tickets;
     while (*link != ticket)
         link = &(*link)->next;
     *link = ticket->next;
     (void)vmm__handle_close(ticket->handle);
-    vmm__fair_unlock(&cache->grow_lock);
 }
 
 vmm_status vmm__ticket_open(const struct sleep_request *request, vmm_ticket **out)
@@ -118,11 +115,10 @@ bool vmm__ticket_is_run_here(const struct ticket *ticket)
 bool vmm__ticket_claim(struct ticket *ticket, const vmm_ticket *handle)
 {
     struct vmm_cache *cache = ticket->cache;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     bool is_mine = vmm__handle_find(HANDLE_TICKET, handle) == ticket && !ticket->is_awaited;
     if (is_mine)
         ticket->is_awaited = true;
-    vmm__fair_unlock(&cache->grow_lock);
     return is_mine;
 }
 

@@ -116,10 +116,8 @@ static bool has_ended(const struct neighbours *own)
 
 static bool claims_itself(struct neighbours *own)
 {
-    vmm__mutex_lock(&own->lock);
-    bool is_claimant = own->claimants > 0;
-    vmm__mutex_unlock(&own->lock);
-    return is_claimant;
+    VMM_HOLD(&own->lock);
+    return own->claimants > 0;
 }
 
 /* When the need began that the cache answers now: the begin of the first claim or, without claims, the moment since
@@ -183,10 +181,9 @@ static void given_log(struct vmm_cache *cache, const struct claims *claims, uint
 static uint64_t passed_give(struct vmm_cache *cache)
 {
     uint64_t released_bytes;
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     vmm__lanes_counters_flush(&cache->lanes, NULL); /* before waits end */
     (void)vmm__trim_passed_locked(cache, NULL, &released_bytes);
-    vmm__fair_unlock(&cache->grow_lock);
     return released_bytes;
 }
 
@@ -194,10 +191,9 @@ static uint64_t passed_give(struct vmm_cache *cache)
  * not. */
 static void giving_show(struct neighbours *own, uint64_t giving_ns)
 {
-    vmm__mutex_lock(&own->lock);
+    VMM_HOLD(&own->lock);
     own->slot.giving_ns = giving_ns;
     vmm__neighbour_write(&own->record, &own->slot);
-    vmm__mutex_unlock(&own->lock);
 }
 
 /* Gives what has finished, then idle memory, a part at a time. */

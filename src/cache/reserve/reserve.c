@@ -25,10 +25,8 @@ bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address)
 {
     if (!vmm__reserved_owns(cache, address))
         return false;
-    vmm__fair_lock(&cache->grow_lock);
-    bool has = vmm__reserved_find_locked(cache, address) != NULL;
-    vmm__fair_unlock(&cache->grow_lock);
-    return has;
+    VMM_HOLD_FAIR(&cache->grow_lock);
+    return vmm__reserved_find_locked(cache, address) != NULL;
 }
 
 uint64_t vmm__reserved_first(const struct vmm_cache *cache, const struct reserved *block)
@@ -272,10 +270,8 @@ static vmm_status free_locked(struct vmm_cache *cache, uint64_t address)
 
 vmm_status vmm__reserved_free(struct vmm_cache *cache, uint64_t address)
 {
-    vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = free_locked(cache, address);
-    vmm__fair_unlock(&cache->grow_lock);
-    return status;
+    VMM_HOLD_FAIR(&cache->grow_lock);
+    return free_locked(cache, address);
 }
 
 void vmm__reserves_end_locked(struct vmm_cache *cache, const struct pool *pool)
@@ -320,9 +316,8 @@ static void units_name(struct vmm_cache *cache, struct recorder *recorder,
 
 void vmm__reserved_record_name(struct vmm_cache *cache, struct recorder *recorder, uint64_t address)
 {
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     const struct reserved *block = vmm__reserved_find_locked(cache, address);
     if (block != NULL)
         units_name(cache, recorder, block);
-    vmm__fair_unlock(&cache->grow_lock);
 }

@@ -68,9 +68,8 @@ static void unmap_locked(struct vmm_cache *cache)
 
 void vmm__import_release(struct vmm_cache *cache)
 {
-    vmm__fair_lock(&cache->grow_lock);
+    VMM_HOLD_FAIR(&cache->grow_lock);
     release_locked(cache);
-    vmm__fair_unlock(&cache->grow_lock);
 }
 
 void vmm__import_poll(struct vmm_cache *cache)
