@@ -1215,8 +1215,8 @@ VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
  */
 
 /*
- * Does:     vmm_alloc_from() for a block whose address is a multiple of `alignment`. The block has whole multiples of
- *           4 KiB if `alignment` is above 512. vmm_resize() does not keep the alignment.
+ * Does:     vmm_alloc_from() for a block whose address is a multiple of `alignment`. The size of the block is a
+ *           multiple of 4 KiB if `alignment` is above 512. vmm_resize() does not keep the alignment.
  * Takes:    alignment, a power of two. Above the granule (2 MiB) the request may need as much more memory, which
  *           stays free for others.
  * Returns, Owns, Threads: as vmm_alloc_from(). Pushes and routes do not apply. During a capture: as vmm_alloc_from().

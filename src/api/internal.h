@@ -37,7 +37,8 @@
 
 struct block_ref;
 
-/* In a public function: where it returns to, and the call of it. */
+/* Where the program called a public function, and the call that the function hands down. Only in the body of a public
+ * function: in a helper they name a place of the library. */
 #define API_CALLER __builtin_return_address(0)
 #define API_CALL(of, name)                                                                         \
     ((struct api_call){ .cache = (of), .function = (name), .caller = API_CALLER })

@@ -41,7 +41,7 @@ static inline void vmm__fair_held_end(struct fair_lock *const *lock)
     vmm__fair_unlock(*lock);
 }
 
-/* Locks until the block ends. */
+/* Locks until the block ends: see VMM_HOLD(). */
 #define VMM_HOLD_FAIR(lock)                                                                        \
     __attribute__((cleanup(vmm__fair_held_end))) struct fair_lock *const held_fair = (lock);       \
     vmm__fair_lock(held_fair)

@@ -1,5 +1,5 @@
 /*
- * Singly linked lists: a pointer to the first record, and a member of each that points to the next.
+ * Removal from singly linked lists: a pointer to the first record, and a member of each that points to the next.
  *
  * Owns: nothing. May be called by: everything. Locks: the caller's.
  */
@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-/* Takes a record off the list that begins at *head, if it is there. */
+/* Takes a record off the list that begins at *head. One that is not there is no error. */
 #define VMM_LIST_REMOVE(head, record, next_member)                                                 \
     do {                                                                                           \
         __typeof__(head) link_ = (head);                                                           \

@@ -19,7 +19,7 @@ struct mutex {
     VMM_LOCK_CHECK_MEMBER
 };
 
-/* Of a static lock, whose rank is not checked. */
+/* Of a lock without rank, such as a static one: its order is not checked. */
 #define VMM_MUTEX_INIT                                                                             \
     {                                                                                              \
         .mutex = PTHREAD_MUTEX_INITIALIZER                                                         \
@@ -71,7 +71,8 @@ static inline void vmm__mutex_held_end(struct mutex *const *lock)
     vmm__mutex_unlock(*lock);
 }
 
-/* Locks until the block ends. */
+/* Locks until the block ends, when what it returns is computed. Once in a block. Where work follows the unlock, lock
+ * and unlock are called. */
 #define VMM_HOLD(lock)                                                                             \
     __attribute__((cleanup(vmm__mutex_held_end))) struct mutex *const held = (lock);               \
     vmm__mutex_lock(held)

@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Stores a pointer from dlsym() in a variable of the function's own pointer type. False: it is NULL. */
+/* Stores what dlsym() found in a variable, whose type is the pointer to the function: nothing checks that. False: it
+ * found nothing, and the variable is NULL. */
 static inline bool vmm__symbol_store(void *found, void *variable)
 {
     memcpy(variable, &found, sizeof found);

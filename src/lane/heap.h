@@ -89,7 +89,8 @@ struct heap {
     bool is_small;
     bool is_reserved; /* of reserved blocks */
     bool is_drained;  /* in the directory's list; the grow lock guards this and next_drained */
-    /* Of a free block that begins within a granule: near a limit, others leave so many of the first to the heap. */
+    /* Its room: the first granules of a free block that begins within a granule, which gatherings and transfers of
+     * others leave to it; more, if a chunk lies across their end. A miss sets it: see vmm__placement_keep_room(). */
     uint8_t room_granules;
     uint32_t marked; /* list of chunks whose runs are out of date: see lane/views.h */
     uint64_t unit_bytes;

@@ -2,7 +2,7 @@
  * A lane: the memory that one stream may reuse at once, in two heaps (small and large blocks) and
  * slabs, and the clock that says when other streams may reuse it.
  *
- * Requests of up to 8 KiB become objects of slabs, up to 1 MiB blocks of the small heap, and
+ * Requests of up to 16 KiB become objects of slabs, up to 1 MiB blocks of the small heap, and
  * larger ones blocks of the large heap. So one live kilobyte never retains a large chunk.
  *
  * Owns: its heaps, slabs, notes, magazines, and its clock unless that is the cache's. Invariants:

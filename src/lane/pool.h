@@ -34,8 +34,9 @@ enum { POOL_NAME_BYTES = 64 };
 /* What requests know of the idle memory of other lanes: see cache/idle/gather.h. The grow lock guards changes, but for
  * those of has_more. */
 struct gathering {
-    _Atomic(struct lane *) last; /* the lane that gathered all idle memory last; NULL: none could */
-    _Atomic bool has_more;       /* another lane has freed much since */
+    /* The lane that gathered last, all idle memory but for rooms; NULL: work was unfinished. */
+    _Atomic(struct lane *) last;
+    _Atomic bool has_more; /* another lane has freed much since */
 };
 
 /* How fast lanes of a pool take idle memory from each other: see lane.h. */
@@ -54,8 +55,8 @@ struct offer {
 /* The addresses where the large heaps of a pool grow: the free memory of one lies beside that of another, and transfers
  * join both. */
 struct home {
-    uint64_t end;           /* where one of them last grew into unused addresses; 0: none did */
-    uint64_t room_granules; /* behind that, which the others leave to it */
+    uint64_t end;          /* where one of them last grew into unused addresses; 0: none did */
+    uint64_t gap_granules; /* of addresses behind that, which the others leave to it */
 };
 
 struct pool {

@@ -59,7 +59,8 @@ struct slabs {
 uint32_t vmm__slab_object_bytes(uint32_t class_index);
 uint64_t vmm__slab_run_bytes(uint32_t class_index);
 
-/* The class for a request of 0 to SLAB_LARGEST_BYTES bytes. */
+/* The class for a request of 0 to SLAB_LARGEST_BYTES bytes. From the ninth on, last >> shift is 4 to 7: which of the
+ * four classes of its power of two it is. */
 static inline uint32_t vmm__slab_class(uint64_t bytes)
 {
     uint32_t last =

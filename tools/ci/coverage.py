@@ -4,7 +4,7 @@
 usage: coverage.py [--missed]
 
 The core is src/ without the cuda driver, which needs a GPU, and without the libraries of src/torch/ and src/preload/;
-all three are counted separately. Each condition of && and || has two branches; branches taken by exceptions do not
+these three have one sum of their own. Each condition of && and || has two branches; branches taken by exceptions do not
 count, nor do those of assertions that fail. A comment on the line of a
 branch that no test can take excludes it,
     if (broken) { /* unreachable: why */

@@ -1,6 +1,6 @@
-"""Runs fragtest on the sim driver, each command once.
+"""Runs programs of the build, each command once.
 
-Imported by: plot_footprint.py, and bars.py and report.py of metatrace.
+Imported by: plot_footprint.py, bars/bars.py, metatrace/report.py.
 """
 import functools
 import json
@@ -10,10 +10,10 @@ import sys
 
 @functools.lru_cache(maxsize=None)
 def output(*command):
-    """What a program of the build prints."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False, text=True)
+    """What a program prints."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True)
     if done.returncode not in (0, 1):  # fragtest ends with 1 if a policy failed
-        sys.exit("error: %s ended with %d" % (" ".join(command), done.returncode))
+        sys.exit("error: %s ended with %d\n%s" % (" ".join(command), done.returncode, done.stderr[-2000:]))
     return done.stdout
 
 

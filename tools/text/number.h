@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The whole number that all of a text is. False: it is none from least to most, and *number is as it was. */
+/* Reads a text that is one whole number from `least` to `most`. False: it is not, and *number stays. */
 bool number_parse(const char *text, uint64_t least, uint64_t most, uint64_t *number);
 
 #endif

@@ -23,7 +23,8 @@
  * error ends the attempt. */
 typedef vmm_status (*refill_step)(struct vmm_cache *cache, const struct request *request);
 
-/* All idle memory of streams whose work has finished. A lane that keeps what it has takes no more than it needs. */
+/* All idle memory of streams whose work has finished, but for their room. A lane that keeps what it has takes only
+ * what it needs. */
 static vmm_status step_gather(struct vmm_cache *cache, const struct request *request)
 {
     if (vmm__lane_hoards(request->lane) ||
@@ -303,7 +304,8 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     cache->refills++;
     request->kept_bytes = vmm__pools_kept_bytes(cache, lane);
     vmm__lane_lock(lane);
-    vmm__placement_keep_room(request->heap, request->block_bytes);
+    if (vmm__request_is_plain(request) && !request->is_alone)
+        vmm__placement_keep_room(request->heap, request->block_bytes);
     vmm_status status = refill_locked(cache, request, out);
     if (status != VMM_OK && vmm__lane_check_of(lane, request->handle) != VMM_OK)
         status = VMM__NOT_FOUND;

@@ -24,7 +24,7 @@ struct placement {
 vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap *heap,
                                uint64_t bytes, struct placement *out);
 
-/* Sets the room that others leave to a heap from now on (heap.h), as a block of block_bytes needs it. */
+/* Sets the room of a heap (heap.h) until its next miss, as blocks of block_bytes need it. */
 void vmm__placement_keep_room(struct heap *heap, uint64_t block_bytes);
 
 /* Finds `count` free granules at the end of a heap's home, or fresh ones. ERR_ADDRESS_SPACE. */

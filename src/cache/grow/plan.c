@@ -190,6 +190,7 @@ static void candidates_add(struct search *search, enum idle_when when)
     for (struct size_node *node = vmm__size_index_from(index, granule_bytes); node != NULL;
          node = vmm__size_index_larger(index, node))
         block_add(search, (const struct block *)node);
+    /* Gathering and transfer have failed: the view takes rooms, too. */
     (void)vmm__idle_visit(search->cache, search->heap, when, false, run_add, search);
     list_sort(&search->idle);
     list_sort(&search->heads);

@@ -47,7 +47,7 @@ struct idle_scan {
     struct heap *from;
     const struct lane *to; /* NULL: the driver */
     enum idle_when when;
-    bool leaves_room;      /* of the heap: see heap.h */
+    bool leaves_room;      /* skip the room of `from`: see heap.h */
     uint64_t latest_epoch; /* skip memory that was freed later */
     uint64_t clear_epoch;  /* what was freed until then has finished, or can be waited for */
     uint64_t stuck_epoch;  /* result: what was freed from then on has not, or cannot */
