@@ -284,25 +284,10 @@ static bool need_find(const struct vmm_cache *cache, struct request *request)
     return vmm__max(request->block_bytes, request->new_bytes) <= cache->vm.arena.limit_bytes;
 }
 
-vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request, void **out)
+/* Takes the lane's lock for the attempts. The caller holds the grow lock. */
+static vmm_status refill_in_lane(struct vmm_cache *cache, struct request *request, void **out)
 {
     struct lane *lane = request->lane;
-    if (!need_find(cache, request))
-        return arena_exceeded(cache, request);
-    vmm__request_begin(request);
-    struct error_line line;
-    vmm__error_save(&line);
-    vmm__cache_lane_activate(cache, lane);
-    request->has_queued = !vmm__fair_try_lock(&cache->grow_lock);
-    if (request->has_queued)
-        vmm__fair_lock(&cache->grow_lock);
-    vmm__lanes_note(&cache->lanes, lane);
-    uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
-    lane->refills++;
-    if (vmm__trim_may_have_expired(cache))
-        (void)vmm__trim_expired_locked(cache); /* a later call retries */
-    cache->refills++;
-    request->kept_bytes = vmm__pools_kept_bytes(cache, lane);
     vmm__lane_lock(lane);
     if (vmm__request_is_plain(request) && !request->is_alone)
         vmm__placement_keep_room(request->heap, request->block_bytes);
@@ -313,14 +298,44 @@ vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request,
     if (!lane->owner.has_source) /* a segment cannot be split */
         lane->large.strand_bytes = vmm__target_strand_bytes(cache);
     vmm__lane_unlock(lane);
+    return status;
+}
+
+/* What a refill does once, before its first attempt and after its last. The caller holds the grow lock. */
+static vmm_status refill_in_cache(struct vmm_cache *cache, struct request *request, void **out)
+{
+    struct lane *lane = request->lane;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    vmm__lanes_note(&cache->lanes, lane);
+    lane->refills++;
+    if (vmm__trim_may_have_expired(cache))
+        (void)vmm__trim_expired_locked(cache); /* a later call retries */
+    cache->refills++;
+    request->kept_bytes = vmm__pools_kept_bytes(cache, lane);
+    vmm_status status = refill_in_lane(cache, request, out);
     if (!vmm__lane_has_memory(lane)) /* the request has failed, or another lane serves it */
         vmm__heap_drained_push(&lane->large);
     vmm__cache_lanes_vacate(cache);
     vmm__cache_lanes_rotate(cache);
     if (status == VMM_OK && request->serve == NULL) /* another pool, with a source, may lend it */
         *out = vmm__source_outer(cache, *out);
+    return vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
+}
+
+vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request, void **out)
+{
+    if (!need_find(cache, request))
+        return arena_exceeded(cache, request);
+    vmm__request_begin(request);
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__cache_lane_activate(cache, request->lane);
+    request->has_queued = !vmm__fair_try_lock(&cache->grow_lock);
+    if (request->has_queued)
+        vmm__fair_lock(&cache->grow_lock);
+    uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
+    vmm_status status = refill_in_cache(cache, request, out);
     bool has_grown = vmm__stat_now(&cache->vm.reserved_bytes) > reserved_bytes;
-    status = vmm__cache_checked(cache, CHECK_REFILL_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     (void)vmm__source_return(cache, NULL);
     if (has_grown)
