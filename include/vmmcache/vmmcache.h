@@ -1215,8 +1215,8 @@ VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
  */
 
 /*
- * Does:     vmm_alloc_from() for a block whose address is a multiple of `alignment`. The size of the block is a
- *           multiple of 4 KiB if `alignment` is above 512. vmm_resize() does not keep the alignment.
+ * Does:     vmm_alloc_from() for a block whose address is a multiple of `alignment`. The block has at least 12 KiB if
+ *           `alignment` is above 512. vmm_resize() does not keep the alignment.
  * Takes:    alignment, a power of two. Above the granule (2 MiB) the request may need as much more memory, which
  *           stays free for others.
  * Returns, Owns, Threads: as vmm_alloc_from(). Pushes and routes do not apply. During a capture: as vmm_alloc_from().
@@ -1686,7 +1686,7 @@ typedef struct vmm_stats {
  *           free_bytes = idle_bytes + pinned_bytes + retained_bytes.
  *           host_bytes is of all caches of the process, without backups, and without tables by address:
  *           of these only the pages of addresses that were used take memory. A stream with one live block of
- *           up to 1 MiB takes at most 8 KiB of it; a slab for blocks of up to 16 KiB adds 256 bytes, and events
+ *           up to 1 MiB takes at most 8 KiB of it; a slab for blocks of up to 8 KiB adds 256 bytes, and events
  *           of the stream's own, which only ANY_USE does without, 3 KiB.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size that is too small for any statistic or
@@ -1754,9 +1754,9 @@ VMM_API vmm_status vmm_stats_reset_peak(vmm_cache *cache);
 VMM_API vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uint64_t *total_bytes);
 
 /*
- * Does:     returns the size of the block that a request of `bytes` bytes gets: a multiple of 512 up to 4 KiB, of 1 KiB
- *           up to 8 KiB, and of 2 KiB up to 16 KiB; above a multiple of 4 KiB, from 2 MiB on of 8 KiB, from 4 MiB on of
- *           16 KiB. When memory has run out, a block of up to 16 KiB may be one of a larger size.
+ * Does:     returns the size of the block that a request of `bytes` bytes gets: a multiple of 512 up to 4 KiB, and of
+ *           1 KiB up to 8 KiB; above a multiple of 4 KiB, from 2 MiB on of 8 KiB, from 4 MiB on of 16 KiB. When memory
+ *           has run out, a block of up to 8 KiB may be one of a larger size.
  * Returns:  bytes, also on a lost device and in a child of fork(): the answer follows from the configuration of the
  *           cache alone. 0 if the request is larger than any block can be, or if the cache is NULL.
  * Threads:  any; callbacks may call it too.

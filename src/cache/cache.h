@@ -288,24 +288,13 @@ vmm_status vmm__cache_wait_all(struct vmm_cache *cache);
 /* The device's free bytes; UINT64_MAX if the driver fails to report them. */
 uint64_t vmm__cache_device_bytes(const struct vmm_cache *cache);
 
-/* Without caching, blocks have whole granules. */
-static inline uint64_t vmm__cache_rounded_bytes(const struct vmm_cache *cache, uint64_t block_bytes)
+/* The bytes of the block that serves a request of `bytes`; more than any arena has if they cannot be rounded up. */
+static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uint64_t bytes)
 {
+    uint64_t block_bytes = vmm__lane_block_bytes(bytes);
     if (cache->no_caching)
         (void)vmm__align_up_checked(block_bytes, cache->vm.arena.granule_bytes, &block_bytes);
     return block_bytes;
-}
-
-/* The bytes of the block that serves a request of `bytes`; more than any arena has if they cannot be rounded up. The
- * second is for requests that no slab may serve. */
-static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uint64_t bytes)
-{
-    return vmm__cache_rounded_bytes(cache, vmm__lane_block_bytes(bytes));
-}
-
-static inline uint64_t vmm__cache_whole_bytes(const struct vmm_cache *cache, uint64_t bytes)
-{
-    return vmm__cache_rounded_bytes(cache, vmm__lane_whole_bytes(bytes));
 }
 
 /* The lanes that a request searches for memory of other streams before it grows. A bound, so that the cost does not

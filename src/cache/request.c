@@ -1,12 +1,6 @@
 /* The lanes that a request searches: see request.h. */
 #include "cache/request.h"
 
-bool vmm__request_leaves_room(const struct vmm_cache *cache, const struct request *request)
-{
-    uint64_t limit = vmm__vm_limit_bytes(&cache->vm);
-    return request->refused == VMM_OK && vmm__stat_now(&cache->vm.reserved_bytes) > limit / 2;
-}
-
 void vmm__request_lanes_lock(struct vmm_cache *cache, const struct request *request)
 {
     bool has_run_out = request->refused != VMM_OK;

@@ -74,10 +74,12 @@ static inline void vmm__request_begin(struct request *request)
     request->from = request->lane->owner.has_source ? GROW_FOLLOW : GROW_TARGET;
 }
 
-/* Whether a request leaves other heaps their room (heap.h): while memory has not run out, once more than half of what
- * the cache's limit or the device allows is reserved. A pool's own limit does not count. With less reserved, memory is
- * not short, and room costs driver time: encoder_streams, with sizes that vary, would need 27 % more of it. */
-bool vmm__request_leaves_room(const struct vmm_cache *cache, const struct request *request);
+/* Whether a request leaves other heaps their room (heap.h): one that needs room itself does, while memory has not run
+ * out. Others gather whole intervals, which rooms would part. */
+static inline bool vmm__request_leaves_room(const struct request *request)
+{
+    return request->refused == VMM_OK && request->heap->room_granules > 0;
+}
 
 /* Lock the lanes that a request searches for idle memory, beside its own, and unlock them. Until memory has run out,
  * these are few, and those that other threads use are left as they are (vmm__lane_lock_for_scan()). */

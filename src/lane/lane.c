@@ -219,13 +219,8 @@ uint64_t vmm__lane_block_bytes(uint64_t bytes)
 {
     if (bytes <= SLAB_LARGEST_BYTES)
         return vmm__slab_object_bytes(vmm__slab_class(bytes));
-    return vmm__lane_whole_bytes(bytes);
-}
-
-uint64_t vmm__lane_whole_bytes(uint64_t bytes)
-{
     uint64_t block_bytes;
-    return block_round(vmm__max(bytes, 1), &block_bytes) ? block_bytes : UINT64_MAX;
+    return block_round(bytes, &block_bytes) ? block_bytes : UINT64_MAX;
 }
 
 static void *address_publish(struct lane *lane, struct heap *heap, struct block *block,

@@ -2,7 +2,7 @@
  * A lane: the memory that one stream may reuse at once, in two heaps (small and large blocks) and
  * slabs, and the clock that says when other streams may reuse it.
  *
- * Requests of up to 16 KiB become objects of slabs, up to 1 MiB blocks of the small heap, and
+ * Requests of up to 8 KiB become objects of slabs, up to 1 MiB blocks of the small heap, and
  * larger ones blocks of the large heap. So one live kilobyte never retains a large chunk.
  *
  * Owns: its heaps, slabs, notes, magazines, and its clock unless that is the cache's. Invariants:
@@ -263,9 +263,8 @@ static inline void vmm__lane_unlock_beside(struct lane *lane, const struct lane 
 bool vmm__lane_need(struct lane *lane, uint64_t bytes, struct heap **heap, uint64_t *block_bytes);
 
 /* The size of the block or object for a request, as vmm__block_ref_bytes() returns it; UINT64_MAX
- * if it cannot be rounded up. The second is for requests that no slab may serve. */
+ * if it cannot be rounded up. */
 uint64_t vmm__lane_block_bytes(uint64_t bytes);
-uint64_t vmm__lane_whole_bytes(uint64_t bytes);
 
 /* Allocate from mapped memory after a quick search. VMM__NO_FIT if it finds nothing, or if the request should gather
  * first; ERR_HOST_OOM. The second is for a lane with magazines: those that keep enough blocks are drained first, and

@@ -8,8 +8,9 @@ enum { RUN_LIMIT_BYTES = 65536 };
 
 uint32_t vmm__slab_object_bytes(uint32_t class_index)
 {
-    uint32_t shift = class_index < 8 ? 0 : class_index / 4 - 1;
-    return (class_index - 4 * shift + 1) * SLAB_STEP_BYTES << shift;
+    if (class_index < SLAB_FINE_CLASSES)
+        return (class_index + 1) * SLAB_STEP_BYTES;
+    return (class_index - SLAB_FINE_CLASSES + 5) * 2 * SLAB_STEP_BYTES;
 }
 
 static uint32_t slab_objects(uint32_t class_index)

@@ -2,7 +2,7 @@
  * Slabs: blocks of a small heap that are divided into up to 64 objects of one size, so that a
  * tiny allocation costs one bit and stays apart from larger ones.
  *
- * Size classes rise in steps of 512 bytes up to 4 KiB, of 1 KiB up to 8 KiB, and of 2 KiB up to 16 KiB. A slab takes at
+ * Size classes rise in steps of 512 bytes up to 4 KiB, and of 1 KiB up to 8 KiB. A slab takes at
  * most 64 KiB. In lanes that were made for other pools than the default one, its start follows from the address of any
  * of its objects: vmm_pool_place() finds it again after all of them were freed.
  *
@@ -22,8 +22,9 @@
 
 enum {
     SLAB_STEP_BYTES = 512,
-    SLAB_LARGEST_BYTES = 16384, /* larger requests are blocks of their own */
-    SLAB_CLASSES = 16,          /* eight of one step, then four of each power of two */
+    SLAB_LARGEST_BYTES = 8192, /* larger requests are blocks of their own */
+    SLAB_CLASSES = 12,
+    SLAB_FINE_CLASSES = 8, /* classes in steps of 512 bytes; the others use 1024 */
     SLAB_OBJECTS = 64,
     SLAB_PINS = 2
 };
@@ -59,14 +60,12 @@ struct slabs {
 uint32_t vmm__slab_object_bytes(uint32_t class_index);
 uint64_t vmm__slab_run_bytes(uint32_t class_index);
 
-/* The class for a request of 0 to SLAB_LARGEST_BYTES bytes. From the ninth on, last >> shift is 4 to 7: which of the
- * four classes of its power of two it is. */
+/* The class for a request of 0 to SLAB_LARGEST_BYTES bytes. */
 static inline uint32_t vmm__slab_class(uint64_t bytes)
 {
-    uint32_t last =
-        (uint32_t)((bytes - (bytes > 0)) / SLAB_STEP_BYTES); /* the step of its last byte */
-    uint32_t shift = last < 8 ? 0 : vmm__log2(last) - 2;
-    return (last >> shift) + 4 * shift;
+    uint32_t steps = (uint32_t)((bytes + SLAB_STEP_BYTES - 1) / SLAB_STEP_BYTES);
+    steps += steps == 0;
+    return steps <= SLAB_FINE_CLASSES ? steps - 1 : (steps + 1) / 2 + 3;
 }
 
 /* Bytes of a free block that has room for a slab of the class, whatever its address is. */

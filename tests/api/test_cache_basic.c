@@ -6,8 +6,9 @@
 enum { BLOCKS = 64 };
 
 /* A size of each kind: tiny, in a slab, small block, large block. */
-static const size_t sizes[] = { 1,     512,   513, 3000,    8192,    8193,   16384,
-                                16385, 70000, MIB, MIB + 1, 3 * MIB, 9 * MIB };
+static const size_t sizes[] = {
+    1, 512, 513, 3000, 8192, 8193, 70000, MIB, MIB + 1, 3 * MIB, 9 * MIB
+};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 static void assert_unknown(struct cache_test *test, void *ptr)

@@ -109,7 +109,7 @@ static void list_use(struct cache_test *test, const struct list *list, uint32_t 
 }
 
 static const size_t sizes[] = { 1,       512,          513,           1500,    4096,
-                                5000,    16384,        16385,         40000,   300000,
+                                5000,    8192,         8193,          40000,   300000,
                                 MIB,     MIB + 1,      2 * MIB + 512, 3 * MIB, 4 * MIB,
                                 5 * MIB, 6 * MIB - 512 };
 enum { SIZES = sizeof sizes / sizeof *sizes, STATES = 5 };

@@ -281,11 +281,11 @@ static void model_add(struct model_stat *figure, uint64_t amount)
     figure->peak = figure->current > figure->peak ? figure->current : figure->peak;
 }
 
-/* As documented: tiny blocks in steps of 512 bytes, 1 and 2 KiB, others of 4, 8 and 16 KiB. */
+/* As documented: tiny blocks in steps of 512 bytes and of 1 KiB, others of 4, 8 and 16 KiB. */
 static uint64_t block_bytes(size_t bytes)
 {
     uint64_t long_step = bytes < 2 * MIB ? 4096 : bytes < 4 * MIB ? 8192 : 16384;
-    uint64_t step = bytes <= 4096 ? 512 : bytes <= 8192 ? 1024 : bytes <= 16384 ? 2048 : long_step;
+    uint64_t step = bytes <= 4096 ? 512 : bytes <= 8192 ? 1024 : long_step;
     return (bytes + step - 1) / step * step;
 }
 

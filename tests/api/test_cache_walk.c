@@ -46,7 +46,7 @@ static int block_searched(void *context, const vmm_item *item)
 
 CACHE_TEST(every_block_is_visited_once)
 {
-    static const size_t sizes[] = { 0, 1, 777, 8192, 16384, 16385, MIB, MIB + 1, 5 * MIB + 3 };
+    static const size_t sizes[] = { 0, 1, 777, 8192, 8193, MIB, MIB + 1, 5 * MIB + 3 };
     for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         unsigned stream = i % CACHE_STREAMS;
         struct search search = { .address = (uintptr_t)block_alloc(test, sizes[i], stream) };
@@ -65,7 +65,7 @@ CACHE_TEST(slabs_over_chunk_borders_are_walked_in_order)
     enum { OBJECTS = 3000 };
     void **objects = calloc(OBJECTS, sizeof *objects);
     for (size_t i = 0; i < OBJECTS; i++)
-        objects[i] = block_alloc(test, 1 + i * 2711 % 16384, 0);
+        objects[i] = block_alloc(test, 1 + i * 2711 % 8192, 0);
     cache_verify(test);
     for (size_t i = 0; i < OBJECTS; i += 2)
         block_free(test, objects[i]);

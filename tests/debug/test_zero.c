@@ -6,7 +6,7 @@
 
 enum { CANARY_WORD = 0x7777 };
 
-static const size_t sizes[] = { 1, 512, 1000, 16384, 70000, MIB, MIB + 1, 5 * MIB };
+static const size_t sizes[] = { 1, 512, 1000, 8192, 70000, MIB, MIB + 1, 5 * MIB };
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
 /* Allocates a block, checks that it is zero to its end, and overwrites all of it. */

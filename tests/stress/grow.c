@@ -47,18 +47,18 @@ static void ooms_note(struct stress *stress, vmm_status status)
         stress->model.ooms = stress_stats(stress).ooms;
 }
 
-enum { PLAIN_ALIGNMENT = 512, WHOLE_BYTES = 4096 };
+enum { PLAIN_ALIGNMENT = 512 };
 
 /* ---- Alignment ----------------------------------------------------------------------------- */
 
-/* A block above an alignment of 512 is no object of a slab. */
+/* The least bytes of a block above an alignment of 512: it is no object of a slab. */
 static uint64_t aligned_bytes(struct stress *stress, const struct model_tenant *tenant,
                               uint64_t bytes, uint64_t alignment)
 {
     bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
-    uint64_t block_bytes = stress_block_bytes(stress, bytes, has_own_chunks);
-    uint64_t whole_bytes = vmm__align_up(vmm__max(bytes, 1), WHOLE_BYTES);
-    return alignment > PLAIN_ALIGNMENT ? vmm__max(block_bytes, whole_bytes) : block_bytes;
+    if (alignment > PLAIN_ALIGNMENT && !has_own_chunks)
+        bytes = vmm__max(bytes, OBJECT_MOST_BYTES + 1);
+    return stress_block_bytes(stress, bytes, has_own_chunks);
 }
 
 static void aligned_note(struct stress *stress, const struct operation *operation,

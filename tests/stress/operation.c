@@ -36,10 +36,10 @@ const char *operation_name(const struct operation *operation)
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
 /* Where sizes are treated differently, or must be refused. */
-static const uint64_t edges[] = {
-    0,       1,           512,     513,         16 * KIB,      16 * KIB + 1, 256 * KIB,    MIB,
-    MIB + 1, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 4 * MIB + 512, 24 * MIB,     64 * MIB + 1, 256 * MIB
-};
+static const uint64_t edges[] = { 0,           1,           512,           513,      8 * KIB,
+                                  8 * KIB + 1, 256 * KIB,   MIB,           MIB + 1,  2 * MIB - 1,
+                                  2 * MIB,     2 * MIB + 1, 4 * MIB + 512, 24 * MIB, 64 * MIB + 1,
+                                  256 * MIB };
 static const uint64_t huge[] = {
     UINT64_MAX,           UINT64_MAX - 511,        UINT64_C(1) << 63,   UINT64_C(1) << 62,
     UINT64_C(1) << 45,    (UINT64_C(1) << 44) + 1, UINT64_C(1) << 44,   UINT64_C(1) << 43,

@@ -159,7 +159,7 @@ uint64_t stress_block_bytes(const struct stress *stress, uint64_t bytes, bool is
 bool stress_may_borrow(const struct stress *stress);
 
 /* The largest request that is an object of a slab. */
-enum { OBJECT_MOST_BYTES = 16384 };
+enum { OBJECT_MOST_BYTES = 8192 };
 
 /* An object of the default pool may have a slot of a larger class once memory had to be reclaimed. Notes its bytes. */
 void stress_block_misfit(struct stress *stress, struct model_block *block);

@@ -270,14 +270,16 @@ static vmm_status arena_exceeded(struct vmm_cache *cache, const struct request *
 static bool need_find(const struct vmm_cache *cache, struct request *request)
 {
     struct lane *lane = request->lane;
+    bool is_aligned = request->alignment > 0;
+    uint64_t bytes = is_aligned ? vmm__max(request->bytes, SLAB_LARGEST_BYTES + 1) : request->bytes;
     request->is_alone |= cache->no_caching || lane->owner.has_own_chunks;
-    if (!vmm__lane_need(lane, request->bytes, &request->heap, &request->block_bytes))
+    if (!vmm__lane_need(lane, bytes, &request->heap, &request->block_bytes))
         return false;
     if (request->is_alone || request->serve != NULL)
         request->heap = &lane->large;
-    request->new_bytes = request->serve != NULL ? request->bytes : 0;
-    if (request->alignment > 0) {
-        request->block_bytes = vmm__cache_whole_bytes(cache, request->bytes);
+    request->new_bytes = request->serve != NULL ? bytes : 0;
+    if (is_aligned) {
+        request->block_bytes = vmm__cache_block_bytes(cache, bytes);
         if (!vmm__add_checked(request->block_bytes, request->alignment, &request->new_bytes))
             return false;
     }

@@ -6,7 +6,7 @@ static bool heap_list(struct vmm_cache *cache, struct heap *from, const struct r
                       struct idle_runs *runs)
 {
     struct idle_scan scan = vmm__idle_scan(from, request->lane, IDLE_FINISHED);
-    scan.leaves_room = vmm__request_leaves_room(cache, request);
+    scan.leaves_room = vmm__request_leaves_room(request);
     runs->count = 0;
     return vmm__idle_visit_heap(cache, &scan, vmm__idle_runs_add, runs) &&
            scan.stuck_epoch == UINT64_MAX;

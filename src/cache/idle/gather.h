@@ -2,9 +2,8 @@
  * Gathers idle chunks: the requesting heap takes all of those of the pool's other streams, in place, with their places
  * in views. So while streams take turns, their idle memory is one heap's: its free blocks and runs are as long as if
  * the program had one stream, and what one stream's views have joined, the next one finds. A heap gives all of its idle
- * chunks, but those of its room (heap.h) if memory is short, or none: none while the work on one of them is unfinished,
- * because a busy stream reuses its own memory at once, and others must wait for it. Makes no driver calls except for
- * events.
+ * chunks, but those of its room (heap.h), or none: none while the work on one of them is unfinished, because a busy
+ * stream reuses its own memory at once, and others must wait for it. Makes no driver calls except for events.
  *
  * Streams take turns while a gathering finds all work finished. Then a request of at least a chunk, as chunks would be
  * were no limit near, gathers before it uses its own lane's memory, if another lane may have idle memory: it so finds

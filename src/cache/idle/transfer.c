@@ -100,7 +100,7 @@ static vmm_status transfer_locked(struct vmm_cache *cache, const struct request 
                                   enum idle_when when)
 {
     struct heap *heap = request->heap;
-    bool leaves_room = vmm__request_leaves_room(cache, request);
+    bool leaves_room = vmm__request_leaves_room(request);
     struct idle_runs runs = { .items = NULL };
     struct interval interval = { .count = 0 };
     vmm_status status = VMM__NO_FIT;
