@@ -74,10 +74,8 @@ void vmm__headroom_look(struct vmm_cache *cache);
 /* What the cache shows now. */
 static inline struct neighbour_slot vmm__claim_own_slot(struct neighbours *own)
 {
-    vmm__mutex_lock(&own->lock);
-    const struct neighbour_slot slot = own->slot;
-    vmm__mutex_unlock(&own->lock);
-    return slot;
+    VMM_HOLD(&own->lock);
+    return own->slot;
 }
 
 /* What the cache that shows this could give: idle memory above its floor. */

@@ -1,5 +1,6 @@
 /* Blocks in views: taken from runs, freed, and moved to other chunks by a relocation. See views.h. */
 #include "base/arith.h"
+#include "base/list.h"
 #include "lane/views.h"
 
 /* ---- Take and give --------------------------------------------------------------------------- */
@@ -33,10 +34,7 @@ static void block_enter(struct heap *heap, struct block *block)
 
 static void block_leave(struct heap *heap, struct block *block)
 {
-    struct block **link = vmm__heap_slot(heap, block->address);
-    while (*link != block)
-        link = &(*link)->next;
-    *link = block->next;
+    VMM_LIST_REMOVE(vmm__heap_slot(heap, block->address), block, next);
 }
 
 /* Occupies the home bytes of a part; links the piece behind `last`. */

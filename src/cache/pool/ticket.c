@@ -2,6 +2,7 @@
 #include "cache/pool/ticket.h"
 #include "base/handle.h"
 #include "base/hostmem.h"
+#include "base/list.h"
 #include "base/worker.h"
 #include "cache/cache.h"
 
@@ -80,10 +81,7 @@ static void list_enter(struct vmm_cache *cache, struct ticket *ticket)
 static void list_leave(struct vmm_cache *cache, const struct ticket *ticket)
 {
     VMM_HOLD_FAIR(&cache->grow_lock);
-    struct ticket **link = &cache->tickets;
-    while (*link != ticket)
-        link = &(*link)->next;
-    *link = ticket->next;
+    VMM_LIST_REMOVE(&cache->tickets, ticket, next);
     (void)vmm__handle_close(ticket->handle);
 }
 

@@ -65,9 +65,12 @@ static bool number_take(const char **text, uint64_t *out)
     if (**text < '0' || **text > '9')
         return false;
     errno = 0;
-    *out = strtoull(*text, &end, 10);
+    uint64_t value = strtoull(*text, &end, 10);
+    if (errno != 0 || (*end != ' ' && *end != '\0'))
+        return false;
     *text = end + (*end == ' ');
-    return errno == 0 && (*end == ' ' || *end == '\0');
+    *out = value;
+    return true;
 }
 
 static bool line_alloc(struct reader *reader, const char *text)
