@@ -360,15 +360,14 @@ static vmm_status object_take_misfit(struct lane *lane, uint64_t bytes, void **o
 static vmm_status misfit_take(struct lane *lane, uint64_t bytes, void **out)
 {
     struct block *block;
-    bool may = !lane->owner.is_pooled && !vmm__lane_is_retained(lane);
-    if (bytes > LANE_SMALL_LARGEST_BYTES || !may)
+    struct heap *other = heap_for(lane, bytes) == &lane->small ? &lane->large : &lane->small;
+    if (lane->owner.is_pooled || vmm__lane_is_retained(lane))
         return VMM__NO_FIT;
     if (bytes <= SLAB_LARGEST_BYTES && object_take_misfit(lane, bytes, out) == VMM_OK)
         return VMM_OK;
-    vmm_status status =
-        vmm__heap_take(&lane->large, vmm__lane_block_bytes(bytes), SEARCH_WHOLE, &block);
+    vmm_status status = vmm__heap_take(other, vmm__lane_block_bytes(bytes), SEARCH_WHOLE, &block);
     if (status == VMM_OK)
-        *out = block_publish(lane, &lane->large, block, bytes);
+        *out = block_publish(lane, other, block, bytes);
     return status;
 }
 

@@ -282,9 +282,9 @@ static inline vmm_status vmm__lane_take_locked(struct lane *lane, uint64_t bytes
  * the block, if the lane has any. VMM__NO_FIT if nothing fits; ERR_HOST_OOM. */
 vmm_status vmm__lane_take_whole_locked(struct lane *lane, uint64_t bytes, void **out);
 
-/* Searches all of it, too, for when memory has run out: if nothing fits, a small request becomes a misfit, in a hole
- * that is not for its size: an object of a slab with few objects, or of a slab of a larger class, or a block of the
- * large heap. A misfit is never listed. VMM__NO_FIT; ERR_HOST_OOM. */
+/* Searches all of it, too, for when memory has run out: if nothing fits, the request becomes a misfit, in a hole that
+ * is not for its size: an object of a slab with few objects, or of a slab of a larger class, or a block of the other
+ * heap. A misfit is never listed. VMM__NO_FIT; ERR_HOST_OOM. */
 vmm_status vmm__lane_take_any_locked(struct lane *lane, uint64_t bytes, void **out);
 
 /* Allocates a given free block, which is not shared with others, but for its first bytes. */

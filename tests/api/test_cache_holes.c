@@ -113,6 +113,27 @@ CACHE_TEST(small_blocks_fill_the_holes_between_large_blocks)
     holes_use(test, 3 * MIB, 0);
 }
 
+/* Of three blocks of 600 KB one stays. */
+CACHE_TEST(large_blocks_fill_the_holes_between_small_blocks)
+{
+    for (unsigned taker = 0; taker < 2; taker++) {
+        void *blocks[USED_LIMIT / 600000];
+        size_t count = 0;
+        size_t holes = 0;
+        cache_restart_with(test, .limit_bytes = USED_LIMIT);
+        while (block_try(test, 600000, 0, &blocks[count]))
+            count++;
+        for (size_t i = 2; i < count; i += 3, holes++) {
+            block_free(test, blocks[i - 1]);
+            block_free(test, blocks[i]);
+        }
+        work_verify(test);
+        for (size_t i = 0; i < holes; i++)
+            block_fill(test, block_alloc(test, 1100000, taker), 1100000, (uint32_t)i, taker);
+        cache_verify(test);
+    }
+}
+
 CACHE_TEST(another_stream_fills_the_holes_of_finished_memory)
 {
     holes_use(test, 5000, 1);
