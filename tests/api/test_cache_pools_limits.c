@@ -177,6 +177,21 @@ CACHE_TEST(what_exceeds_a_promise_may_be_reclaimed)
     assert_true(pool_reserved(pool) <= 32 * MIB);
 }
 
+/* Of a chunk that lies partly above it, what lies below goes, too: the pool may have as much again. */
+CACHE_TEST(a_chunk_that_exceeds_a_promise_may_be_reclaimed)
+{
+    vmm_pool *pool = pool_make(test, .name = "promised", .reserve_bytes = 32 * MIB, .no_split = 1);
+    void *live = pool_alloc(test, pool, 8 * MIB, 1);
+    block_free(test, pool_alloc(test, pool, 48 * MIB, 1));
+    work_verify(test);
+    (void)block_alloc(test, CACHE_LIMIT - 48 * MIB, 2);
+    (void)block_alloc(test, 16 * MIB, 2);
+    assert_int_equal(pool_reserved(pool), 8 * MIB);
+    alloc_is_refused(test, vmm_cache_pool(test->cache), 4 * MIB, 2, "were promised");
+    (void)pool_alloc(test, pool, 24 * MIB, 1);
+    block_free(test, live);
+}
+
 CACHE_TEST(promises_beyond_the_limit_are_refused)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;

@@ -99,8 +99,8 @@ static uint64_t lane_trim_expired(struct vmm_cache *cache, struct trim_request *
     return put_bytes;
 }
 
-/* The most that may be released of a pool. If another one needs it, what the pool was promised stays: no other pool may
- * reserve that. */
+/* The most that is worth releasing of a pool. If another one needs it, what the pool was promised stays: no other pool
+ * may reserve that. */
 static uint64_t pool_most_bytes(const struct trim_request *trim, const struct pool *pool)
 {
     const struct account *account = &pool->account;
@@ -121,8 +121,10 @@ uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_request *trim)
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && put_bytes < all.bytes;
          lane = lane->list_next) {
         struct left left = left_after(all, put_bytes);
-        left.most_bytes = vmm__min(left.most_bytes, pool_most_bytes(trim, lane->owner.pool));
-        left.bytes = vmm__min(left.bytes, left.most_bytes);
+        uint64_t pool_bytes = pool_most_bytes(trim, lane->owner.pool);
+        left.bytes = vmm__min(left.bytes, pool_bytes);
+        if (trim->most_bytes != 0)
+            left.most_bytes = vmm__min(left.most_bytes, pool_bytes);
         if (left.bytes == 0)
             continue;
         struct idle_scan scan = vmm__idle_scan(&lane->large, NULL, trim->when);

@@ -36,13 +36,14 @@ struct trim_request {
     const struct block *keep; /* a free block to leave alone; NULL: none */
     struct lane *held;        /* locked by the caller; NULL: none */
     const struct pool *pool;  /* whose memory to release; NULL: that of all pools */
-    const struct pool *taker; /* that needs the memory, and may have no promised one; NULL: none */
+    const struct pool *taker; /* that needs the memory: see below; NULL: none */
     bool leaves_sources;      /* memory of sources stays: the caller does not give it back */
     bool is_stuck;            /* result: memory was left because its work still runs */
     vmm_status failed;        /* result: the first error of a query, or VMM_OK */
 };
 
-/* Puts idle chunks into limbo. Returns the bytes put there. */
+/* Puts idle chunks into limbo. Returns the bytes put there. With a taker, what other pools were promised stays; but
+ * without most_bytes, a chunk of theirs goes that lies only partly above it: they may have as much again. */
 uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_request *trim);
 
 /* The whole of vmm_trim(), without its argument checks. Takes the grow lock. */
