@@ -366,4 +366,55 @@ CACHE_TEST(a_graph_pool_of_an_ended_stream_is_released)
     (void)stream_recreate(test, 1);
 }
 
+/* ---- Holes ---------------------------------------------------------------------------------- */
+
+enum { DELAY_NS = 20000000 };
+
+/* Allocates all that the limit allows, with blocks of these sizes. */
+static void memory_fill(struct cache_test *test, const size_t *sizes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        void *block = NULL;
+        while (vmm_alloc(test->cache, sizes[i], test->streams[1], &block) == VMM_OK) {
+        }
+    }
+}
+
+enum end { ENDS_LAST, ENDS_FIRST, ENDS_NEVER, ENDS };
+
+/* Frees a block beside live ones while the stream has work, and ends or only destroys the stream. */
+static void hole_make(struct cache_test *test, void *block, enum end end)
+{
+    assert_ok(vmm__driver_delay(test->driver, DELAY_NS, test->streams[1]));
+    if (end == ENDS_FIRST)
+        stream_ended(test, 1);
+    block_free(test, block);
+    if (end == ENDS_LAST)
+        stream_ended(test, 1);
+    if (end == ENDS_NEVER)
+        stream_destroyed(test, 1);
+}
+
+/* Neither has the hole a whole chunk, nor its stream a request that would use it again. */
+CACHE_TEST(a_hole_of_an_ended_stream_serves_others)
+{
+    static const size_t rest[] = { MIB, 64 << 10, 4096, 512 };
+    static const size_t holes[] = { 1200 << 10, 30000, 600 };
+    unsigned ends = may_be_destroyed_without_a_word() ? ENDS : ENDS_NEVER;
+    for (unsigned round = 0; round < ends * 9; round++) {
+        size_t bytes = holes[round % 3];
+        vmm_reuse reuse = (vmm_reuse)(VMM_REUSE_ANY_USE + round / 3 % 3);
+        cache_restart_with(test, .reuse = reuse, .limit_bytes = 4 * MIB);
+        void *keep = block_alloc(test, bytes, 1);
+        void *left = block_alloc(test, bytes, 1);
+        memory_fill(test, rest, sizeof rest / sizeof rest[0]);
+        hole_make(test, left, (enum end)(round / 9));
+        void *block = block_alloc(test, bytes, 2);
+        block_fill(test, block, bytes, round, 2);
+        block_check(test, block, bytes, round, 2);
+        assert_ptr_not_equal(block, keep);
+        (void)stream_recreate(test, 1);
+    }
+}
+
 CACHE_MAIN()

@@ -17,6 +17,7 @@ struct program {
     size_t wanted;       /* bytes that the callback allocates; 0: none */
     void *got;
     bool trims;
+    bool works; /* stream 1 still uses what it frees */
     unsigned asked;
     size_t bytes;    /* as told last */
     unsigned broken; /* calls of its own that failed though they must not */
@@ -43,6 +44,9 @@ static int pressure_callback(void *context, vmm_pool *pool, size_t bytes)
     (void)pthread_mutex_lock(&program->lock);
     program->asked++;
     program->bytes = bytes;
+    if (program->works)
+        program->broken +=
+            vmm__driver_delay(program->test->driver, 5000000, program->test->streams[1]) != VMM_OK;
     unsigned freed = spares_freed(program);
     if (program->trims)
         program->broken += vmm_trim(cache, 0, NULL) != VMM_OK;
@@ -100,6 +104,30 @@ CACHE_TEST(freed_blocks_may_still_be_in_use)
     flight_end(test);
     assert_int_equal(program.asked, 1);
     program_ends(test, &program);
+}
+
+/* The request has waited once, for holes that were too short. */
+CACHE_TEST(a_freed_hole_may_still_be_in_use)
+{
+    static const size_t sizes[] = { 600 << 10, 500 << 10, 600 << 10, 500 << 10, 1200 << 10 };
+    struct program program = { .test = test, .each = 1, .works = true };
+    void *blocks[5];
+    assert_int_equal(pthread_mutex_init(&program.lock, NULL), 0);
+    cache_restart_with(test, .limit_bytes = 4 * MIB, .pressure = pressure_callback,
+                       .pressure_context = &program);
+    for (int i = 0; i < 5; i++)
+        blocks[i] = block_alloc(test, sizes[i], 1);
+    void *rest = NULL;
+    while (vmm_alloc(test->cache, 64 << 10, test->streams[1], &rest) == VMM_OK) {
+    }
+    program.asked = 0;
+    program.spare[0] = blocks[4];
+    block_free(test, blocks[0]);
+    block_free(test, blocks[2]);
+    (void)block_alloc(test, MIB, 2);
+    assert_int_equal(program.asked, 1);
+    assert_int_equal(program.broken, 0);
+    (void)pthread_mutex_destroy(&program.lock);
 }
 
 CACHE_TEST(a_callback_that_frees_nothing_is_called_once)

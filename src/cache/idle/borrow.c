@@ -39,12 +39,10 @@ static vmm_status block_clear(const struct vmm_cache *cache, struct lane *from,
                               const struct lane *to)
 {
     bool is_object = heap->is_small && bytes <= SLAB_LARGEST_BYTES;
-    uint64_t epoch = vmm__clock_now(from->clock);
-    if (vmm__clock_is_own(from->clock))
-        return vmm__clock_follow(from->clock, epoch, to->owner.stream);
-    if (!is_object) /* a slab does not say when its objects were freed */
-        epoch = block_epoch(cache, address, bytes);
-    return vmm__clock_query(from->clock, epoch);
+    uint64_t epoch = is_object ? vmm__clock_now(from->clock) /* slabs do not stamp objects */
+                               : block_epoch(cache, address, bytes);
+    return vmm__clock_is_own(from->clock) ? vmm__clock_follow(from->clock, epoch, to->owner.stream)
+                                          : vmm__clock_query(from->clock, epoch);
 }
 
 /* Makes the stream of `to` a user of a block whose memory it may use. */

@@ -3,9 +3,8 @@
  * of the pool, so that a request fails only when no hole holds it; and from a pool with use_on_oom.
  *
  * The block belongs to the other lane. Its memory has passed; or, if lanes have clocks of their own, the requesting
- * stream waits, on the device, for the work that the lane's stream has submitted so far. The requesting stream is
- * recorded as a user of the block, as by vmm_record_stream(): after vmm_free() the block waits before the lane's stream
- * gets it back.
+ * stream waits for its work on the device. The requesting stream is recorded as a user of the block, as by
+ * vmm_record_stream(): after vmm_free() the block waits before the lane's stream gets it back.
  *
  * Owns: nothing. May be called by: reclaim. Locks: the caller holds the grow lock and the requesting lane's lock; takes
  * the other lanes' locks.

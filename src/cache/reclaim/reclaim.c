@@ -283,46 +283,48 @@ static vmm_status step_wait_pools(struct vmm_cache *cache, struct request *reque
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
 }
 
-/* Whether a lane may have free bytes that could serve a request of another lane once its work has finished. A slab's
- * free objects are not free bytes of its heap. */
-static bool lane_may_have_room(const struct lane *from, const struct request *request)
+/* Whether a lane of the same pool, or of one that lends, may have free bytes that could serve a request once its work
+ * has finished. A slab's free objects are not free bytes of its heap. Whole chunks have gone into limbo before. */
+static bool may_have_room(struct lane *from, const struct request *request)
 {
-    return (request->bytes <= SLAB_LARGEST_BYTES && from->small.bytes > 0) ||
-           vmm__max(from->small.free_bytes, from->large.free_bytes) >= request->bytes;
-}
-
-/* Whether another lane of the pool, or of one that lends, may have room. Whole chunks have gone into limbo before. */
-static bool other_has_room(struct vmm_cache *cache, const struct request *request)
-{
-    const struct lane *to = request->lane;
-    bool has_room = false;
-    for (struct lane *from = cache->lanes.stocked.first; from != NULL && !has_room;
-         from = from->list_next) {
-        if (from == to || (from->owner.pool != to->owner.pool && !from->owner.pool->lends))
-            continue;
-        vmm__lane_lock_beside(from, to);
-        has_room = lane_may_have_room(from, request);
-        vmm__lane_unlock_beside(from, to);
-    }
+    struct lane *to = request->lane;
+    if (from == to || (from->owner.pool != to->owner.pool && !from->owner.pool->lends))
+        return false;
+    vmm__lane_lock_beside(from, to);
+    bool has_room = (request->bytes <= SLAB_LARGEST_BYTES && from->small.bytes > 0) ||
+                    vmm__max(from->small.free_bytes, from->large.free_bytes) >= request->bytes;
+    vmm__lane_unlock_beside(from, to);
     return has_room;
 }
 
+/* Whether a stream can wait for a lane's work on the device: not for that of an ended stream, nor of one that the
+ * driver does not know, whose clock covers all work. */
+static bool can_follow(const struct lane *to, const struct lane *from)
+{
+    struct clock *clock = from->clock;
+    return vmm__clock_is_own(clock) && !vmm__lane_has_ended(from) &&
+           vmm__clock_follow_check(clock, vmm__clock_now(clock), to->owner.stream) == VMM_OK;
+}
+
 /* A part of another stream's chunk can be borrowed once all work has finished; before, other streams could not have it,
- * unless lanes have clocks of their own. */
+ * unless they can follow its clock. */
 static vmm_status step_wait_clock(struct vmm_cache *cache, struct request *request)
 {
-    struct clock *clock = &cache->clock;
-    bool may_help = vmm__request_is_plain(request) && !request->is_unborrowed &&
-                    !vmm__clock_is_own(request->lane->clock) && !request->has_waited &&
-                    request->waits < WAITS_MOST && other_has_room(cache, request);
-    if (!may_help)
+    struct clock *waited = NULL;
+    bool any = false;
+    if (!vmm__request_is_plain(request) || request->is_unborrowed || request->has_waited)
         return VMM__NOTHING;
-    request->waits++;
-    request->has_waited = true;
-    vmm__lane_unlock(request->lane);
-    vmm_status status = vmm__clock_wait(clock, vmm__clock_now(clock));
-    vmm__lane_lock(request->lane);
-    return status == VMM_OK ? VMM_OK : VMM__NOTHING;
+    for (struct lane *from = cache->lanes.stocked.first; from != NULL; from = from->list_next) {
+        if (from->clock == waited || !may_have_room(from, request) ||
+            can_follow(request->lane, from))
+            continue;
+        waited = from->clock;
+        request->has_waited = true;
+        vmm__lane_unlock(request->lane);
+        any = vmm__clock_wait(waited, vmm__clock_now(waited)) == VMM_OK || any;
+        vmm__lane_lock(request->lane);
+    }
+    return ok_if(any);
 }
 
 /* The bytes that compaction must free: what the request needs beyond a limit, or beyond what the device has free. */

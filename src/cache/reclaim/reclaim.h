@@ -17,7 +17,7 @@
  *  step_wait_uses        Wait on the host for freed blocks that other streams still use; restart.
  *  step_wait_pools       Wait on the host for pools that are leaving; restart.
  *  step_wait_clock       Wait on the host for all work, if a part of another stream's chunk could serve the request
- *                        then; restart.
+ *                        then; of lanes with clocks of their own, for those that the stream cannot follow; restart.
  *  step_neighbours       If the device refuses, not a limit: claim the memory from other processes on it, and wait for
  *                        it, with no lock held (claim.h); restart.
  *  step_pressure         Call the program's pressure function, with no lock held; if it freed something, restart. At
