@@ -213,7 +213,7 @@ struct driver_piece {
  *
  *   fill, check  fill writes a pattern derived from `word` and the place within the block; check compares, and adds
  *                each place that differs to the count of mismatches(). cuda processes every word; host processes one
- *                word in each 512 bytes (the smallest block) near a block's ends and in each page between; sim has no
+ *                word in each 512 bytes (the smallest block) near a block's ends and in each 16 KiB between; sim has no
  *                memory and checks its shadow instead: which block was last filled there, that the addresses are
  *                mapped with access, and that the work is ordered after earlier work there.
  *   delay        work that takes `ns` nanoseconds of the driver's clock, measured from the end of the previous work on

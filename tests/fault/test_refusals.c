@@ -204,14 +204,14 @@ HOST_TEST(missing_host_memory_is_device_oom)
     uint64_t handle = 5;
     for (int i = 0; i < 2; i++) {
         refuse("fallocate", 0, codes[i]);
-        assert_status(vmm__driver_create(driver, GRANULE, false, &handle), VMM_ERR_DEVICE_OOM);
+        assert_status(vmm__driver_create(driver, GRANULE, true, &handle), VMM_ERR_DEVICE_OOM);
         assert_non_null(strstr(vmm_last_error(), "this machine has no memory left"));
     }
     refuse("fallocate", 0, EIO);
-    assert_status(vmm__driver_create(driver, GRANULE, false, &handle), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_create(driver, GRANULE, true, &handle), VMM_ERR_DRIVER);
     assert_int_equal(handle, 5);
     refuse("fallocate", 0, EINTR); /* the driver tries again */
-    handle = handle_create(driver, GRANULE);
+    assert_ok(vmm__driver_create(driver, GRANULE, true, &handle));
     assert_int_equal(refusal.refused, 1);
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
 }

@@ -139,15 +139,20 @@ static uint64_t memfd_kib(void)
     return blocks / 2;
 }
 
-HOST_TEST(create_allocates_and_release_frees_memory)
+HOST_TEST(what_is_used_takes_memory_and_release_frees_it)
 {
-    uint64_t before = memfd_kib();
+    uint64_t address = address_reserve(driver, 64 * GRANULE);
     uint64_t handle = handle_create(driver, 64 * GRANULE);
+    uint64_t before = memfd_kib();
+    handle_map(driver, address, 64 * GRANULE, handle);
+    memset((void *)word_at(address), 1, 64 * GRANULE);
     uint64_t during = memfd_kib();
+    assert_ok(vmm__driver_unmap(driver, address, 64 * GRANULE));
     assert_ok(vmm__driver_release(driver, handle, 64 * GRANULE));
     uint64_t after = memfd_kib();
     assert_true(during >= before + 100 * 1024);
     assert_true(after + 100 * 1024 <= during);
+    assert_ok(vmm__driver_address_free(driver, address, 64 * GRANULE));
 }
 
 HOST_TEST(memory_needs_mapping_and_access)

@@ -1,6 +1,7 @@
 /*
- * Physical memory of the host driver: one memfd, in which each handle has a run of granules. An exportable handle has a
- * memfd of its own, so that a process that imports it sees no other memory.
+ * Physical memory of the host driver: one memfd, in which each handle has a run of granules. The system allocates a
+ * page when it is first used, as with malloc(). An exportable handle has a memfd of its own, so that a process that
+ * imports it sees no other memory.
  *
  * Owns: the descriptor, and the table of granules.
  * Invariants:
@@ -101,7 +102,7 @@ static int handle_fallocate(const struct host_handle *handle, int mode)
     return result;
 }
 
-/* Allocates the memory now: otherwise missing memory causes SIGBUS at the first access. */
+/* Allocates the memory now: another process may count on it. */
 static vmm_status handle_commit(const struct host_handle *handle)
 {
     if (handle_fallocate(handle, 0) == 0)
@@ -155,17 +156,6 @@ static void run_give(struct host_file *file, const struct host_handle *handle)
     file->kept_count += granules;
 }
 
-static vmm_status run_create(struct host_file *file, struct host_handle *handle)
-{
-    vmm_status status = run_take(file, handle);
-    if (status != VMM_OK)
-        return status;
-    status = handle_commit(handle);
-    if (status != VMM_OK)
-        run_give(file, handle);
-    return status;
-}
-
 /* Creates the file of an exportable handle. */
 static vmm_status file_create(struct host_handle *handle)
 {
@@ -190,7 +180,7 @@ vmm_status vmm__host_create(struct soft *soft, struct soft_handle *handle)
     if (status != VMM_OK)
         return status;
     status =
-        handle->reach == VMM_SHARE_NONE ? run_create(&host->file, created) : file_create(created);
+        handle->reach == VMM_SHARE_NONE ? run_take(&host->file, created) : file_create(created);
     if (status != VMM_OK)
         vmm__host_device_give(&host->device, handle->bytes);
     return status;

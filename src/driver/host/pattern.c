@@ -3,9 +3,9 @@
  *
  * A block consists of units of 512 bytes, the smallest block of the library. The first 8 bytes of a unit hold a stamp
  * computed from the word and the unit's number. fill stamps every unit in the first and last 64 KiB of the block, where
- * overlapping blocks must meet, and one unit in each page between, which verifies the mapping of every page. The rest
- * stays unwritten, so a replay of a real trace verifies hundreds of GiB of blocks within seconds. A last unit shorter
- * than 8 bytes holds the bytes of the stamp that fit.
+ * overlapping blocks must meet, and one unit of each 16 KiB between, 128 in each granule that is mapped. The rest stays
+ * unwritten and takes no memory, so a replay of a real trace verifies hundreds of GiB of blocks within seconds; the sim
+ * driver checks every byte. A last unit shorter than 8 bytes holds the bytes of the stamp that fit.
  *
  * Owns nothing. Called by: workers, without locks.
  */
@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { UNIT_BYTES = 512, STAMP_BYTES = 8, EDGE_UNITS = 128, PAGE_UNITS = 8 };
+enum { UNIT_BYTES = 512, STAMP_BYTES = 8, EDGE_UNITS = 128, INNER_UNITS = 32 };
 
 /* Spreads the word over all 64 bits first, so that nearby words and units never give the same stamp. */
 static inline uint64_t stamp_seed(uint32_t word)
@@ -42,8 +42,8 @@ static inline uint64_t tail_bytes(uint64_t bytes, uint64_t units)
 /* Returns the next unit to stamp. */
 static inline uint64_t next_unit(uint64_t unit, uint64_t units)
 {
-    bool within = unit >= EDGE_UNITS && unit + EDGE_UNITS + PAGE_UNITS < units;
-    return unit + (within ? PAGE_UNITS : 1);
+    bool within = unit >= EDGE_UNITS && unit + EDGE_UNITS + INNER_UNITS < units;
+    return unit + (within ? INNER_UNITS : 1);
 }
 
 /* Writes the stamp, or returns 1 if a check does not find it there. */
