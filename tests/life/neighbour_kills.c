@@ -1,7 +1,9 @@
 /*
  * Processes that claim from each other all the time, and that are killed at random moments.
  *
- * usage: neighbour_kills KILLS
+ * usage: neighbour_kills KILLS [CLAIMS]
+ *
+ * CLAIMS: they make at least so many, about as many before each kill; default: as many as there are then.
  *
  * Three processes allocate, fill, check and free blocks of random sizes, on a device that holds about half of what they
  * want. At the end no byte was wrong, no request waited much longer than its deadline, every slot served again, and
@@ -136,14 +138,22 @@ static pid_t worker_begun(unsigned *seed)
     child_leave();
 }
 
+/* A random moment, once so many claims were made. */
+static void moment_await(unsigned *seed, uint64_t claims)
+{
+    do
+        (void)usleep(1000 + (unsigned)rand_r(seed) % 60000);
+    while (atomic_load(&shared->claims) < claims);
+}
+
 /* Returns the number of workers that ended by themselves while they should not. */
-static unsigned workers_kill(pid_t *workers, unsigned kills, unsigned *seed)
+static unsigned workers_kill(pid_t *workers, unsigned kills, uint64_t claims, unsigned *seed)
 {
     unsigned broken = 0;
     for (unsigned i = 0; i < kills; i++) {
         int status = 0;
         pid_t *worker = &workers[(unsigned)rand_r(seed) % WORKERS];
-        (void)usleep(1000 + (unsigned)rand_r(seed) % 60000);
+        moment_await(seed, claims * (i + 1) / kills);
         (void)kill(*worker, SIGKILL);
         (void)waitpid(*worker, &status, 0);
         broken += !WIFSIGNALED(status);
@@ -188,7 +198,8 @@ int main(int argc, char **argv)
     char device[64];
     pid_t workers[WORKERS];
     unsigned seed = 1;
-    unsigned kills = argc == 2 ? (unsigned)strtoul(argv[1], NULL, 10) : 0;
+    unsigned kills = argc == 2 || argc == 3 ? (unsigned)strtoul(argv[1], NULL, 10) : 0;
+    uint64_t claims = argc == 3 ? strtoull(argv[2], NULL, 10) : 0;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (kills == 0 || shared == MAP_FAILED || mkdtemp(folder) == NULL)
         return 2;
@@ -197,7 +208,7 @@ int main(int argc, char **argv)
         return 2;
     for (int i = 0; i < WORKERS; i++)
         workers[i] = worker_begun(&seed);
-    unsigned broken = workers_kill(workers, kills, &seed);
+    unsigned broken = workers_kill(workers, kills, claims, &seed);
     atomic_store(&shared->stops, true);
     for (int i = 0; i < WORKERS; i++)
         broken += !child_ended(workers[i], 0);
