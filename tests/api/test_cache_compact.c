@@ -212,6 +212,7 @@ CACHE_TEST(a_trim_that_compacts_waits_for_the_device)
 {
     cache_holed(test, VMM_ON);
     uint64_t stalls = cache_stalls(test);
+    assert_ok(vmm__driver_delay(test->driver, 20000000, test->streams[1]));
     for (uint32_t i = 1; i < PIECES; i += 2) {
         pieces[i].word += 1000;
         block_fill(test, pieces[i].block, PIECE, pieces[i].word, 1);
