@@ -246,7 +246,8 @@ void operation_commit(struct stress *stress, const struct operation *operation)
     unsigned legal = stress_alloc_statuses(stress, bytes) & ~STATUS_BIT(ERR_ADDRESS_SPACE);
     if (block->stream == MODEL_STREAMS)
         legal |= STATUS_BIT(ERR_INVALID_ARGUMENT); /* nothing clears the memory, or orders it */
-    if (block->is_shared && (stress->captured != 0 || stress_has_met_a_capture(stress)))
+    bool may_capture = stress->captured != 0 || stress->shared != NULL; /* others, too */
+    if (block->is_shared && (may_capture || stress_has_met_a_capture(stress)))
         legal |= STATUS_BIT(ERR_INVALID_ARGUMENT); /* nothing orders it after other streams */
     bool is_ok = stress_expect(stress, "vmm_commit", status, legal, STATUS_FAULTS | STATUS_OOM);
     ooms_note(stress, status);
