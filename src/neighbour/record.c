@@ -349,6 +349,16 @@ void vmm__neighbour_write(const struct neighbour_record *record, struct neighbou
         (void)file_write(record->file, slot, sizeof *slot, slot_offset(record->slot));
 }
 
+uint64_t vmm__neighbour_shown(const struct neighbour_record *record)
+{
+    struct neighbour_slot slots[NEIGHBOUR_SLOTS];
+    uint64_t shown = 0;
+    ssize_t bytes = pread(record->file, slots, sizeof slots, slot_offset(0));
+    for (unsigned i = 0; bytes == (ssize_t)sizeof slots && i < NEIGHBOUR_SLOTS; i++)
+        shown |= (uint64_t)(slots[i].pid != 0) << i;
+    return shown;
+}
+
 bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
                          struct neighbour_slot *slot)
 {

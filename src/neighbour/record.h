@@ -45,6 +45,9 @@ void vmm__neighbour_leave(struct neighbour_record *record);
 /* Writes the own slot, completing it. */
 void vmm__neighbour_write(const struct neighbour_record *record, struct neighbour_slot *slot);
 
+/* The slots in which a process has shown something, a bit for each: few of all. Those of ended processes, too. */
+uint64_t vmm__neighbour_shown(const struct neighbour_record *record);
+
 /* Copies another process's slot. False: no living process has it, or it is damaged. All numbers are that process's
  * word; the name is a text. */
 bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,

@@ -94,7 +94,9 @@ RECORD_TEST(each_sees_what_the_other_shows)
     join(&second);
     assert_int_not_equal(first.slot, second.slot);
     assert_false(vmm__neighbour_read(&first, second.slot, &seen)); /* nothing yet */
+    assert_int_equal(vmm__neighbour_shown(&first), 0);
     show(&second, 42);
+    assert_int_equal(vmm__neighbour_shown(&first), 1U << second.slot);
     assert_true(vmm__neighbour_read(&first, second.slot, &seen));
     assert_int_equal(seen.idle_bytes, 42);
     assert_int_equal(seen.pid, getpid());

@@ -90,15 +90,16 @@ static struct claims claims_read(const struct vmm_cache *cache)
     struct claims claims = { .want_bytes = 0 };
     struct neighbour_slot slot;
     uint64_t now_ns = vmm__time_ns();
-    const struct neighbour_slot shown = vmm__claim_own_slot(own);
+    const struct neighbour_slot self = vmm__claim_own_slot(own);
+    uint64_t shown = vmm__neighbour_shown(&own->record);
     for (unsigned i = 0; i < NEIGHBOUR_SLOTS; i++) {
-        if (!vmm__neighbour_read(&own->record, i, &slot))
+        if ((shown >> i & 1) == 0 || !vmm__neighbour_read(&own->record, i, &slot))
             continue;
         bool claims_now = slot.want_bytes > 0 && slot.begin_ns <= now_ns && slot.end_ns > now_ns &&
                           slot.end_ns <= now_ns + CLAIM_MOST_NS;
         if (claims_now)
             claim_add(cache, &slot, now_ns, &claims);
-        else if (gives_before(&slot, i, &shown, own->record.slot))
+        else if (gives_before(&slot, i, &self, own->record.slot))
             other_add(&slot, now_ns, &claims);
     }
     return claims;
