@@ -37,7 +37,8 @@ def output(*command, **settings):
 
 def build(source, folder, *options):
     """Configures and builds, without optimisation, which takes less time."""
-    output(CMAKE, "-S", source, "-B", folder, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_COMPILER=" + CC, *options)
+    output(CMAKE, "-S", source, "-B", folder, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O0",
+           "-DCMAKE_C_COMPILER=" + CC, *options)
     output(CMAKE, "--build", folder, "--parallel", "2")
 
 
