@@ -445,9 +445,9 @@ VMM_API vmm_status vmm_destroy(vmm_cache *cache);
  * Costs:    each stream with live blocks has its own granules (2 MiB): at least one for blocks of
  *           up to 1 MiB and one for larger blocks. Memory that a stream has freed serves other
  *           streams once its work has completed. When memory runs out, a block may lie in any hole
- *           that holds it: one of up to 1 MiB between larger blocks, and each in another stream's
- *           granule. vmm_find() then reports that stream, and after vmm_free() the block waits for
- *           the work of both streams. A stream without memory costs about 2 KiB on the host.
+ *           that holds it: between blocks of other sizes, and in another stream's granule.
+ *           vmm_find() then reports that stream, and after vmm_free() the block waits for the work
+ *           of both streams. A stream without memory costs about 2 KiB on the host.
  * Threads:  any. A request that needs more than its stream's cached memory waits for such requests
  *           of other threads, also while one of them waits for the device.
  * On failure: ERR_DEVICE_OOM: memory ran out after the call released the idle memory of all

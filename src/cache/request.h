@@ -52,7 +52,6 @@ struct request {
     /* Of the lane, as that step knew it: it changes if the pool is destroyed. */
     const vmm_pool *owner;
     unsigned waits;     /* host waits so far */
-    bool has_waited;    /* for what other lanes have free */
     vmm_status refused; /* how the last refill failed; VMM_OK: memory has not run out */
     struct claim claim; /* of other processes' memory */
     unsigned questions; /* calls of the pressure function so far */
@@ -72,7 +71,6 @@ static inline bool vmm__request_is_plain(const struct request *request)
 static inline void vmm__request_begin(struct request *request)
 {
     request->from = request->lane->owner.has_source ? GROW_FOLLOW : GROW_TARGET;
-    request->has_waited = false;
 }
 
 /* Whether a request leaves other heaps their room (heap.h): one that needs room itself does, while memory has not run

@@ -32,26 +32,38 @@ static uint64_t block_epoch(const struct vmm_cache *cache, uint64_t address, uin
     return epoch;
 }
 
-/* Whether the work on a block's memory has finished. If lanes have clocks of their own, the stream of `to` waits for
- * it on the device. */
-static vmm_status block_clear(const struct vmm_cache *cache, struct lane *from,
-                              const struct heap *heap, uint64_t address, uint64_t bytes,
-                              const struct lane *to)
+/* The epoch after which nothing uses the memory of a block that was just allocated. */
+static uint64_t last_epoch(const struct vmm_cache *cache, const struct lane *from,
+                           const struct heap *heap, uint64_t address, uint64_t bytes)
 {
     bool is_object = heap->is_small && bytes <= SLAB_LARGEST_BYTES;
-    uint64_t epoch = is_object ? vmm__clock_now(from->clock) /* slabs do not stamp objects */
-                               : block_epoch(cache, address, bytes);
+    return is_object ? vmm__clock_now(from->clock) /* slabs do not stamp objects */
+                     : block_epoch(cache, address, bytes);
+}
+
+/* Whether that has passed. If lanes have clocks of their own, the stream of `to` waits for it on the device. */
+static vmm_status epoch_clear(struct lane *from, uint64_t epoch, const struct lane *to)
+{
     return vmm__clock_is_own(from->clock) ? vmm__clock_follow(from->clock, epoch, to->owner.stream)
                                           : vmm__clock_query(from->clock, epoch);
 }
 
-/* Makes the stream of `to` a user of a block whose memory it may use. */
-static vmm_status block_hand(const struct vmm_cache *cache, struct lane *from, struct heap *heap,
-                             uint64_t address, uint64_t bytes, const struct lane *to)
+/* Makes the host wait for it without the lanes' locks. The block stays allocated, so no other call gets it. */
+static vmm_status epoch_await(struct lane *from, uint64_t epoch, struct lane *to)
 {
-    vmm_status status = block_clear(cache, from, heap, address, bytes, to);
-    if (status == VMM_OK)
-        status = vmm__lane_use_locked(from, heap, address, to);
+    vmm__lane_unlock(from);
+    vmm__lane_unlock(to);
+    vmm_status status = vmm__clock_wait(from->clock, epoch);
+    vmm__lane_lock(to);
+    vmm__lane_lock_second(from);
+    return status;
+}
+
+/* Makes the stream of `to` a user of a block whose memory it may use. */
+static vmm_status block_hand(struct lane *from, struct heap *heap, uint64_t address,
+                             const struct lane *to)
+{
+    vmm_status status = vmm__lane_use_locked(from, heap, address, to);
     if (status == VMM_OK)
         vmm__notes_lend(&from->notes, address, vmm__lane_user(to), !vmm__clock_is_own(from->clock));
     return status;
@@ -79,7 +91,7 @@ static vmm_status hole_take(const struct vmm_cache *cache, struct lane *from, ui
 }
 
 static vmm_status lane_borrow(const struct vmm_cache *cache, struct lane *from, struct lane *to,
-                              uint64_t bytes, void **out)
+                              uint64_t bytes, bool waits, void **out)
 {
     void *block;
     (void)vmm__lane_poll_locked(from, UINT32_MAX);
@@ -89,7 +101,12 @@ static vmm_status lane_borrow(const struct vmm_cache *cache, struct lane *from, 
         return status;
     uint64_t address = (uint64_t)(uintptr_t)block;
     struct heap *heap = vmm__directory_heap(from->large.directory, address);
-    status = block_hand(cache, from, heap, address, bytes, to);
+    uint64_t epoch = last_epoch(cache, from, heap, address, bytes);
+    status = epoch_clear(from, epoch, to);
+    if (status == VMM__PENDING && waits)
+        status = epoch_await(from, epoch, to);
+    if (status == VMM_OK)
+        status = block_hand(from, heap, address, to);
     if (status == VMM_OK)
         *out = block;
     else
@@ -101,9 +118,9 @@ static vmm_status lane_borrow(const struct vmm_cache *cache, struct lane *from, 
 /* Whether a lane may give blocks to another one. */
 typedef bool (*may_fn)(const struct lane *from, const struct lane *to);
 
-/* Skips lanes that fail for any reason. */
+/* Skips lanes that fail for any reason. The grow lock keeps the list as it is. */
 static vmm_status lanes_borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, may_fn may,
-                               void **out)
+                               bool waits, void **out)
 {
     vmm_status status = VMM__NO_FIT;
     if (vmm__lane_is_retained(to) || cache->debug != NULL || to->owner.has_own_chunks ||
@@ -115,7 +132,7 @@ static vmm_status lanes_borrow(struct vmm_cache *cache, struct lane *to, uint64_
         if (!may(from, to))
             continue;
         vmm__lane_lock_second(from);
-        status = lane_borrow(cache, from, to, bytes, out);
+        status = lane_borrow(cache, from, to, bytes, waits, out);
         vmm__lane_unlock(from);
     }
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
@@ -127,9 +144,10 @@ static bool may_give(const struct lane *from, const struct lane *to)
     return from != to && from->owner.pool == to->owner.pool && !from->owner.has_own_chunks;
 }
 
-vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
+vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, bool waits,
+                       void **out)
 {
-    return lanes_borrow(cache, to, bytes, may_give, out);
+    return lanes_borrow(cache, to, bytes, may_give, waits, out);
 }
 
 static bool may_lend(const struct lane *from, const struct lane *to)
@@ -141,5 +159,6 @@ static bool may_lend(const struct lane *from, const struct lane *to)
 
 vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
 {
-    return lanes_borrow(cache, to, bytes, may_lend, out);
+    vmm_status status = lanes_borrow(cache, to, bytes, may_lend, false, out);
+    return status == VMM_OK ? VMM_OK : lanes_borrow(cache, to, bytes, may_lend, true, out);
 }

@@ -14,12 +14,14 @@
 
 #include "cache/cache.h"
 
-/* Allocates a block of `bytes` for the stream of lane `to` from another lane of its pool. VMM__NO_FIT: none has a hole
- * whose work has finished; the blocks of `to` have chunks of their own, or a source; `to` is a lane of a retained pool;
- * or debug mode is on, whose records name each block's stream. */
-vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out);
+/* Allocates a block of `bytes` for the stream of lane `to` from another lane of its pool. waits: if its work has to end
+ * first, waits for that on the host, and drops the lock of `to` meanwhile. VMM__NO_FIT: none has a hole; or, without
+ * waits, none whose work has finished; the blocks of `to` have chunks of their own, or a source; `to` is a lane of a
+ * retained pool; or debug mode is on, whose records name each block's stream. */
+vmm_status vmm__borrow(struct vmm_cache *cache, struct lane *to, uint64_t bytes, bool waits,
+                       void **out);
 
-/* The same from a pool that lends, other than that of `to`. */
+/* Does so from a pool that lends, other than that of `to`. Waits if it has to. */
 vmm_status vmm__lend(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out);
 
 #endif

@@ -120,11 +120,22 @@ static vmm_status step_misfit(struct vmm_cache *cache, struct request *request)
                  VMM_OK);
 }
 
-static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
+static vmm_status borrow(struct vmm_cache *cache, struct request *request, bool waits)
 {
     if (!takes_holes(request) || request->is_unborrowed)
         return VMM__NOTHING;
-    return ok_if(vmm__borrow(cache, request->lane, request->bytes, &request->found) == VMM_OK);
+    return ok_if(vmm__borrow(cache, request->lane, request->bytes, waits, &request->found) ==
+                 VMM_OK);
+}
+
+static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
+{
+    return borrow(cache, request, false);
+}
+
+static vmm_status step_wait_borrow(struct vmm_cache *cache, struct request *request)
+{
+    return borrow(cache, request, true);
 }
 
 /* The host waits that one request may make. Other threads use the lane meanwhile, and may take what was
@@ -281,50 +292,6 @@ static vmm_status step_wait_pools(struct vmm_cache *cache, struct request *reque
     vmm_status status = vmm__pools_leave_wait_locked(cache);
     vmm__lane_lock(request->lane);
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
-}
-
-/* Whether a lane of the same pool, or of one that lends, may have free bytes that could serve a request once its work
- * has finished. A slab's free objects are not free bytes of its heap. Whole chunks have gone into limbo before. */
-static bool may_have_room(struct lane *from, const struct request *request)
-{
-    struct lane *to = request->lane;
-    if (from == to || (from->owner.pool != to->owner.pool && !from->owner.pool->lends))
-        return false;
-    vmm__lane_lock_beside(from, to);
-    bool has_room = (request->bytes <= SLAB_LARGEST_BYTES && from->small.bytes > 0) ||
-                    vmm__max(from->small.free_bytes, from->large.free_bytes) >= request->bytes;
-    vmm__lane_unlock_beside(from, to);
-    return has_room;
-}
-
-/* Whether a stream can wait for a lane's work on the device: not for that of an ended stream, nor of one that the
- * driver does not know, whose clock covers all work. */
-static bool can_follow(const struct lane *to, const struct lane *from)
-{
-    struct clock *clock = from->clock;
-    return vmm__clock_is_own(clock) && !vmm__lane_has_ended(from) &&
-           vmm__clock_follow_check(clock, vmm__clock_now(clock), to->owner.stream) == VMM_OK;
-}
-
-/* A part of another stream's chunk can be borrowed once all work has finished; before, other streams could not have it,
- * unless they can follow its clock. */
-static vmm_status step_wait_clock(struct vmm_cache *cache, struct request *request)
-{
-    struct clock *waited = NULL;
-    bool any = false;
-    if (!vmm__request_is_plain(request) || request->is_unborrowed || request->has_waited)
-        return VMM__NOTHING;
-    for (struct lane *from = cache->lanes.stocked.first; from != NULL; from = from->list_next) {
-        if (from->clock == waited || !may_have_room(from, request) ||
-            can_follow(request->lane, from))
-            continue;
-        waited = from->clock;
-        request->has_waited = true;
-        vmm__lane_unlock(request->lane);
-        any = vmm__clock_wait(waited, vmm__clock_now(waited)) == VMM_OK || any;
-        vmm__lane_lock(request->lane);
-    }
-    return ok_if(any);
 }
 
 /* The bytes that compaction must free: what the request needs beyond a limit, or beyond what the device has free. */

@@ -8,7 +8,7 @@
  *  step_follow           If lanes have clocks of their own: also take other streams' idle memory whose work is
  *                        unfinished, in place or in views; the requesting stream waits for it on the device.
  *  step_idle_finished    Release just enough idle chunks of any stream whose work has finished.
- *  step_misfit           Serve a small block from a hole of the lane that is for other sizes (lane.h).
+ *  step_misfit           Serve a block from a hole of the lane that is for other sizes (lane.h).
  *  step_borrow           Serve a block from another stream's hole (idle/borrow.h).
  *  step_quarantine       In debug mode, empty the quarantine, with no lock held; restart.
  *  step_wait_limbo       Wait on the host until a chunk of limbo is released, the oldest whose clock no capture stops.
@@ -16,8 +16,7 @@
  *                        of their own; release what has finished since step_idle_finished; restart.
  *  step_wait_uses        Wait on the host for freed blocks that other streams still use; restart.
  *  step_wait_pools       Wait on the host for pools that are leaving; restart.
- *  step_wait_clock       Wait on the host for all work, if a part of another stream's chunk could serve the request
- *                        then; of lanes with clocks of their own, for those that the stream cannot follow; restart.
+ *  step_wait_borrow      Wait on the host until the work on another stream's hole has ended, and serve a block from it.
  *  step_neighbours       If the device refuses, not a limit: claim the memory from other processes on it, and wait for
  *                        it, with no lock held (claim.h); restart.
  *  step_pressure         Call the program's pressure function, with no lock held; if it freed something, restart. At
@@ -49,7 +48,7 @@
     X(WAIT_IDLE, step_wait_idle, true)                                                             \
     X(WAIT_USES, step_wait_uses, true)                                                             \
     X(WAIT_POOLS, step_wait_pools, true)                                                           \
-    X(WAIT_CLOCK, step_wait_clock, true)                                                           \
+    X(WAIT_BORROW, step_wait_borrow, false)                                                        \
     X(NEIGHBOURS, step_neighbours, true)                                                           \
     X(PRESSURE, step_pressure, true)                                                               \
     X(COMPACT, step_compact, false)                                                                \

@@ -104,8 +104,8 @@ REACHED(transfer, is_done, vmm_status, vmm__transfer,
         (struct vmm_cache * cache, const struct request *request, enum idle_when when), cache,
         request, when)
 REACHED(borrow, is_done, vmm_status, vmm__borrow,
-        (struct vmm_cache * cache, struct lane *to, uint64_t bytes, void **out), cache, to, bytes,
-        out)
+        (struct vmm_cache * cache, struct lane *to, uint64_t bytes, bool waits, void **out), cache,
+        to, bytes, waits, out)
 REACHED(decay, is_some, bool, vmm__decay_period_end, (struct decay * decay, struct lanes *lanes),
         decay, lanes)
 REACHED(moves, is_done, vmm_status, vmm__move_begin,
