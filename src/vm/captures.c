@@ -1,4 +1,5 @@
 /* Announced captures: see captures.h. */
+#define _GNU_SOURCE
 #include "vm/captures.h"
 #include "base/error.h"
 #include "base/fork.h"
@@ -6,11 +7,16 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 struct announcement {
     struct announcement *next;
     struct driver *driver;
     vmm_stream stream;
     uintptr_t thread;
+    long kernel_thread;
     bool has_begun; /* the stream was seen to be captured */
 };
 
@@ -34,20 +40,28 @@ void vmm__captures_unlock(void)
     vmm__mutex_unlock(&lock);
 }
 
+/* Until the system gives its number to another thread, which it does as late as it can. */
+static bool thread_has_ended(const struct announcement *announced)
+{
+    return syscall(SYS_tgkill, (long)getpid(), announced->kernel_thread, 0L) != 0 && errno == ESRCH;
+}
+
 /* If the driver does not answer, the capture may be under way. */
 static bool is_over(struct announcement *announced)
 {
     bool is_capturing = true;
     bool is_own = announced->thread == vmm__thread_self();
+    bool has_ended = !is_own && thread_has_ended(announced);
     if (announced->stream == STREAM_PER_THREAD && !is_own)
-        return false;
+        return has_ended;
     VMM_QUIET();
     vmm_status status =
         vmm__driver_stream_capturing(announced->driver, announced->stream, &is_capturing);
     if (status == VMM_OK && is_capturing)
         announced->has_begun = true;
     bool is_known = status == VMM_OK || status == VMM_ERR_INVALID_ARGUMENT;
-    return is_known && !(status == VMM_OK && is_capturing) && (announced->has_begun || is_own);
+    return is_known && !(status == VMM_OK && is_capturing) &&
+           (announced->has_begun || is_own || has_ended);
 }
 
 static void remove_at(struct announcement **link)
@@ -93,8 +107,10 @@ vmm_status vmm__captures_announce(struct driver *driver, vmm_stream stream)
     struct announcement *made = vmm__host_alloc(1, sizeof *made);
     if (made == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_capture_announce: no host memory for a record");
-    *made =
-        (struct announcement){ .driver = driver, .stream = stream, .thread = vmm__thread_self() };
+    *made = (struct announcement){ .driver = driver,
+                                   .stream = stream,
+                                   .thread = vmm__thread_self(),
+                                   .kernel_thread = syscall(SYS_gettid) };
     vmm__captures_lock();
     made->next = first;
     first = made;

@@ -4,6 +4,7 @@
 #include "driver/sim/sim.h"
 #include "support/graph_support.h"
 #include "support/pool_calls.h"
+#include "support/thread_support.h"
 #include "support/visit_support.h"
 
 #include <pthread.h>
@@ -432,7 +433,7 @@ static void *announce_main(void *context)
 CACHE_TEST(a_wait_covers_work_from_before_an_announcement)
 {
     const size_t bytes = 48 * MIB;
-    pthread_t thread;
+    struct staying_thread announcer;
     void *block = block_alloc(test, bytes, 1);
     void *out;
     if (driver_choice_kind() != VMM_DRIVER_HOST)
@@ -441,14 +442,41 @@ CACHE_TEST(a_wait_covers_work_from_before_an_announcement)
     assert_ok(vmm_record_stream(test->cache, block, test->streams[2]));
     (void)block_alloc(test, 2 * MIB, 1); /* behind it, so that it is copied */
     assert_ok(vmm_resize(test->cache, block, bytes + 8 * MIB, &out));
-    assert_int_equal(pthread_create(&thread, NULL, announce_main, test), 0);
-    (void)pthread_join(thread, NULL);
+    thread_stay(&announcer, announce_main, test);
     assert_ok(vmm_wait(test->cache));
     const char *copy = out;
     bool is_copied = copy[0] == 7 && memcmp(copy, copy + 1, bytes - 1) == 0;
     assert_ok(vmm_capture_retract(test->cache, test->streams[1]));
+    (void)thread_leave(&announcer);
     assert_true(is_copied);
     assert_ptr_not_equal(block, out);
+}
+
+static void *capture_main(void *context)
+{
+    struct cache_test *test = context;
+    assert_ok(vmm_capture_announce(test->cache, test->streams[2]));
+    assert_ok(vmm__driver_capture_begin(test->driver, test->streams[2]));
+    assert_ok(vmm__driver_capture_end(test->driver, test->streams[2]));
+    return NULL;
+}
+
+/* No call of the cache has seen the capture, and no retract follows. */
+CACHE_TEST(an_announcement_ends_with_its_thread)
+{
+    void *block = block_alloc(test, LARGE, 1);
+    block_use(test, block, 2);
+    (void)thread_run(capture_main, test);
+    block_free(test, block);
+    work_verify(test);
+    for (int i = 0; i < 1000 && cache_stats(test).active_bytes.current > 0; i++) {
+        (void)usleep(1000); /* the system lets go of it after the join */
+        assert_ok(vmm_wait(test->cache));
+        assert_ok(vmm_poll(test->cache));
+    }
+    (void)cache_trim(test, 0);
+    assert_int_equal(cache_stats(test).active_bytes.current, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
 CACHE_MAIN()

@@ -130,9 +130,11 @@ static void *announce(void *context)
 /* An announcement of the calling thread would end with its next call. */
 CACHE_TEST(a_stream_that_another_thread_announced_is_not_waited_for)
 {
-    assert_non_null(thread_run(announce, test));
+    struct staying_thread announcer;
+    thread_stay(&announcer, announce, test);
     wait_refused(test, test->streams[1], "a capture of stream");
     assert_ok(vmm_capture_retract(test->cache, test->streams[1]));
+    assert_non_null(thread_leave(&announcer));
     assert_ok(stream_wait(test, 1));
 }
 

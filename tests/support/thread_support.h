@@ -1,7 +1,7 @@
 /*
- * Threads: one that runs to its end, and none at all. threads_prevent() makes pthread_create() fail, as on a machine
- * without memory: the default stack size exceeds the address space. The test must be the only thread that starts
- * threads.
+ * Threads: one that runs to its end, one that stays, and none at all. threads_prevent() makes pthread_create() fail, as
+ * on a machine without memory: the default stack size exceeds the address space. The test must be the only thread that
+ * starts threads.
  *
  * Define _GNU_SOURCE before the first header.
  */
@@ -11,6 +11,7 @@
 #include "support/test_support.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 
 /* Runs a function in a thread of its own until it ends; returns its result. */
 static inline void *thread_run(void *(*function)(void *context), void *context)
@@ -19,6 +20,44 @@ static inline void *thread_run(void *(*function)(void *context), void *context)
     void *result;
     assert_int_equal(pthread_create(&thread, NULL, function, context), 0);
     assert_int_equal(pthread_join(thread, &result), 0);
+    return result;
+}
+
+/* A thread that runs a function, and lives on. */
+struct staying_thread {
+    void *(*function)(void *context);
+    void *context;
+    pthread_t thread;
+    sem_t has_run;
+    sem_t ends;
+};
+
+static inline void *staying_thread_main(void *context)
+{
+    struct staying_thread *staying = context;
+    void *result = staying->function(staying->context);
+    (void)sem_post(&staying->has_run);
+    (void)sem_wait(&staying->ends);
+    return result;
+}
+
+/* Returns once the function has. */
+static inline void thread_stay(struct staying_thread *staying, void *(*function)(void *context),
+                               void *context)
+{
+    staying->function = function;
+    staying->context = context;
+    assert_int_equal(sem_init(&staying->has_run, 0, 0) | sem_init(&staying->ends, 0, 0), 0);
+    assert_int_equal(pthread_create(&staying->thread, NULL, staying_thread_main, staying), 0);
+    (void)sem_wait(&staying->has_run);
+}
+
+/* Returns what the function returned. */
+static inline void *thread_leave(struct staying_thread *staying)
+{
+    void *result;
+    (void)sem_post(&staying->ends);
+    assert_int_equal(pthread_join(staying->thread, &result), 0);
     return result;
 }
 

@@ -3,6 +3,8 @@
 #include "support/clock_support.h"
 #include "support/thread_support.h"
 
+#include <unistd.h>
+
 static bool any_is_announced(void)
 {
     vmm__captures_lock();
@@ -92,12 +94,14 @@ static void *announce_elsewhere(void *context)
 /* It is retracted, or its capture begins late and ends. */
 CLOCK_TEST(an_announcement_of_another_thread_stands)
 {
+    struct staying_thread announcer;
     uint64_t epoch = work_start(scene, STREAM(1));
-    (void)thread_run(announce_elsewhere, scene);
+    thread_stay(&announcer, announce_elsewhere, scene);
     assert_status(query(scene, epoch), VMM__PENDING);
     assert_int_equal(records(scene), 0);
     assert_true(retract(scene, STREAM(2)));
-    (void)thread_run(announce_elsewhere, scene);
+    (void)thread_leave(&announcer);
+    thread_stay(&announcer, announce_elsewhere, scene);
     assert_status(query(scene, epoch), VMM__PENDING);
     assert_int_equal(records(scene), 0);
     capture_begin(scene, STREAM(2));
@@ -106,6 +110,19 @@ CLOCK_TEST(an_announcement_of_another_thread_stands)
     capture_end(scene, STREAM(2));
     assert_status(query(scene, epoch), VMM__PENDING);
     assert_int_equal(records(scene), 1);
+    (void)thread_leave(&announcer);
+}
+
+/* It cannot begin the capture any more. The system lets go of a thread a moment after the join. */
+CLOCK_TEST(an_announcement_of_a_thread_that_has_ended_does_not)
+{
+    struct staying_thread announcer;
+    thread_stay(&announcer, announce_elsewhere, scene);
+    assert_true(any_is_announced());
+    (void)thread_leave(&announcer);
+    for (int i = 0; i < 1000 && any_is_announced(); i++)
+        (void)usleep(1000);
+    assert_false(retract(scene, STREAM(2)));
 }
 
 /* Each capture has its announcement, also two of one stream. */
