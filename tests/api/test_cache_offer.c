@@ -501,7 +501,7 @@ static void *claims_main(void *context)
 /* Claims come at every moment of the cycle. */
 CACHE_TEST(offers_and_wakes_race_with_claims)
 {
-    enum { CYCLES = IS_SLOW_BUILD ? 16 : 64 };
+    enum { CYCLES = IS_SLOW_BUILD ? 16 : 40 };
     struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
     pthread_t thread;
     unsigned slept = 0;

@@ -75,7 +75,7 @@ CACHE_TEST(the_smallest_staging_is_enough)
 /* Blocks that cross the borders of what is pinned at once. */
 CACHE_TEST(blocks_of_several_segments_sleep)
 {
-    static const size_t bytes[] = { 255 * MIB, 514 * MIB, 3 * MIB };
+    static const size_t bytes[] = { MIB, 514 * MIB, 3 * MIB };
     enum { COUNT = sizeof bytes / sizeof bytes[0] };
     struct tenant tenant = { .pool = NULL };
     cache_restart(test, NULL);
