@@ -673,8 +673,8 @@ VMM_API vmm_status vmm_wait_stream(vmm_cache *cache, vmm_stream stream);
  *           the process records one, and memory that needs such an event stays where it is. Before
  *           that the call records an event of what was submitted until now. The announcement ends
  *           with vmm_capture_retract(); also once a cache sees that the capture is over: the stream
- *           was captured and no longer is, or the calling thread makes another call, or ends, without
- *           having begun the capture.
+ *           was captured and no longer is, or the calling thread makes another call, or ends (but the
+ *           main thread before its process), without having begun the capture.
  * Takes:    stream, of the cache's device; here also CU_STREAM_PER_THREAD. A call for each capture.
  * Returns:  VMM_OK.
  * Threads:  any. retract: any, after the capture has ended, or was not begun.

@@ -40,10 +40,14 @@ void vmm__captures_unlock(void)
     vmm__mutex_unlock(&lock);
 }
 
-/* Until the system gives its number to another thread, which it does as late as it can. */
+/* Until the system gives its number to another thread, which it does as late as it can. Leaves errno as it is. */
 static bool thread_has_ended(const struct announcement *announced)
 {
-    return syscall(SYS_tgkill, (long)getpid(), announced->kernel_thread, 0L) != 0 && errno == ESRCH;
+    int code = errno;
+    bool has_ended =
+        syscall(SYS_tgkill, (long)getpid(), announced->kernel_thread, 0L) != 0 && errno == ESRCH;
+    errno = code;
+    return has_ended;
 }
 
 /* If the driver does not answer, the capture may be under way. */

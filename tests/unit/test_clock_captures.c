@@ -3,6 +3,7 @@
 #include "support/clock_support.h"
 #include "support/thread_support.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 static bool any_is_announced(void)
@@ -118,7 +119,9 @@ CLOCK_TEST(an_announcement_of_a_thread_that_has_ended_does_not)
 {
     struct staying_thread announcer;
     thread_stay(&announcer, announce_elsewhere, scene);
+    errno = EDOM;
     assert_true(any_is_announced());
+    assert_int_equal(errno, EDOM);
     (void)thread_leave(&announcer);
     for (int i = 0; i < 1000 && any_is_announced(); i++)
         (void)usleep(1000);
