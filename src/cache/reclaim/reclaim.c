@@ -120,7 +120,7 @@ static vmm_status step_misfit(struct vmm_cache *cache, struct request *request)
                  VMM_OK);
 }
 
-static vmm_status borrow(struct vmm_cache *cache, struct request *request, bool waits)
+static vmm_status hole_borrow(struct vmm_cache *cache, struct request *request, bool waits)
 {
     if (!takes_holes(request) || request->is_unborrowed)
         return VMM__NOTHING;
@@ -130,12 +130,12 @@ static vmm_status borrow(struct vmm_cache *cache, struct request *request, bool 
 
 static vmm_status step_borrow(struct vmm_cache *cache, struct request *request)
 {
-    return borrow(cache, request, false);
+    return hole_borrow(cache, request, false);
 }
 
 static vmm_status step_wait_borrow(struct vmm_cache *cache, struct request *request)
 {
-    return borrow(cache, request, true);
+    return hole_borrow(cache, request, true);
 }
 
 /* The host waits that one request may make. Other threads use the lane meanwhile, and may take what was

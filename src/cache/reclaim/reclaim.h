@@ -22,7 +22,8 @@
  *  step_pressure         Call the program's pressure function, with no lock held; if it freed something, restart. At
  *                        most 64 calls for each request.
  *  step_compact          Relocate live bytes and release the memory that they pinned (compact/compact.h).
- *  step_lend             Serve a block from the free memory of a pool with use_on_oom (idle/borrow.h).
+ *  step_lend             Serve a block from the free memory of a pool with use_on_oom (idle/borrow.h); wait on the host
+ *                        for its work if need be.
  *
  * Owns: nothing. May be called by: refill. Locks: the caller holds the grow lock and the requesting lane's lock. Steps
  * that wait for the device drop the lane's lock while they wait, but not the grow lock: other threads free and allocate
