@@ -213,4 +213,5 @@ TEST(wrong_options_are_named)
     assert_int_equal(setenv("VMM_NEIGHBOURS_DIR", "b", 1), 0);
     options_refuse("--neighbours", "VMM_NEIGHBOURS_DIR does not begin with /: \"b\"");
     (void)unsetenv("VMM_NEIGHBOURS_DIR");
+    options_refuse("7 --neighbours", "--neighbours shows all processes, and takes no \"7\"");
 }

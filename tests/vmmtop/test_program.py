@@ -62,13 +62,14 @@ class Program(TopTest):
                            "VMM_HOST_DEVICE": os.path.join(folder, "device"), "VMM_NEIGHBOURS_FLOOR": "1MiB"}
             with open(environment["VMM_HOST_DEVICE"], "wb") as file:
                 file.truncate(64 * MIB)
-            self.assertEqual(self.top("--neighbours", "--dir", folder), "")
+            self.assertEqual(self.top("--neighbours", "--dir", folder),
+                             "no process of this user has neighbours in %s\n" % folder)
             named = Worker(self.folder, VMM_NEIGHBOURS_NAME="trainer", VMM_NEIGHBOURS_PRIORITY="7", **environment)
             self.addCleanup(named.close)
             named.do("alloc 0 12582912 1")
             time.sleep(1)
             text = self.top("--neighbours", "--dir", folder)
-            self.assertRegex(text, r"%d trainer +7 +12.0 MiB +12.0 MiB +0 KiB +0 KiB +1.0 MiB +0 KiB +0 \[#+ *\]\n"
+            self.assertRegex(text, r"%d trainer +7 +12.0 MiB +12.0 MiB +0 KiB +0 KiB +1.0 MiB +0 KiB +0 \[#{20}\]\n"
                              % named.pid)
             named.kill()
             self.assertNotIn("trainer", self.top("--neighbours", "--dir", folder))

@@ -16,13 +16,18 @@
 
 enum { BAR_COLUMNS = 20, NAME_COLUMNS = 20 };
 
+static uint64_t columns(uint64_t bytes, double each, uint64_t most)
+{
+    return each > 0 ? vmm__min((uint64_t)((double)bytes / each + 0.5), most) : 0;
+}
+
 /* Live, idle, and other reserved memory, as parts of what the largest one has reserved. */
 static void bar_print(FILE *out, const struct neighbour_slot *slot, uint64_t whole_bytes)
 {
-    uint64_t each = whole_bytes / BAR_COLUMNS + 1;
-    uint64_t reserved = vmm__min(slot->reserved_bytes / each, BAR_COLUMNS);
-    uint64_t live = vmm__min(slot->live_bytes / each, reserved);
-    uint64_t idle = vmm__min(slot->idle_bytes / each, reserved - live);
+    double each = (double)whole_bytes / BAR_COLUMNS;
+    uint64_t reserved = columns(slot->reserved_bytes, each, BAR_COLUMNS);
+    uint64_t live = columns(slot->live_bytes, each, reserved);
+    uint64_t idle = columns(slot->idle_bytes, each, reserved - live);
     (void)fputc('[', out);
     for (uint64_t i = 0; i < BAR_COLUMNS; i++)
         (void)fputc(i < live ? '#' : i < reserved - idle ? '+' : i < reserved ? '.' : ' ', out);
@@ -72,22 +77,23 @@ static void record_print(FILE *out, int file, const char *device)
             slot_print(out, &slot, whole_bytes);
 }
 
-/* Those of other users have other names. */
-static void file_print(FILE *out, int folder, char *name)
+/* False: it is no record, or another user's. */
+static bool file_print(FILE *out, int folder, char *name)
 {
     char prefix[64];
     (void)snprintf(prefix, sizeof prefix, NEIGHBOUR_PREFIX "%u.", (unsigned)geteuid());
     if (strncmp(name, prefix, strlen(prefix)) != 0)
-        return;
+        return false;
     int file = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0)
-        return;
+        return false;
     vmm__line_make(name);
     if (head_is_known(file))
         record_print(out, file, name + strlen(prefix));
     else
         (void)fprintf(out, "refused %s: not a record of this version\n", name);
     (void)close(file);
+    return true;
 }
 
 bool neighbours_print(FILE *out, const char *folder)
@@ -95,8 +101,11 @@ bool neighbours_print(FILE *out, const char *folder)
     DIR *listing = opendir(folder);
     if (listing == NULL)
         return false;
+    bool has_record = false;
     for (struct dirent *entry; (entry = readdir(listing)) != NULL;)
-        file_print(out, dirfd(listing), entry->d_name);
+        has_record |= file_print(out, dirfd(listing), entry->d_name);
     (void)closedir(listing);
+    if (!has_record)
+        (void)fprintf(out, "no process of this user has neighbours in %s\n", folder);
     return true;
 }

@@ -29,9 +29,9 @@ static const char help[] =
     "default\n"
     "  --neighbours               print what processes with VMM_NEIGHBOURS=1 show each other, and "
     "end:\n"
-    "                             a bar has live memory (#), idle memory that others could get "
-    "(.), "
-    "the rest (+)\n"
+    "                             a bar, as long as the largest, has live memory (#), idle "
+    "memory\n"
+    "                             that others could get (.), and the rest (+)\n"
     "  --dir FOLDER               where processes publish; default " MONITOR_DIRECTORY
     ", else what VMM_MONITOR\n"
     "                             or VMM_NEIGHBOURS_DIR named\n"
@@ -145,5 +145,7 @@ bool vmmtop_options_parse(int argc, char **argv, struct vmmtop_options *options,
         return fail(error, "not the number of a process:", argv[optind]);
     if (optind + 1 < argc)
         return fail(error, "only one process can be named, not also", argv[optind + 1]);
+    if (optind < argc && options->mode == MODE_NEIGHBOURS)
+        return fail(error, "--neighbours shows all processes, and takes no", argv[optind]);
     return true;
 }
