@@ -2056,7 +2056,8 @@ VMM_API vmm_status vmm_listen(vmm_cache *cache, vmm_listener watch, void *contex
  * thread; without, there is no thread and no file. host: only with VMM_HOST_DEVICE; sim: never.
  */
 
-/* A cache, as it has shown itself in the last half second. Another process's word. */
+/* A cache, as it has shown itself last: at most half a second ago, unless its process is stopped.
+ * Another process's word. */
 typedef struct vmm_neighbour {
     size_t struct_size;
     uint64_t pid; /* in its own namespace */
@@ -2094,6 +2095,7 @@ VMM_API vmm_status vmm_neighbours_walk(vmm_cache *cache, vmm_neighbour_visitor v
  *           what the device has free and what neighbours have idle above their floors, both as far as
  *           the limit allows, and the cache's own idle memory, but not that of graph pools. Offered pools
  *           of neighbours do not count. The headroom does: leave a 128th of the device for other libraries.
+ *           So does what a stopped process has idle, although it gives nothing.
  * Returns:  VMM_OK and the bytes in *bytes. They are no promise: others may take them.
  * Threads:  any; other calls wait for this call.
  * On failure: ERR_INVALID_ARGUMENT, ERR_LOST, ERR_DRIVER.
