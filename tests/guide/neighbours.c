@@ -1,5 +1,5 @@
-/* A server that shares its GPU with other processes, and sizes its key-value cache when it starts. The second cache stands
- * for another process. */
+/* A server that shares its GPU, and sizes its key-value cache when it starts. The second cache stands for another
+ * process. */
 #define _GNU_SOURCE
 #include "gpu.h"
 
