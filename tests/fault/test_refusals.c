@@ -10,6 +10,7 @@
 
 #include "base/barrier.h"
 #include "base/ticker.h"
+#include "neighbour/record.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -396,6 +397,30 @@ REFUSAL_TEST(refused_barrier_waits_instead)
     vmm__barrier_pause(64);
     vmm__barrier_pause(63);
     assert_int_equal(refusal.refused, 1);
+}
+
+/* ---- Neighbours ------------------------------------------------------------------------------- */
+
+static void join_must_fail(const char *folder, const char *words)
+{
+    static const unsigned char uuid[16] = { 1 };
+    struct neighbour_record record;
+    assert_status(vmm__neighbour_join(&record, folder, uuid, sizeof uuid), VMM_ERR_UNSUPPORTED);
+    assert_non_null(strstr(vmm_last_error(), words));
+}
+
+/* A record that the system does not let a process make, map or lock leaves no file. */
+REFUSAL_TEST(refused_record_leaves_no_file)
+{
+    char folder[] = "/tmp/test_refusals.XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    refuse("ftruncate", 0, EDQUOT);
+    join_must_fail(folder, "quota");
+    assert_int_equal(refusal.refused, 1);
+    refuses_mmap = true;
+    join_must_fail(folder, "Invalid argument");
+    refuses_mmap = false;
+    assert_int_equal(rmdir(folder), 0);
 }
 
 REFUSAL_TEST(refused_host_memory_gives_null)

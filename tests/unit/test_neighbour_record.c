@@ -298,6 +298,9 @@ RECORD_TEST(other_files_are_refused)
     file.head.slots--;
     image_is_refused(&file, sizeof file, "damaged");
     file = image();
+    file.head.slot_bytes++;
+    image_is_refused(&file, sizeof file, "damaged");
+    file = image();
     image_is_refused(&file, sizeof file - 1, "damaged");
     file.head.magic[3] = 'X';
     image_is_refused(&file, sizeof file, "not a record");
@@ -324,6 +327,15 @@ RECORD_TEST(what_is_no_file_is_refused)
 }
 
 /* After chdir() its name would be that of another file. */
+RECORD_TEST(a_folder_with_a_long_name_is_refused)
+{
+    static char name[NEIGHBOUR_FOLDER_MOST + 2];
+    struct neighbour_record record;
+    memset(name, '/', sizeof name - 1);
+    assert_status(vmm__neighbour_join(&record, name, uuid, sizeof uuid), VMM_ERR_UNSUPPORTED);
+    assert_non_null(strstr(vmm_last_error(), "too long"));
+}
+
 RECORD_TEST(a_relative_folder_is_refused)
 {
     struct neighbour_record record;
