@@ -231,6 +231,23 @@ CONFIG_TEST(variables_accept_numbers)
     check_variable_refused("VMM_DECAY_MS", "9:");
 }
 
+CONFIG_TEST(variables_describe_a_neighbour)
+{
+    vmm_config config;
+    assert_ok(environment_read("VMM_NEIGHBOURS_FLOOR", "8MiB", &config));
+    assert_int_equal(config.neighbours_floor_bytes, 8 << 20);
+    assert_ok(environment_read("VMM_NEIGHBOURS_PRIORITY", "4294967295", &config));
+    assert_int_equal(config.neighbours_priority, UINT32_MAX);
+    assert_ok(environment_read("VMM_NEIGHBOURS_WAIT_MS", "60000", &config));
+    assert_int_equal(config.neighbours_wait_ms, 60000);
+    assert_ok(environment_read("VMM_NEIGHBOURS_NAME", "trainer", &config));
+    assert_string_equal(config.neighbours_name, "trainer");
+    check_variable_refused("VMM_NEIGHBOURS_FLOOR", "8 apples");
+    check_variable_refused("VMM_NEIGHBOURS_PRIORITY", "-1");
+    check_variable_refused("VMM_NEIGHBOURS_PRIORITY", "4294967296");
+    check_variable_refused("VMM_NEIGHBOURS_WAIT_MS", "60001");
+}
+
 CONFIG_TEST(fields_override_the_environment)
 {
     static const char *const settings[][2] = {
