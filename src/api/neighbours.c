@@ -31,14 +31,14 @@ static vmm_neighbour neighbour_of(const struct neighbour_slot *slot, bool is_sel
 static void neighbours_visit(struct vmm_cache *cache, vmm_neighbour_visitor visit, void *context)
 {
     struct neighbours *own = cache->neighbours;
+    struct neighbour_slot slots[NEIGHBOUR_SLOTS];
     vmm__neighbours_show(cache);
-    struct neighbour_slot slot = vmm__claim_own_slot(own);
-    vmm_neighbour neighbour = neighbour_of(&slot, true);
+    struct neighbour_slot self = vmm__claim_own_slot(own);
+    vmm_neighbour neighbour = neighbour_of(&self, true);
     bool continues = visit(context, &neighbour) == 0;
-    for (unsigned i = 0; i < NEIGHBOUR_SLOTS && continues; i++) {
-        if (!vmm__neighbour_read(&own->record, i, &slot))
-            continue;
-        neighbour = neighbour_of(&slot, false);
+    uint64_t others = vmm__neighbours_read(&own->record, slots);
+    while (others != 0 && continues) {
+        neighbour = neighbour_of(&slots[vmm__neighbour_take(&others)], false);
         continues = visit(context, &neighbour) == 0;
     }
 }
@@ -54,12 +54,15 @@ vmm_status vmm_neighbours_walk(vmm_cache *cache, vmm_neighbour_visitor visit, vo
 /* What others could give of their idle memory. Their word, so it is no more than the device has. */
 static uint64_t others_spare_bytes(const struct vmm_cache *cache)
 {
-    struct neighbour_slot slot;
+    struct neighbour_slot slots[NEIGHBOUR_SLOTS];
+    if (cache->neighbours == NULL)
+        return 0;
     uint64_t most_bytes = cache->driver->total_bytes;
     uint64_t spare_bytes = 0;
-    for (unsigned i = 0; cache->neighbours != NULL && i < NEIGHBOUR_SLOTS; i++) {
-        if (vmm__neighbour_read(&cache->neighbours->record, i, &slot))
-            spare_bytes += vmm__min(vmm__claim_spare_bytes(&slot), most_bytes);
+    uint64_t others = vmm__neighbours_read(&cache->neighbours->record, slots);
+    while (others != 0) {
+        const struct neighbour_slot *slot = &slots[vmm__neighbour_take(&others)];
+        spare_bytes += vmm__min(vmm__claim_spare_bytes(slot), most_bytes);
     }
     return vmm__min(spare_bytes, most_bytes);
 }

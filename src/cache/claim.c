@@ -3,6 +3,7 @@
 #include "cache/claim.h"
 #include "base/arith.h"
 #include "base/callback.h"
+#include "base/list.h"
 #include "base/size.h"
 #include "base/time.h"
 
@@ -14,28 +15,50 @@ enum { CLAIM_OVER = 1 };
 
 /* ---- The slot -------------------------------------------------------------------------------- */
 
-static void claim_show(struct vmm_cache *cache, uint64_t want_bytes, uint64_t begin_ns,
-                       uint64_t end_ns)
+/* Shows the time of the claim that began first. It is also the first to end, because all last as long. */
+static void slot_write_locked(struct neighbours *neighbours)
 {
-    struct neighbours *neighbours = cache->neighbours;
     struct neighbour_slot *slot = &neighbours->slot;
-    VMM_HOLD(&neighbours->lock);
-    if (neighbours->claimants++ == 0) {
-        slot->begin_ns = begin_ns;
-        slot->end_ns = 0;
-    }
-    slot->want_bytes += want_bytes;
-    slot->end_ns = vmm__max(slot->end_ns, end_ns);
-    slot->claims = vmm__count_read(&cache->counts.neighbour_claims);
+    slot->end_ns = neighbours->claims != NULL ? UINT64_MAX : 0;
+    for (const struct claim *claim = neighbours->claims; claim != NULL; claim = claim->next)
+        slot->end_ns = vmm__min(slot->end_ns, claim->end_ns);
+    slot->begin_ns = slot->end_ns - vmm__min(slot->end_ns, neighbours->wait_ns);
     vmm__neighbour_write(&neighbours->record, slot);
 }
 
-static void claim_withdraw(struct neighbours *neighbours, uint64_t want_bytes)
+static void claim_show(struct vmm_cache *cache, struct claim *claim, uint64_t want_bytes)
+{
+    struct neighbours *neighbours = cache->neighbours;
+    VMM_HOLD(&neighbours->lock);
+    claim->next = neighbours->claims;
+    neighbours->claims = claim;
+    neighbours->slot.want_bytes += want_bytes;
+    neighbours->slot.claims = vmm__count_read(&cache->counts.neighbour_claims);
+    slot_write_locked(neighbours);
+}
+
+static void claim_withdraw(struct neighbours *neighbours, struct claim *claim, uint64_t want_bytes)
 {
     VMM_HOLD(&neighbours->lock);
-    neighbours->claimants--;
+    VMM_LIST_REMOVE(&neighbours->claims, claim, next);
     neighbours->slot.want_bytes -= want_bytes;
-    vmm__neighbour_write(&neighbours->record, &neighbours->slot);
+    slot_write_locked(neighbours);
+}
+
+bool vmm__claim_is_behind(const struct vmm_cache *cache, const struct claim *claim)
+{
+    struct neighbour_slot slots[NEIGHBOUR_SLOTS];
+    if (cache->neighbours == NULL)
+        return false;
+    uint64_t now_ns = vmm__time_ns();
+    uint64_t begin_ns = claim->end_ns != 0 ? claim->end_ns - cache->neighbours->wait_ns : now_ns;
+    uint64_t others = vmm__neighbours_read(&cache->neighbours->record, slots);
+    bool is_behind = false;
+    while (others != 0 && !is_behind) {
+        const struct neighbour_slot *slot = &slots[vmm__neighbour_take(&others)];
+        is_behind = vmm__claim_is_shown(slot, now_ns) && slot->begin_ns < begin_ns;
+    }
+    return is_behind;
 }
 
 /* ---- Headroom -------------------------------------------------------------------------------- */
@@ -111,20 +134,21 @@ static bool is_hopeless(struct vmm_cache *cache, const struct lane *held, uint64
     if (held != NULL) {
         vmm__lanes_counters_flush(&cache->lanes, held);
         own_bytes = vmm__stat_now(&cache->totals.active_bytes);
+        own_bytes -= vmm__min(own_bytes, cache->vm.counts.asleep_bytes);
     }
     return grow_bytes > total_bytes - vmm__min(own_bytes, total_bytes);
 }
 
 /* Claims, and waits without the locks. */
-static void claim_wait(struct vmm_cache *cache, const struct claim *claim, struct lane *held,
+static void claim_wait(struct vmm_cache *cache, struct claim *claim, struct lane *held,
                        uint64_t want_bytes, uint64_t end_ns)
 {
     uint64_t begin_ns = vmm__time_ns();
-    claim_show(cache, want_bytes, claim->end_ns - cache->neighbours->wait_ns, claim->end_ns);
+    claim_show(cache, claim, want_bytes);
     if (held != NULL)
         vmm__cache_locks_drop(cache, held);
     uint64_t got_bytes = memory_wait(cache, want_bytes, end_ns);
-    claim_withdraw(cache->neighbours, want_bytes);
+    claim_withdraw(cache->neighbours, claim, want_bytes);
     claim_end(cache, claim, want_bytes, got_bytes, begin_ns);
     if (held != NULL)
         vmm__cache_locks_take(cache, held);
@@ -138,8 +162,8 @@ static void claim_wait(struct vmm_cache *cache, const struct claim *claim, struc
 vmm_status vmm__claim(struct vmm_cache *cache, struct claim *claim, struct lane *held,
                       uint64_t grow_bytes)
 {
-    if (cache->neighbours == NULL || vmm__callback_is_in(cache, false) ||
-        is_hopeless(cache, held, grow_bytes))
+    if (cache->neighbours == NULL || !vmm__neighbour_is_joined(&cache->neighbours->record) ||
+        vmm__callback_is_in(cache, false) || is_hopeless(cache, held, grow_bytes))
         return VMM__NOTHING;
     uint64_t free_bytes = vmm__cache_device_bytes(cache);
     uint64_t now_ns = vmm__time_ns();

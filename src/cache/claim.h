@@ -7,7 +7,7 @@
  * Owns: the cache's slot in the record. Invariants:
  *  1. a thread claims and waits with no lock of the cache, so its other threads go on, and two caches that claim from
  *     each other do not wait for each other;
- *  2. while any thread claims, the slot shows the sum of what they want, and the latest end;
+ *  2. while any thread claims, the slot shows the sum of what they want, and the time of the claim that began first;
  *  3. a request claims until the end that its first claim set, no longer;
  *  4. no request waits for headroom;
  *  5. a request tries again at least each CLAIM_TRY_NS: its own process may have freed memory.
@@ -35,14 +35,24 @@
  * served before this time. For so long, too, a cache waits for another one that releases a part before it. */
 #define CLAIM_TRY_NS (10 * CLAIM_SLICE_NS)
 
+/* A longer claim is not believed. */
+#define CLAIM_MOST_NS UINT64_C(60000000000)
+
+/* What a request, or the wake of pools, has claimed so far. Zeros: nothing. */
+struct claim {
+    uint64_t end_ns;    /* it claims until then; 0: it has not yet */
+    bool is_tried;      /* the device had enough for the last try */
+    struct claim *next; /* of those that the cache shows */
+};
+
 struct neighbours {
     struct neighbour_record record;
     struct mutex lock; /* guards the next two */
     struct neighbour_slot slot;
-    unsigned claimants; /* threads that claim now */
-    uint64_t wait_ns;   /* constant, as the next */
-    bool asks_program;  /* its pressure function may serve others' claims */
-    pthread_t thread;   /* see answer.h */
+    struct claim *claims; /* of threads that claim now */
+    uint64_t wait_ns;     /* how long a claim lasts; constant, as the next */
+    bool asks_program;    /* its pressure function may serve others' claims */
+    pthread_t thread;     /* see answer.h */
     _Atomic bool stops;
     uint64_t shown_ns; /* only the thread uses this and the next three */
     /* When half of the time was over of the last claim that the pressure function was called for, and how often it may
@@ -53,17 +63,21 @@ struct neighbours {
     _Atomic uint64_t given_ns; /* when the cache gave for a claim last; 0: never */
 };
 
-/* What a request, or the wake of a pool, has claimed so far. Zeros: nothing. */
-struct claim {
-    uint64_t end_ns; /* it claims until then; 0: it has not yet */
-    bool is_tried;   /* the device had enough for the last try */
-};
-
 /* Asks others for grow_bytes of memory. VMM_OK: try again, and come back if the device still refuses; VMM__NOTHING: the
  * end has come, or the cache has no neighbours. held: the caller holds the grow lock and the lock of this lane, which
  * are dropped meanwhile; NULL: it holds none. */
 vmm_status vmm__claim(struct vmm_cache *cache, struct claim *claim, struct lane *held,
                       uint64_t grow_bytes);
+
+/* Whether another cache claims, and began before this claim, which the device has just refused something. */
+bool vmm__claim_is_behind(const struct vmm_cache *cache, const struct claim *claim);
+
+/* Whether a slot shows a claim whose time is not over. */
+static inline bool vmm__claim_is_shown(const struct neighbour_slot *slot, uint64_t now_ns)
+{
+    return slot->want_bytes > 0 && slot->begin_ns <= now_ns && slot->end_ns > now_ns &&
+           slot->end_ns <= now_ns + CLAIM_MOST_NS;
+}
 
 /* How much of the headroom is not free, with so much free on the device. */
 uint64_t vmm__headroom_missing_bytes(const struct vmm_cache *cache, uint64_t free_bytes);

@@ -165,22 +165,28 @@ static vmm_status file_enter(struct neighbour_record *record, int file, bool *is
     return status;
 }
 
-static vmm_status file_join(struct neighbour_record *record, int *joined)
+static void file_close(struct neighbour_record *record)
+{
+    (void)close(atomic_exchange(&record->file, -1));
+}
+
+/* A child of a fork() meanwhile finds the file in the record, and closes it. */
+static vmm_status file_join(struct neighbour_record *record)
 {
     bool is_gone = true;
     if (vmm__file_bytes_most() < sizeof(struct neighbour_file))
         return record_refuse(record, "RLIMIT_FSIZE allows no file of its size");
     while (is_gone) {
-        int file = open(record->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-        if (file < 0)
+        record->file =
+            open(record->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+        if (record->file < 0)
             return record_refuse(record, strerror(errno));
         is_gone = false;
-        vmm_status status = file_enter(record, file, &is_gone);
+        vmm_status status = file_enter(record, record->file, &is_gone);
         if (status != VMM_OK || is_gone)
-            (void)close(file);
+            file_close(record);
         if (status != VMM_OK)
             return status;
-        *joined = file;
     }
     return VMM_OK;
 }
@@ -244,37 +250,40 @@ void vmm__neighbour_wait(const struct neighbour_record *record, enum neighbour_b
 /* ---- Leave ----------------------------------------------------------------------------------- */
 
 /* Without its turn, the file stays for the next one. */
-static void file_leave(const struct neighbour_record *record, int file)
+static void file_leave(const struct neighbour_record *record)
 {
-    vmm__file_unlock(file, slot_range(record->slot));
-    if (!turn_begin(file))
+    vmm__file_unlock(record->file, slot_range(record->slot));
+    if (!turn_begin(record->file))
         return;
-    file_remove(record, file);
-    vmm__file_unlock(file, turn);
+    file_remove(record, record->file);
+    vmm__file_unlock(record->file, turn);
 }
 
 /* The parent's open file has the slot, as long as a child has it open, too. */
 VMM_FORK_CHILD static void child_begin(void)
 {
     lock = (struct mutex)VMM_MUTEX_INIT;
-    for (struct neighbour_record *record = records; record != NULL; record = record->next) {
-        (void)close(record->file);
-        record->file = -1;
-    }
+    for (struct neighbour_record *record = records; record != NULL; record = record->next)
+        file_close(record);
     records = NULL;
 }
 
 /* Caches that are not destroyed: their threads rest, and a later handler of exit() may destroy them, so the files stay
- * open and their bells ring. If another thread joins or leaves meanwhile, a file may stay; the next process that leaves
- * removes it. */
+ * open and their bells ring. If another thread keeps the lock, the files stay; the next process that leaves removes
+ * them. */
 static void exit_leave(void)
 {
-    if (!vmm__mutex_try_lock(&lock))
+    bool has_lock = vmm__mutex_try_lock(&lock);
+    for (int tries = 0; !has_lock && tries < TURN_MS; tries++) {
+        vmm__time_pause(1000000);
+        has_lock = vmm__mutex_try_lock(&lock);
+    }
+    if (!has_lock)
         return;
     for (struct neighbour_record *record = records; record != NULL; record = record->next) {
         atomic_store(&record->is_left, true);
         vmm__neighbour_ring(record, BELL_ASKED); /* the cache's thread rests */
-        file_leave(record, record->file);
+        file_leave(record);
     }
     records = NULL;
     is_exit_watched = false;
@@ -292,7 +301,6 @@ static vmm_status exit_watch_locked(void)
 vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *folder,
                                const unsigned char *uuid, size_t uuid_bytes)
 {
-    int file = -1;
     record->file = -1;
     record->is_left = false;
     vmm_status status = path_make(record, folder, uuid, uuid_bytes);
@@ -300,27 +308,26 @@ vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *fold
         return status;
     VMM_HOLD(&lock);
     status = exit_watch_locked();
-    if (status == VMM_OK)
-        status = file_join(record, &file);
-    if (status == VMM_OK) {
-        record->file = file;
-        record->next = records;
-        records = record;
-    }
+    if (status != VMM_OK)
+        return status;
+    record->next = records;
+    records = record;
+    status = file_join(record);
+    if (status != VMM_OK)
+        records = record->next;
     return status;
 }
 
 void vmm__neighbour_leave(struct neighbour_record *record)
 {
     VMM_HOLD(&lock);
-    VMM_LIST_REMOVE(&records, record, next);
-    int file = atomic_exchange(&record->file, -1);
-    if (file >= 0) {
+    if (record->file >= 0) {
         if (!record->is_left)
-            file_leave(record, file);
-        (void)close(file);
+            file_leave(record);
+        file_close(record);
         (void)munmap(record->bells, sizeof(struct neighbour_head));
     }
+    VMM_LIST_REMOVE(&records, record, next);
 }
 
 bool vmm__neighbour_is_joined(const struct neighbour_record *record)
@@ -345,34 +352,41 @@ void vmm__neighbour_write(const struct neighbour_record *record, struct neighbou
     }
     slot->revision++;
     slot->checksum = slot_checksum(slot);
-    if (vmm__neighbour_is_joined(record)) /* or another process may have the slot */
+    VMM_HOLD(&lock); /* exit() may give the slot to another process */
+    if (vmm__neighbour_is_joined(record))
         (void)file_write(record->file, slot, sizeof *slot, slot_offset(record->slot));
 }
 
-uint64_t vmm__neighbour_shown(const struct neighbour_record *record)
+/* Reads a damaged one again: its writer is done before the second try. */
+static bool slot_is_whole(const struct neighbour_record *record, unsigned index,
+                          struct neighbour_slot *slot)
 {
-    struct neighbour_slot slots[NEIGHBOUR_SLOTS];
-    uint64_t shown = 0;
-    ssize_t bytes = pread(record->file, slots, sizeof slots, slot_offset(0));
-    for (unsigned i = 0; bytes == (ssize_t)sizeof slots && i < NEIGHBOUR_SLOTS; i++)
-        shown |= (uint64_t)(slots[i].pid != 0) << i;
-    return shown;
-}
-
-bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
-                         struct neighbour_slot *slot)
-{
-    struct file_range locked;
-    bool is_whole = false;
-    if (!vmm__neighbour_is_joined(record) || index == record->slot || index >= NEIGHBOUR_SLOTS)
-        return false;
-    for (int tries = 0; tries < READ_TRIES && !is_whole; tries++) {
-        ssize_t count = pread(record->file, slot, sizeof *slot, slot_offset(index));
-        if (count != (ssize_t)sizeof *slot || slot->pid == 0)
-            return false;
-        is_whole = slot->checksum == slot_checksum(slot);
-    }
+    ssize_t count = sizeof *slot;
+    int tries = 1;
+    while (count == sizeof *slot && slot->checksum != slot_checksum(slot) && tries++ < READ_TRIES)
+        count = pread(record->file, slot, sizeof *slot, slot_offset(index));
     slot->name[sizeof slot->name - 1] = '\0';
     vmm__line_make(slot->name);
-    return is_whole && vmm__file_is_locked(record->file, slot_range(index), &locked);
+    return count == sizeof *slot && tries <= READ_TRIES;
+}
+
+static bool slot_counts(const struct neighbour_record *record, unsigned index,
+                        struct neighbour_slot *slot)
+{
+    struct file_range locked;
+    return index != record->slot && slot->pid != 0 && slot_is_whole(record, index, slot) &&
+           vmm__file_is_locked(record->file, slot_range(index), &locked);
+}
+
+uint64_t vmm__neighbours_read(const struct neighbour_record *record,
+                              struct neighbour_slot slots[NEIGHBOUR_SLOTS])
+{
+    size_t bytes = NEIGHBOUR_SLOTS * sizeof *slots;
+    uint64_t set = 0;
+    if (!vmm__neighbour_is_joined(record) ||
+        pread(record->file, slots, bytes, slot_offset(0)) != (ssize_t)bytes)
+        return 0;
+    for (unsigned i = 0; i < NEIGHBOUR_SLOTS; i++)
+        set |= (uint64_t)slot_counts(record, i, &slots[i]) << i;
+    return set;
 }

@@ -45,13 +45,18 @@ void vmm__neighbour_leave(struct neighbour_record *record);
 /* Writes the own slot, completing it. */
 void vmm__neighbour_write(const struct neighbour_record *record, struct neighbour_slot *slot);
 
-/* The slots in which a process has shown something, a bit for each: few of all. Those of ended processes, too. */
-uint64_t vmm__neighbour_shown(const struct neighbour_record *record);
+/* Copies all slots. Returns a set of those that count, a bit for each: not the own one, none of a process that has
+ * ended, none that is damaged. All numbers are the other process's word; the name is a text. */
+uint64_t vmm__neighbours_read(const struct neighbour_record *record,
+                              struct neighbour_slot slots[NEIGHBOUR_SLOTS]);
 
-/* Copies another process's slot. False: no living process has it, or it is damaged. All numbers are that process's
- * word; the name is a text. */
-bool vmm__neighbour_read(const struct neighbour_record *record, unsigned index,
-                         struct neighbour_slot *slot);
+/* Takes the first slot out of a set that is not empty. */
+static inline unsigned vmm__neighbour_take(uint64_t *set)
+{
+    unsigned index = (unsigned)__builtin_ctzll(*set);
+    *set &= *set - 1;
+    return index;
+}
 
 /* Not any more after exit() has begun, or in a child of fork(). */
 bool vmm__neighbour_is_joined(const struct neighbour_record *record);

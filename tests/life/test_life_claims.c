@@ -142,6 +142,20 @@ NEIGHBOURS_TEST(what_the_device_can_never_serve_is_not_claimed)
     assert_int_equal(reserved(holder), 24 * MIB);
 }
 
+/* Blocks that sleep have no memory of the device, so the device could serve the request. */
+NEIGHBOURS_TEST(a_cache_claims_beside_its_pool_that_sleeps)
+{
+    vmm_cache *claimant = CACHE();
+    vmm_cache *holder = CACHE();
+    vmm_pool *pool = pool_in(claimant, .on_sleep = VMM_ON_SLEEP_DISCARD);
+    void *kept;
+    assert_ok(vmm_alloc_from(pool, 40 * MIB, NULL, &kept));
+    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    idle_make(holder, 31, 0);
+    (void)block(claimant, 30 * MIB);
+    assert_int_equal(stats_of(claimant).neighbour_claims, 1);
+}
+
 struct later {
     vmm_cache *cache;
     void *block;
@@ -446,6 +460,28 @@ NEIGHBOURS_TEST(threads_rest_while_the_process_ends)
     child_runs(rests_late, NULL);
 }
 
+/* No other process sees a claim any more. */
+static void no_wait_expect(void)
+{
+    uint64_t begin_ns = vmm__time_ns();
+    void *none;
+    CHILD_REQUIRES(vmm_alloc(caches_made[0], 16 * MIB, NULL, &none) == VMM_ERR_DEVICE_OOM);
+    CHILD_REQUIRES(ms_since(begin_ns) < WAIT_MS / 2);
+    child_leave();
+}
+
+static void requests_late(void *context)
+{
+    (void)context;
+    (void)CACHE(.neighbours_wait_ms = WAIT_MS);
+    caches_leave(no_wait_expect);
+}
+
+NEIGHBOURS_TEST(a_request_of_a_late_handler_does_not_wait)
+{
+    child_runs(requests_late, NULL);
+}
+
 static void destroy_expect(void)
 {
     (void)usleep(20000); /* the thread rests by then */
@@ -602,6 +638,27 @@ NEIGHBOURS_TEST(what_others_could_give_is_available)
     assert_ok(vmm_available_get(cache, &bytes));
     assert_int_equal(bytes, 16 * MIB + 28 * MIB); /* the floor leaves so much of 32 MiB */
     (void)block(cache, bytes);
+}
+
+/* Memory of a source, and what pools were promised, are not given, so they do not count. */
+NEIGHBOURS_TEST(what_is_never_given_is_not_available)
+{
+    struct vmm_cache *holder = CACHE();
+    vmm_cache *cache = CACHE();
+    vmm_pool *pool = pool_in(holder, .reserve_bytes = 20 * MIB);
+    vmm_stream streams[2] = { NULL };
+    void *blocks[16];
+    uint64_t bytes;
+    assert_ok(vmm__driver_stream_create(holder->driver, &streams[1]));
+    for (int i = 0; i < 16; i++)
+        assert_ok(vmm_alloc_from(pool, 2 * MIB, streams[i % 2], &blocks[i]));
+    for (int i = 0; i < 16; i++)
+        assert_ok(vmm_free(holder, blocks[i]));
+    vmm__neighbours_show(holder);
+    assert_ok(vmm_available_get(cache, &bytes));
+    assert_int_equal(bytes, 12 * MIB + 32 * MIB);
+    (void)block(cache, bytes);
+    assert_int_equal(reserved(holder), 20 * MIB);
 }
 
 /* ---- Hostile processes ---------------------------------------------------------------------------- */

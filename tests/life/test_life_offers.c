@@ -280,19 +280,99 @@ NEIGHBOURS_TEST(no_pool_sleeps_that_is_not_offered)
     no_pool_sleeps(0, 0, false);
 }
 
+/* ---- Several wakes ------------------------------------------------------------------------------ */
+
+struct waking {
+    vmm_cache *cache;
+    vmm_pool *pool;
+    void *kept;
+    vmm_status status;
+    pthread_t thread;
+};
+
+static void *wakes_on_thread(void *context)
+{
+    struct waking *waking = context;
+    waking->status = vmm_pool_wake(&waking->pool, 1, NULL, NULL);
+    return NULL;
+}
+
+/* The device has memory for one of them. Neither keeps a part that the other one waits for. */
+NEIGHBOURS_TEST(one_of_two_wakes_succeeds)
+{
+    struct waking waking[2];
+    for (int i = 0; i < 2; i++) {
+        waking[i].cache = CACHE(.neighbours_wait_ms = 2 * WAIT_MS);
+        waking[i].pool = pool_in(waking[i].cache, .name = "weights");
+        for (int part = 0; part < 20; part++) {
+            assert_ok(vmm_alloc_from(waking[i].pool, 2 * MIB, NULL, &waking[i].kept));
+            pages_write(waking[i].kept, 0x77, 2 * MIB);
+        }
+        assert_ok(vmm_pool_sleep(&waking[i].pool, 1, NULL, NULL));
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(pthread_create(&waking[i].thread, NULL, wakes_on_thread, &waking[i]),
+                             0);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(pthread_join(waking[i].thread, NULL), 0);
+        assert_int_not_equal(waking[0].status == VMM_OK, waking[1].status == VMM_OK);
+        struct waking *awake = &waking[waking[0].status == VMM_OK ? 0 : 1];
+        pattern_check(awake->kept, 2 * MIB);
+        assert_ok(vmm_pool_sleep(&awake->pool, 1, NULL, NULL));
+    }
+}
+
+enum { LATE_MS = IS_SLOW_BUILD ? 3000 : 1000, LATE_WAIT_MS = LATE_MS * 3 / 2 };
+
+struct freeing {
+    vmm_cache *cache;
+    void *block;
+    pthread_t thread;
+};
+
+static void *frees_late(void *context)
+{
+    const struct freeing *freeing = context;
+    (void)usleep(LATE_MS * 1000);
+    assert_ok(vmm_free(freeing->cache, freeing->block));
+    return NULL;
+}
+
+/* One call waits once: the first pool gets its memory late, and the others have what is left of the time. */
+NEIGHBOURS_TEST(a_wake_of_several_pools_ends_in_time)
+{
+    vmm_cache *holder = CACHE(.neighbours_wait_ms = LATE_WAIT_MS);
+    vmm_cache *other = CACHE();
+    vmm_pool *pools[3];
+    void *kept;
+    for (int i = 0; i < 3; i++)
+        pools[i] = pool_with(holder, "weights", 12 * MIB, &kept);
+    assert_ok(vmm_pool_sleep(pools, 3, NULL, NULL));
+    struct freeing freeing = { .cache = other, .block = block(other, 16 * MIB) };
+    (void)block(other, 44 * MIB);
+    uint64_t begin_ns = vmm__time_ns();
+    assert_int_equal(pthread_create(&freeing.thread, NULL, frees_late, &freeing), 0);
+    assert_status(vmm_pool_wake(pools, 3, NULL, NULL), VMM_ERR_DEVICE_OOM);
+    assert_in_range(ms_since(begin_ns), LATE_WAIT_MS, LATE_WAIT_MS + LATE_MS - 50);
+    assert_int_equal(pthread_join(freeing.thread, NULL), 0);
+    assert_true(stats_of(other).neighbour_given_bytes >= 12 * MIB);
+}
+
 /* ---- Claims of two priorities ------------------------------------------------------------------- */
 
 struct claimant {
     vmm_cache *cache;
     size_t bytes;
+    vmm_status status;
     pthread_t thread;
 };
 
 static void *claims_on_thread(void *context)
 {
-    const struct claimant *claimant = context;
+    struct claimant *claimant = context;
     void *got;
-    (void)!vmm_alloc(claimant->cache, claimant->bytes, NULL, &got);
+    claimant->status = vmm_alloc(claimant->cache, claimant->bytes, NULL, &got);
     return NULL;
 }
 
@@ -318,6 +398,26 @@ NEIGHBOURS_TEST(a_pool_sleeps_in_time_beside_a_long_claim)
     assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
     assert_ok(vmm_free(holder, live)); /* which serves the other */
     assert_int_equal(pthread_join(low.thread, NULL), 0);
+}
+
+/* Two threads of a cache claim. The second one began later, and does not delay what the first one waits for. */
+NEIGHBOURS_TEST(a_pool_sleeps_in_time_beside_a_later_claim_of_the_cache)
+{
+    vmm_cache *holder = CACHE();
+    vmm_cache *claiming = CACHE(.neighbours_wait_ms = SLEEP_MS);
+    struct claimant first = { .cache = claiming, .bytes = 20 * MIB };
+    struct claimant second = { .cache = claiming, .bytes = 30 * MIB };
+    void *kept;
+    vmm_pool *pool = pool_with(holder, "weights", 24 * MIB, &kept);
+    offer_with(pool, NULL, NULL);
+    (void)block(holder, 32 * MIB);
+    claim_begin(&first);
+    (void)usleep(SLEEP_MS * 600);
+    assert_int_equal(pthread_create(&second.thread, NULL, claims_on_thread, &second), 0);
+    assert_int_equal(pthread_join(first.thread, NULL), 0);
+    assert_int_equal(pthread_join(second.thread, NULL), 0);
+    assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
+    assert_int_equal(first.status, VMM_OK);
 }
 
 /* A pool does not sleep for the bytes that a claim of a lower priority wants beside. */

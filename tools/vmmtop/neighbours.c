@@ -64,17 +64,16 @@ static bool head_is_known(int file)
 static void record_print(FILE *out, int file, const char *device)
 {
     const struct neighbour_record record = { .file = file, .slot = NEIGHBOUR_SLOTS };
-    struct neighbour_slot slot;
-    uint64_t whole_bytes = 0;
+    struct neighbour_slot slots[NEIGHBOUR_SLOTS];
+    const uint64_t shown = vmm__neighbours_read(&record, slots);
+    uint64_t most_bytes = 0;
     (void)fprintf(out, "device %s\n", device);
     (void)fprintf(out, "%8s %-*s %4s %10s %10s %10s %10s %10s %10s %7s\n", "PID", NAME_COLUMNS,
                   "NAME", "PRIO", "RESERVED", "LIVE", "IDLE", "ASLEEP", "FLOOR", "GIVEN", "CLAIMS");
-    for (unsigned i = 0; i < NEIGHBOUR_SLOTS; i++)
-        if (vmm__neighbour_read(&record, i, &slot))
-            whole_bytes = vmm__max(whole_bytes, slot.reserved_bytes);
-    for (unsigned i = 0; i < NEIGHBOUR_SLOTS; i++)
-        if (vmm__neighbour_read(&record, i, &slot))
-            slot_print(out, &slot, whole_bytes);
+    for (uint64_t set = shown; set != 0;)
+        most_bytes = vmm__max(most_bytes, slots[vmm__neighbour_take(&set)].reserved_bytes);
+    for (uint64_t set = shown; set != 0;)
+        slot_print(out, &slots[vmm__neighbour_take(&set)], most_bytes);
 }
 
 /* False: it is no record, or another user's. */

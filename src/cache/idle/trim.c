@@ -156,18 +156,47 @@ static vmm_status target_discard(struct vmm_cache *cache, uint64_t most_bytes, b
     return trim.failed;
 }
 
+static uint64_t lane_idle_bytes(const struct vm *memory, struct lane *lane)
+{
+    if (vmm__lane_is_retained(lane))
+        return 0;
+    vmm__lane_lock(lane);
+    uint64_t idle_bytes = vmm__idle_sum(memory, &lane->large).idle_bytes +
+                          vmm__idle_sum(memory, &lane->small).idle_bytes;
+    vmm__lane_unlock(lane);
+    return idle_bytes;
+}
+
 uint64_t vmm__trim_idle_bytes(struct vmm_cache *cache)
 {
     uint64_t idle_bytes = 0;
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (vmm__lane_is_retained(lane))
-            continue;
-        vmm__lane_lock(lane);
-        idle_bytes += vmm__idle_sum(&cache->vm, &lane->large).idle_bytes;
-        idle_bytes += vmm__idle_sum(&cache->vm, &lane->small).idle_bytes;
-        vmm__lane_unlock(lane);
-    }
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next)
+        idle_bytes += lane_idle_bytes(&cache->vm, lane);
     return idle_bytes;
+}
+
+static struct trim_request trim_part(struct vmm_cache *cache)
+{
+    return (struct trim_request){ .when = IDLE_FINISHED,
+                                  .taker = &cache->pool,
+                                  .leaves_sources = true };
+}
+
+static uint64_t pool_parts_bytes(const struct trim_request *part, const struct pool *pool)
+{
+    uint64_t idle_bytes = 0;
+    for (struct lane *lane = pool->lanes; lane != NULL; lane = lane->next_of_pool)
+        idle_bytes += lane_idle_bytes(&pool->cache->vm, lane);
+    return vmm__min(idle_bytes, pool_most_bytes(part, pool));
+}
+
+uint64_t vmm__trim_parts_bytes(struct vmm_cache *cache)
+{
+    const struct trim_request part = trim_part(cache);
+    uint64_t bytes = pool_parts_bytes(&part, &cache->pool);
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        bytes += pool_parts_bytes(&part, pool);
+    return bytes;
 }
 
 /* The bytes that decay may release: idle memory above decay_keep_bytes. */
@@ -337,13 +366,9 @@ uint64_t vmm__trim_part(struct vmm_cache *cache, uint64_t bytes, uint64_t floor_
 {
     uint64_t released_bytes = 0;
     VMM_HOLD_FAIR(&cache->grow_lock);
-    uint64_t most_bytes = excess_bytes(&cache->vm, floor_bytes);
-    struct trim_request trim = { .bytes =
-                                     vmm__min(vmm__min(bytes, most_bytes), turn_bytes(&cache->vm)),
-                                 .most_bytes = most_bytes,
-                                 .when = IDLE_FINISHED,
-                                 .taker = &cache->pool,
-                                 .leaves_sources = true };
+    struct trim_request trim = trim_part(cache);
+    trim.most_bytes = excess_bytes(&cache->vm, floor_bytes);
+    trim.bytes = vmm__min(vmm__min(bytes, trim.most_bytes), turn_bytes(&cache->vm));
     if (trim.bytes > 0 && vmm__trim_idle(cache, &trim) > 0)
         (void)vmm__limbo_drain(&cache->vm, &released_bytes);
     vmm__cache_lanes_vacate(cache);

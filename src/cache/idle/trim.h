@@ -55,6 +55,9 @@ vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *rele
 /* The idle memory of all lanes, but for retained ones. The caller holds the grow lock and no lane's. */
 uint64_t vmm__trim_idle_bytes(struct vmm_cache *cache);
 
+/* What vmm__trim_part() would release, with no floor, once all work has finished. The caller holds the grow lock. */
+uint64_t vmm__trim_parts_bytes(struct vmm_cache *cache);
+
 /* Ends waits that are over, returns empty slabs to their heaps, and releases what limbo may release: *released. Returns
  * whether any memory has become free so. The caller holds the grow lock and the lock of lane `held`; NULL: of none. */
 bool vmm__trim_passed_locked(struct vmm_cache *cache, struct lane *held, uint64_t *released);

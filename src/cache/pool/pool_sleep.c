@@ -392,16 +392,42 @@ static uint64_t asleep_bytes_locked(const struct pool_sleep *job)
     return bytes;
 }
 
-/* After the device, not a limit, has refused a chunk: claims the rest from other processes. False: they cannot help. */
-static bool rest_claim(struct pool_sleep *job)
+/* A chunk that has not slept stays awake: after a sleep that failed, the backup may not have its contents. */
+static vmm_status chunk_sleep_again(struct vm *vm, struct chunk *chunk)
+{
+    return chunk->has_slept ? vmm__chunk_sleep(vm, chunk) : VMM_OK;
+}
+
+/* Puts what woke of a pool back to sleep. Leaves it as it is if copies may still write to its memory. */
+static void woken_sleep(struct pool_sleep *job)
+{
+    uint64_t done;
+    if (job->has_unfinished) /* the driver may refuse once */
+        copies_wait_quietly(job);
+    if (job->has_unfinished)
+        return;
+    VMM_QUIET();
+    for (uint64_t from = 0; from < job->chunks.count; from = done + 1)
+        (void)chunks_each(job, chunk_sleep_again, from, job->chunks.count, &done);
+}
+
+/* After the device, not a limit, has refused a chunk: claims the rest from other processes. Two wakes that keep what
+ * they have would wait for each other, so the one that claims later gives its memory back first, and *done is 0. False:
+ * the others cannot help. */
+static bool rest_claim(struct pool_sleep *job, uint64_t *done)
 {
     struct vmm_cache *cache = job->cache;
+    if (vmm__claim_is_behind(cache, job->claim)) {
+        job->has_unfinished = job->has_contents;
+        woken_sleep(job);
+        *done = 0;
+    }
     vmm__fair_lock(&cache->grow_lock);
     uint64_t bytes = asleep_bytes_locked(job);
     bool is_limited = vmm__account_short_bytes(&job->pool->account, bytes) > 0 ||
                       vmm__vm_short_bytes(&cache->vm, &job->pool->account, bytes) > 0;
     vmm__fair_unlock(&cache->grow_lock);
-    return !is_limited && vmm__claim(cache, &job->claim, NULL, bytes) == VMM_OK;
+    return !is_limited && vmm__claim(cache, job->claim, NULL, bytes) == VMM_OK;
 }
 
 /* Wakes what sleeps, up to `end`, and copies the contents of chunks that slept back. */
@@ -414,7 +440,7 @@ static vmm_status contents_wake(struct pool_sleep *job, uint64_t end, uint64_t *
         uint64_t copied;
         status =
             chunks_each(job, vmm__chunk_wake, from, vmm__min(end, from + CHUNKS_AT_ONCE), done);
-        if (status == VMM_ERR_DEVICE_OOM && rest_claim(job))
+        if (status == VMM_ERR_DEVICE_OOM && rest_claim(job, done))
             status = VMM_OK;
         if (status == VMM_OK && job->has_contents)
             status = contents_copy(job, from, *done, UINT64_MAX, &copied);
@@ -531,37 +557,10 @@ vmm_status vmm__pool_wake(struct pool_sleep *job)
     return status;
 }
 
-/* Drops chunks that have not slept from the list: after a sleep that failed, the backup may not have their contents. */
-static void chunks_list_slept(struct pool_sleep *job)
-{
-    struct chunk_list *chunks = &job->chunks;
-    uint64_t kept = 0;
-    VMM_HOLD_FAIR(&job->cache->grow_lock);
-    for (uint64_t i = 0; i < chunks->count; i++) {
-        if (job->chunks.items[i]->has_slept)
-            chunks->items[kept++] = chunks->items[i];
-    }
-    chunks->count = kept;
-}
-
-/* Puts what woke of a pool back to sleep. Leaves it as it is if copies may still write to its memory. */
-static void pool_wake_undo(struct pool_sleep *job)
-{
-    uint64_t done;
-    if (job->has_unfinished) /* the driver may refuse once */
-        copies_wait_quietly(job);
-    if (job->has_unfinished)
-        return;
-    VMM_QUIET();
-    chunks_list_slept(job);
-    for (uint64_t from = 0; from < job->chunks.count; from = done + 1)
-        (void)chunks_sleep(job, from, job->chunks.count, &done);
-}
-
 void vmm__pool_wake_end(struct pool_sleep *job)
 {
     if (job->ends_asleep)
-        pool_wake_undo(job);
+        woken_sleep(job);
     else
         pool_wake_finish(job);
 }

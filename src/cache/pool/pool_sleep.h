@@ -27,7 +27,7 @@ struct pool_sleep {
     const vmm_sleep_options *options;
     struct chunk_list chunks;
     struct chunk_copy copy;
-    struct claim claim;  /* of a wake that the device refuses */
+    struct claim *claim; /* of the call, if the device refuses a wake */
     bool ends_asleep;    /* what becomes of the pool when the request ends */
     bool has_contents;   /* they are saved, loaded or cleared */
     bool has_unfinished; /* copies may still run, because the driver failed to wait */

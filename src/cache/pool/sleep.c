@@ -220,10 +220,12 @@ void vmm__sleep_cancel(const struct sleep_request *request)
     phases_set_locked(request, request->is_wake ? VMM_POOL_ASLEEP : awake);
 }
 
-static struct pool_sleep job_of(const struct sleep_request *request, uint64_t number)
+static struct pool_sleep job_of(const struct sleep_request *request, uint64_t number,
+                                struct claim *claim)
 {
     return (struct pool_sleep){ .cache = request->cache,
                                 .options = &request->options,
+                                .claim = claim,
                                 .pool = request->pools[number],
                                 .ends_asleep = request->is_wake,
                                 .copy = { .cache = request->cache } };
@@ -299,6 +301,7 @@ vmm_status vmm__sleep_run(const struct sleep_request *request)
 {
     if (request->count == 0)
         return VMM_OK;
+    struct claim claim = { .end_ns = 0 };
     struct pool_sleep *jobs = vmm__host_alloc(request->count, sizeof *jobs);
     if (jobs == NULL) {
         vmm__sleep_cancel(request);
@@ -306,7 +309,7 @@ vmm_status vmm__sleep_run(const struct sleep_request *request)
                           function_of(request), (unsigned long long)request->count);
     }
     for (uint64_t i = 0; i < request->count; i++)
-        jobs[i] = job_of(request, i);
+        jobs[i] = job_of(request, i, &claim);
     vmm_status status = request->is_wake ? wake_run(request, jobs) : sleep_run(request, jobs);
     request_log(request, status);
     request_end(request, jobs);

@@ -14,9 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What others see is not older, as in the monitor; a longer claim is not believed. */
-#define SHOW_NS       (MONITOR_PERIOD_MS * UINT64_C(1000000))
-#define CLAIM_MOST_NS UINT64_C(60000000000)
+/* What others see is not older, as in the monitor. */
+#define SHOW_NS (MONITOR_PERIOD_MS * UINT64_C(1000000))
 
 /* All claims that wait now. More than idle memory serves only claims whose priority is at least the cache's own. */
 struct claims {
@@ -86,21 +85,18 @@ static void other_add(const struct neighbour_slot *slot, uint64_t now_ns, struct
 
 static struct claims claims_read(const struct vmm_cache *cache)
 {
-    struct neighbours *own = cache->neighbours;
+    const struct neighbours *own = cache->neighbours;
     struct claims claims = { .want_bytes = 0 };
-    struct neighbour_slot slot;
+    struct neighbour_slot slots[NEIGHBOUR_SLOTS];
     uint64_t now_ns = vmm__time_ns();
-    const struct neighbour_slot self = vmm__claim_own_slot(own);
-    uint64_t shown = vmm__neighbour_shown(&own->record);
-    for (unsigned i = 0; i < NEIGHBOUR_SLOTS; i++) {
-        if ((shown >> i & 1) == 0 || !vmm__neighbour_read(&own->record, i, &slot))
-            continue;
-        bool claims_now = slot.want_bytes > 0 && slot.begin_ns <= now_ns && slot.end_ns > now_ns &&
-                          slot.end_ns <= now_ns + CLAIM_MOST_NS;
-        if (claims_now)
-            claim_add(cache, &slot, now_ns, &claims);
-        else if (gives_before(&slot, i, &self, own->record.slot))
-            other_add(&slot, now_ns, &claims);
+    const struct neighbour_slot self = vmm__claim_own_slot(cache->neighbours);
+    uint64_t others = vmm__neighbours_read(&own->record, slots);
+    while (others != 0) {
+        unsigned i = vmm__neighbour_take(&others);
+        if (vmm__claim_is_shown(&slots[i], now_ns))
+            claim_add(cache, &slots[i], now_ns, &claims);
+        else if (gives_before(&slots[i], i, &self, own->record.slot))
+            other_add(&slots[i], now_ns, &claims);
     }
     return claims;
 }
@@ -118,7 +114,7 @@ static bool has_ended(const struct neighbours *own)
 static bool claims_itself(struct neighbours *own)
 {
     VMM_HOLD(&own->lock);
-    return own->claimants > 0;
+    return own->claims != NULL;
 }
 
 /* When the need began that the cache answers now: the begin of the first claim or, without claims, the moment since
@@ -296,7 +292,7 @@ void vmm__neighbours_show(struct vmm_cache *cache)
 {
     struct neighbours *own = cache->neighbours;
     vmm__fair_lock(&cache->grow_lock);
-    uint64_t idle_bytes = vmm__trim_idle_bytes(cache);
+    uint64_t idle_bytes = vmm__trim_parts_bytes(cache);
     vmm__lanes_counters_flush(&cache->lanes, NULL);
     vmm__mutex_lock(&own->lock);
     own->slot.idle_bytes = idle_bytes;
