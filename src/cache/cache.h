@@ -28,7 +28,7 @@ struct debug;
 struct route;    /* see pool/route.h */
 struct reserved; /* see reserve/reserve.h */
 
-/* What reports and reclaim need of debug mode, which lies above src/cache. The first two may be called with any locks
+/* What reports and reclaim need of src/debug, which lies above src/cache. The first two may be called with any locks
  * held: they take only a leaf lock of debug mode. */
 struct debug_view {
     /* Turns the item of a live or waiting block into the program's allocation, or into a free item if the program has
@@ -55,8 +55,8 @@ enum slow_path {
 
 /* The last compaction that gained nothing: see compact/compact.c. The grow lock guards it. */
 struct compacted {
-    uint64_t without_gain;   /* the count of changes at its end; 0: none yet */
-    const struct pool *pool; /* of that pool; NULL: of all */
+    uint64_t without_gain;   /* change_count() at its end; 0: there was none */
+    const struct pool *pool; /* that it compacted; NULL: all */
 };
 
 /* ---- What its modules keep in it -------------------------------------------------------------- */
@@ -107,8 +107,8 @@ struct vmm_cache {
     void *pressure_context;
     struct neighbours *neighbours; /* NULL: the cache has none */
     FILE *log_file;                /* opened for VMM_LOG; NULL if not */
-    /* NULL: not in debug mode. In debug mode no lane is locked on the fast path, so that the fast path need not
-     * check. */
+    /* NULL: neither vmm_config.debug nor zero is on. If one is, no lane is locked on the fast path, so that the fast
+     * path need not check. */
     struct debug *debug;
     const struct debug_view *debug_view;
     bool has_guard_pages; /* see grow/guard_page.h */
@@ -133,17 +133,17 @@ struct vmm_cache {
     struct routes routes;
     struct reserved *reserves;  /* linked by next: see reserve/reserve.h; grow_lock guards it */
     struct transfers transfers; /* of contents of pools that sleep or wake: see pool/pool_sleep.h */
-    struct backup *kept_backups; /* of pools that have ended, still pinned; grow_lock guards them */
+    struct backup *kept_backups; /* that no pool has, and that stay pinned; grow_lock guards them */
     struct ticket *tickets;      /* linked by next; grow_lock guards both lists */
     struct ticket *ended_tickets; /* their records */
-    /* The lane that was locked last; NULL: none was, or the totals are shared. */
+    /* The lane that vmm__cache_lane_activate() made active last; NULL: there was none, or the totals are shared. */
     _Atomic(struct lane *) active_lane;
     _Atomic uint8_t slow_path;     /* not 0: no request takes the fast path: see alloc/alloc.h */
     _Atomic bool is_multithreaded; /* more than one thread has called */
     bool has_trim_target;          /* see idle/trim.h; grow_lock guards it and the next */
     uint32_t trims;                /* calls of vmm_trim() that are not done */
     uint64_t refills;              /* so far; grow_lock guards it */
-    struct lane *scanned;     /* the lanes that a request has locked to search them, by scan_next */
+    struct lane *scanned;     /* the lanes, all locked, that a request searches, by scan_next */
     uint64_t slow_operations; /* counted for VMM_CHECK only */
     _Atomic uintptr_t first_thread; /* the thread that called first; 0: none has yet */
     struct compacted compacted;
@@ -178,8 +178,8 @@ vmm_status vmm__cache_check_locked(struct vmm_cache *cache);
 
 /*
  * VMM_CHECK, set when the library is built, makes slow operations check all invariants at their end: 0 none; 1 each
- * trim and compaction; 2 also every 16th refill, and other call that gets memory; 3 every one. A broken invariant turns
- * the operation's status into ERR_INTERNAL.
+ * trim and compaction; 2 also one in 16 of the other slow operations, such as refills, commits and imports; 3 all of
+ * them. A broken invariant turns the operation's status into ERR_INTERNAL.
  */
 enum { /* one operation in so many; 0: none */
        CHECK_TRIM_EVERY = VMM_CHECK >= 1 ? 1 : 0,
@@ -201,7 +201,7 @@ static inline vmm_status vmm__cache_checked(struct vmm_cache *cache, uint64_t ev
  * that has more then lets others have their turn. */
 enum { CHUNKS_AT_ONCE = 64 };
 
-/* Lets the calls that wait for the grow lock have it, and takes it again. */
+/* Unlocks the grow lock for the calls that wait for it, and takes it again. */
 static inline void vmm__cache_grow_turn(struct vmm_cache *cache)
 {
     vmm__fair_unlock(&cache->grow_lock);
@@ -280,9 +280,9 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache);
  * streams that the cache knows and that are not being captured. Takes the grow lock, but not while it waits. */
 vmm_status vmm__cache_wait(struct vmm_cache *cache);
 
-/* Makes the host wait for all work of the device; while a capture forbids that, as wait does. For calls that the
- * program makes between its work: where the clock joins events of streams, a capture on a stream that the cache does
- * not know is spoiled. */
+/* Makes the host wait for all work of the device; while a capture forbids that, for what vmm__cache_wait() waits for.
+ * Where the clock joins events of streams, it spoils a capture on a stream that the cache does not know, so only calls
+ * that the program makes between its work may use it. */
 vmm_status vmm__cache_wait_all(struct vmm_cache *cache);
 
 /* The device's free bytes; UINT64_MAX if the driver fails to report them. */
@@ -301,7 +301,7 @@ static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uin
  * depend on the number of streams; programs with up to 64 streams have all searched. */
 enum { LANES_USUAL = 64 };
 
-/* Rotates the list by as many lanes, if there are more, so that the next request searches others. */
+/* Rotates the list of stocked lanes by LANES_USUAL, if it is longer, so that the next request searches others. */
 void vmm__cache_lanes_rotate(struct vmm_cache *cache);
 
 /* Shrinks lanes that have no memory left to a small record. The caller holds the grow lock and no lane's. */

@@ -7,7 +7,7 @@
 #include "base/size.h"
 #include "base/time.h"
 
-/* Who claims so soon after it gave takes turns with another process. */
+/* A cache that claims within this time after it gave memory takes turns with another process. */
 #define TURN_NS UINT64_C(1000000000)
 
 /* The end of the claims of a request that has given up: a time in the past. */

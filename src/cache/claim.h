@@ -27,12 +27,13 @@
  */
 #define HEADROOM_SHIFT 7 /* a 128th: 640 MiB of 80 GiB; the libraries under PyTorch took 320 */
 
-/* A claim rings again after this time, so that others look again for work that has finished. It is also the time by
- * which each cache begins to give after the one before it (answer.h). A look costs a few µs. */
+/* A claimant rings again after this time, so that the others look again for work that has finished. Each cache also
+ * begins to give this much later than the one before it (answer.h). A look costs a few µs. */
 #define CLAIM_SLICE_NS UINT64_C(5000000)
 
-/* A claim is withdrawn for a try, which delays the others. 8 GiB are claimed and given in 31 ms, so most claims are
- * served before this time. For so long, too, a cache waits for another one that releases a part before it. */
+/* A claimant withdraws its claim after this time and tries again, which makes the others wait. 8 GiB are claimed and
+ * given in 33 to 40 ms, so most claims are served before. As long, a cache waits for another one that releases a part before
+ * it. */
 #define CLAIM_TRY_NS (10 * CLAIM_SLICE_NS)
 
 /* A longer claim is not believed. */
@@ -41,7 +42,7 @@
 /* What a request, or the wake of pools, has claimed so far. Zeros: nothing. */
 struct claim {
     uint64_t end_ns;    /* it claims until then; 0: it has not yet */
-    bool is_tried;      /* the device had enough for the last try */
+    bool is_tried;      /* the last call returned VMM_OK because the device had enough */
     struct claim *next; /* of those that the cache shows */
 };
 

@@ -171,7 +171,8 @@ bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane 
     return true;
 }
 
-/* Whether no block of a lane is live or waits. What is freed in it later would be the next stream's own at once. */
+/* Whether no block of a lane is live or waits: the lane's next stream could reuse what is freed later at once, without
+ * waiting for work on it. */
 static bool is_left(struct lane *lane)
 {
     vmm__lane_lock(lane);

@@ -11,7 +11,7 @@
  *
  * Invariants:
  *  1. a lane that is not pooled is detached exactly while its stream has ended.
- * Owns: nothing. May be called by: cache, api. Locks: the caller holds the grow lock, except where said.
+ * Owns: nothing. May be called by: cache, debug, api. Locks: the caller holds the grow lock, except where said.
  */
 #ifndef VMM_CACHE_STREAMS_H
 #define VMM_CACHE_STREAMS_H
@@ -29,7 +29,7 @@ struct clock_watch vmm__streams_watch(struct vmm_cache *cache);
  * under way. On failure the stream is open, as before. Takes the grow lock. */
 vmm_status vmm__stream_end(struct vmm_cache *cache, vmm_stream stream);
 
-/* Gives a stream that has no lane that of one that ended. False if there is none without memory. */
+/* Gives a stream that has no lane the lane of a stream that ended. False if each of these has memory. */
 bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
 /* Whether a lane of another pool than the default one may serve requests of a stream. If its own stream has ended, the
