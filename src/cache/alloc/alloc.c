@@ -16,8 +16,8 @@ static void lane_lock(struct vmm_cache *cache, struct lane *lane)
         (void)vmm__thread_slot_mine();
 }
 
-/* From the lane's own free memory, which no block has in whole chunks of its own. VMM__NOT_FOUND: the pool of the
- * handle was destroyed, and its lane is another pool's. */
+/* Allocates from the lane's own free memory. VMM__NO_FIT also if each block is to have whole chunks of its own.
+ * VMM__NOT_FOUND: the pool of the handle was destroyed, and the lane is another pool's. */
 static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane,
                                     const vmm_pool *handle, uint64_t bytes, void **out)
 {
@@ -37,7 +37,7 @@ static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane,
     return status;
 }
 
-/* The lane of a request, and what struct request says of the handle. */
+/* Chooses the lane of a request. *handle: the field of struct request, before and after. */
 static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_stream stream,
                               const vmm_pool **handle, struct lane **out)
 {
@@ -55,7 +55,7 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
                                          : vmm__stream_lane(cache, stream, out);
 }
 
-/* Whether vmm__cache_admit() would pass, but for its look-up of the handle: the caller has already used the cache. */
+/* Whether vmm__cache_admit() would admit the call. Does not look the cache up: the caller has already used it. */
 static bool is_admitted(const struct vmm_cache *cache)
 {
     return vmm__thread_slot_number() >= 0 && cache->generation == vmm__fork_generation();
@@ -113,7 +113,7 @@ static vmm_status alignment_settle(const struct vmm_cache *cache, struct request
                             alignment, lane->owner.pool->name, (unsigned long long)granule_bytes);
 }
 
-/* Chooses the lane, and settles what its pool does not allow. */
+/* Chooses the lane, and drops or refuses what its pool does not allow. */
 static vmm_status lane_settle(struct vmm_cache *cache, struct request *request)
 {
     vmm_status status =

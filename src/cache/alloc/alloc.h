@@ -4,9 +4,9 @@
  * The fast path locks a lane whose lock is biased to the calling thread, without an atomic operation. The slow path
  * uses the thread's magazine, if the lane has magazines, or locks the lane otherwise.
  *
- * The fast path and the magazines make no checks for fork(), callbacks or a lost device, because none can reach them:
- * in a child of fork() and in a callback that may not call the cache, the thread has no thread slot
- * (base/thread_slot.h, base/callback.h), so it owns no bias and no magazine; a lost device sets SLOW_PATH_ONLY.
+ * The fast path and the magazines check neither for fork() nor for callbacks: in a child of fork(), and in a callback
+ * that may not call the cache, the thread has no thread slot (base/thread_slot.h, base/callback.h), so it owns no bias
+ * and no magazine. A lost device sets SLOW_PATH_ONLY, which closes the fast path to allocations; frees need no device.
  *
  * Owns: nothing. May be called by: alloc, debug, api. Locks: takes lanes' locks, and the grow lock for a stream's first
  * lane and for a refill.
@@ -17,7 +17,7 @@
 #include "cache/request.h"
 
 /* Locks a stream's lane of the default pool on the fast path. NULL if the thread cannot, or if cache->slow_path has one
- * of `bits`. Never locks a detached lane, even if it is the active one: its stream was closed, or it is of another
+ * of `bits`. A detached lane does not count, even if it is the active one: its stream was closed, or it is of another
  * pool. */
 static inline struct lane *vmm__alloc_lane_lock_unless(struct vmm_cache *cache, vmm_stream stream,
                                                        uint8_t bits)
@@ -49,11 +49,11 @@ static inline struct lane *vmm__alloc_lane_lock_unless_in(struct vmm_cache *cach
 vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t bytes,
                            vmm_stream stream, void **out);
 
-/* Does the same for a request that may ask for more: see request.h. */
+/* Allocates for a request, which may also have an alignment, guard pages or a handle: see request.h. */
 vmm_status vmm__alloc_request(struct vmm_cache *cache, struct request *request, void **out);
 
-/* Locks the lane whose heap owns an address on the fast path; NULL if the thread cannot. Expects the address in the
- * active lane. `bits` of cache->slow_path prevent it. */
+/* Locks the lane whose heap owns an address on the fast path, and returns the heap; NULL if the thread cannot, or if
+ * cache->slow_path has one of `bits`. Tries the active lane first. */
 static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, uint64_t address,
                                                       uint8_t bits)
 {
@@ -88,7 +88,7 @@ static inline struct heap *vmm__alloc_owner(struct vmm_cache *cache, uint64_t *a
     return is_plain ? heap : vmm__alloc_sourced_owner(cache, address);
 }
 
-/* The same, and locks the heap's lane. NULL: no lane is locked. */
+/* As vmm__alloc_owner(), and locks the heap's lane. NULL: no lane is locked. */
 struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t *address);
 
 /* Locks the lane of a live block, so that its pool cannot go to sleep until the caller has submitted work on the block.

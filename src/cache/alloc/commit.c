@@ -63,7 +63,7 @@ static void new_mark(struct vmm_cache *cache, uint64_t granule, uint64_t end)
         vmm__reserved_chunk(cache, granule, end, &granule)->epoch = EPOCH_NEW;
 }
 
-/* Creates memory where there is none. What a failed commit could not give back to the driver gets access. */
+/* Creates memory where there is none, and gives access to what a failed commit could not give back to the driver. */
 static vmm_status units_create(struct vmm_cache *cache, const struct part *part)
 {
     struct account *account = &part->block->lane->owner.pool->account;
@@ -82,7 +82,8 @@ static vmm_status units_create(struct vmm_cache *cache, const struct part *part)
     return status;
 }
 
-/* If the block's stream has ended, nothing can be ordered: its handle may be another stream's. */
+/* The check for a block whose stream has ended. No stream can wait there, because the handle may name another one now:
+ * the work on what a decommit took must have finished. */
 static vmm_status units_have_passed(struct vmm_cache *cache, const struct part *part)
 {
     vmm_status status = VMM_OK;
@@ -133,8 +134,8 @@ static vmm_status units_clear(struct vmm_cache *cache, const struct part *part)
     return status;
 }
 
-/* Undoes a failed commit. With vmm_config.zero, work of the block's stream may clear what it had created, and what it
- * found in limbo. */
+/* Undoes a failed commit. With vmm_config.zero, the block's stream may still be clearing chunks, new ones and those
+ * from limbo, so both wait for all work. */
 static void units_undo(struct vmm_cache *cache, const struct part *part)
 {
     struct clock *clock = cache->zeroes ? &cache->clock : NULL;
@@ -188,7 +189,7 @@ static vmm_status commit_locked(struct vmm_cache *cache, const struct part *part
     return status;
 }
 
-/* For a refill: while it held no lock, the block may have gone, and another lane's may have its address. */
+/* For a refill, which may have dropped the locks: the block may be gone, and one of another lane have its address. */
 static vmm_status commit_serve(struct vmm_cache *cache, void *context, void **out)
 {
     struct part *part = context;
@@ -269,7 +270,7 @@ static vmm_status decommit_locked(struct vmm_cache *cache, struct part *part)
     vmm__biased_unlock(&part->block->lane->lock);
     if (status != VMM_OK)
         return status;
-    vmm__limbo_drain_quietly(&cache->vm); /* what work uses stays there */
+    vmm__limbo_drain_quietly(&cache->vm); /* chunks that work may still use stay there */
     return vmm__cache_checked(cache, CHECK_REFILL_EVERY, VMM_OK);
 }
 

@@ -23,8 +23,8 @@
  * error ends the attempt. */
 typedef vmm_status (*refill_step)(struct vmm_cache *cache, const struct request *request);
 
-/* All idle memory of streams whose work has finished, but for their room. A lane that keeps what it has takes only
- * what it needs. */
+/* Gathers all idle memory of streams whose work has finished, but for their room. Gives nothing to a lane that hoards:
+ * that one takes only what it needs, by step_transfer(). */
 static vmm_status step_gather(struct vmm_cache *cache, const struct request *request)
 {
     if (vmm__lane_hoards(request->lane) ||
@@ -34,7 +34,7 @@ static vmm_status step_gather(struct vmm_cache *cache, const struct request *req
     return VMM_OK;
 }
 
-/* The lane's own memory, with blocks that no longer wait; while streams take turns, with what others have idle. */
+/* Frees blocks of the lane that no longer wait; while streams take turns, also gathers. */
 static vmm_status step_own(struct vmm_cache *cache, const struct request *request)
 {
     (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
@@ -43,7 +43,7 @@ static vmm_status step_own(struct vmm_cache *cache, const struct request *reques
     return VMM_OK;
 }
 
-/* Near a limit: a part of the chunk that the block would enter. */
+/* Near a limit: splits the chunk that the block would enter. */
 static vmm_status step_split(struct vmm_cache *cache, const struct request *request)
 {
     return vmm__split(cache, request->heap, request->block_bytes) ? VMM_OK : VMM__NO_FIT;
@@ -57,8 +57,8 @@ static vmm_status step_within(struct vmm_cache *cache, const struct request *req
     return vmm__grow_new(cache, request, true);
 }
 
-/* Whether the pool has as many free blocks of the size as the cache has lanes with memory: no lane then needs another
- * one's. */
+/* Whether the pool has enough free bytes for such a block in each of the cache's lanes with memory: no lane then needs
+ * another one's. */
 static bool has_one_each(const struct vmm_cache *cache, const struct request *request)
 {
     const struct pool *pool = request->lane->owner.pool;
@@ -68,7 +68,8 @@ static bool has_one_each(const struct vmm_cache *cache, const struct request *re
     return free_bytes / request->block_bytes >= cache->lanes.stocked.count;
 }
 
-/* New memory beyond the target, for a lane that else takes from others again and again. Without it, the lane takes. */
+/* New memory beyond the target, for a lane that has taken from others again and again. If there is none, the lane goes
+ * on taking. */
 static vmm_status step_new(struct vmm_cache *cache, const struct request *request)
 {
     struct error_line line;
@@ -81,8 +82,8 @@ static vmm_status step_new(struct vmm_cache *cache, const struct request *reques
     return vmm__error_end(&line, vmm__is_oom(status) ? VMM__NO_FIT : status);
 }
 
-/* Neighbouring idle memory of other streams, where it lies, as much as the request needs. A take for which the
- * stream waits on the device does not count as hasty: the wait is what sharing costs there. */
+/* Takes neighbouring idle memory of other streams, in place, as much as the request needs. A take for which the stream
+ * waits on the device is not counted (struct takes): the wait is what sharing costs there. */
 static vmm_status step_transfer(struct vmm_cache *cache, const struct request *request)
 {
     enum idle_when when = vmm__idle_usual(cache, request->lane);
@@ -98,7 +99,7 @@ static vmm_status step_beyond(struct vmm_cache *cache, const struct request *req
     return vmm__grow(cache, request);
 }
 
-/* The lane's segments, all of them: they are few. */
+/* Frees blocks that no longer wait. The search that follows is whole, because a lane has few segments. */
 static vmm_status step_segments(struct vmm_cache *cache, const struct request *request)
 {
     (void)cache;
@@ -112,8 +113,8 @@ static vmm_status step_source(struct vmm_cache *cache, const struct request *req
     return vmm__source_grow(cache, request->heap, request->block_bytes, &block);
 }
 
-/* In order; after each step that gives, the lane is searched. The first search is as quick as a hit's, and takes no
- * block that step_split should split a chunk for. */
+/* The steps in order; after each one that gives, the lane is searched. While memory has not run out, the search after
+ * step_own is quick, as the fast path's is: it takes no block for which step_split should split a chunk. */
 static const refill_step cached_steps[] = { step_own,    step_split,    step_within, step_new,
                                             step_gather, step_transfer, step_beyond, NULL };
 static const refill_step sourced_steps[] = { step_segments, step_transfer, step_source, NULL };
@@ -136,8 +137,8 @@ static vmm_status refill_stepwise(struct vmm_cache *cache, const struct request 
 
 /* ---- Blocks that no step serves -------------------------------------------------------------- */
 
-/* In a pool whose blocks have chunks of their own, a free block is what a request of its size left behind, and serves
- * only another one. NULL: none fits exactly. */
+/* Finds the free block for a request in a pool whose blocks have chunks of their own: there a free block only serves a
+ * request of exactly its size. NULL: there is none. */
 static struct block *idle_find(const struct vmm_cache *cache, const struct request *request)
 {
     const struct size_index *index = &request->heap->index;
@@ -203,9 +204,9 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
                            request->lane->owner.has_source ? sourced_steps : cached_steps, out);
 }
 
-/* An attempt that fails drains limbo. If that released more than the attempt created, there is room now, which no step
- * of reclaim would notice. Only a holder of the grow lock changes the reserved bytes; while the program's source runs,
- * another thread may be that. */
+/* Tries again while a failed attempt leaves less reserved than before: the attempt has drained limbo, and there is room
+ * now, which no step of reclaim would notice. Only a holder of the grow lock changes the reserved bytes; that may be
+ * another thread while the program's source runs. */
 static vmm_status refill_attempt(struct vmm_cache *cache, const struct request *request, void **out)
 {
     uint64_t reserved_bytes;

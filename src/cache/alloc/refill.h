@@ -10,12 +10,12 @@
 
 #include "cache/request.h"
 
-/* Allocates a block for a lane's stream as vmm_alloc() promises; or *out is what serve() sets. The caller sets the
- * lane, the bytes, and what is special about the request; the rest is 0. VMM__NOT_FOUND: the lane has left the pool of
- * the request's handle. */
+/* Allocates a block for a lane's stream as vmm_alloc() promises; with `serve`, *out is what that sets. The caller sets
+ * the lane, the bytes, and what is special about the request; the rest is 0. VMM__NOT_FOUND: the lane has left the pool
+ * of the request's handle. */
 vmm_status vmm__refill_request(struct vmm_cache *cache, struct request *request, void **out);
 
-/* The same for a request with nothing special but perhaps a handle. */
+/* As vmm__refill_request() for an ordinary request, with a handle or NULL. */
 vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, const vmm_pool *handle,
                        uint64_t bytes, void **out);
 

@@ -77,7 +77,8 @@ static bool block_is_used(const struct resize *resize)
     return vmm__notes_has_uses(&resize->lane->notes, resize->address);
 }
 
-/* A block in a view, and one that other streams use, keeps its bytes; without host memory any block does. */
+/* Gives the end of the block up; but a block in a view, and one that other streams use, keeps all of its bytes, and so
+ * does any block without host memory. */
 static void block_shrink(const struct resize *resize)
 {
     uint64_t before = resize->block->node.size;
@@ -109,8 +110,9 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
     return status;
 }
 
-/* A block in a view stays as it is; so does one that serves another stream than its lane's, or whose stream has ended:
- * nothing has waited for what lies behind. No two blocks share a chunk that one has alone. */
+/* A block in a view stays as it is; so does one that serves another stream than its lane's: that one has not waited for
+ * the work on what lies behind. If the lane's stream has ended, free bytes behind the block are left alone for the same
+ * reason. Where blocks have chunks of their own, a free block is taken as a whole. */
 static bool may_extend(const struct resize *resize, uint64_t free_bytes, uint64_t need_bytes)
 {
     bool would_split = resize->lane->owner.has_own_chunks && free_bytes > need_bytes;
@@ -189,9 +191,10 @@ static vmm_status reserved_extend(struct vmm_cache *cache, const struct resize *
 /* ---- Move ---------------------------------------------------------------------------------- */
 
 /*
- * The destination of a move: granules for the bytes before its first chunk of its own, these chunks, and granules for
- * the bytes after them and for what is new. The block begins inside the first granules, so that all stays adjacent.
- * Only in a reserved block are there granules without memory between the chunks; it has all of them alone.
+ * The destination of a move, in this order: granules for the bytes before the first chunk that the block has alone, the
+ * chunks that it has alone, and granules for the bytes after them and for the new ones. The block begins within the
+ * first granules, so that it meets its chunks. Only a reserved block has granules without memory between the chunks; it
+ * has all of its chunks alone.
  */
 struct move {
     struct memory_part *parts; /* the chunks that the block has alone */
@@ -544,7 +547,8 @@ static vmm_status reserved_resize(struct vmm_cache *cache, struct resize *resize
     return vmm__error_end(&line, status);
 }
 
-/* For a refill, which must not see an internal outcome as a failure: NULL in *out stands for VMM__NO_FIT. */
+/* For a refill, which must not see an internal outcome as a failure: NULL in *out stands for VMM__NO_FIT, which the
+ * caller gets also if the block was not found. */
 static vmm_status resize_serve(struct vmm_cache *cache, void *context, void **out)
 {
     struct resize *resize = context;
