@@ -10,8 +10,8 @@
 #include "cache/grow/target.h"
 
 /* Blocks of 10 MiB and more have chunks of their own, as they have segments of their own in PyTorch's allocator: if a
- * program frees some blocks of one size, the chunks that this leaves idle serve larger ones. So have smaller blocks of
- * a quarter of the largest chunk. */
+ * program frees some blocks of one size, the chunks that this leaves idle serve larger ones. Smaller blocks have chunks
+ * of their own if they are at least a quarter of the largest chunk. */
 enum { OWN_CHUNKS_BYTES = 10 << 20, OWN_CHUNKS_SHARE = 4 };
 
 static bool gets_own_chunks(const struct vmm_cache *cache, uint64_t bytes, uint64_t most)
@@ -20,8 +20,8 @@ static bool gets_own_chunks(const struct vmm_cache *cache, uint64_t bytes, uint6
            bytes >> cache->vm.arena.granule_shift >= most / OWN_CHUNKS_SHARE;
 }
 
-/* Other blocks share a chunk. It gets more granules, for later requests, from the room of the placement and what the
- * target still allows: many small chunks cost driver time. */
+/* Widens a placement for a block that shares its chunk: the chunk gets more granules for later requests, as far as the
+ * room of the placement and the target allow. Many small chunks would cost driver time. */
 static void placement_widen(const struct vmm_cache *cache, const struct heap *heap, uint64_t bytes,
                             uint64_t allowed, struct placement *placement)
 {
@@ -87,8 +87,8 @@ static vmm_status placement_fill(struct vmm_cache *cache, const struct request *
     return VMM_OK;
 }
 
-/* A small heap has no views. Nor has a cache whose driver maps a chunk at one address only, or one in debug mode, where
- * an access after a free must fault. */
+/* A small heap has no views. Nor has a cache whose driver maps a chunk at one address only, or with vmm_config.views
+ * off, or with debug, zero or nvtx on: see cache_open(). In debug mode an access after a free must fault. */
 static bool has_views(const struct vmm_cache *cache, const struct heap *heap)
 {
     return !heap->is_small && cache->has_views;

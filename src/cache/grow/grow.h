@@ -2,8 +2,7 @@
  * Gives a heap more memory for a request: within the footprint target new memory, where the request needs the fewest
  * new granules; beyond it a view of free memory, or, if that needs as much new memory, new memory. Releases what
  * limbo may release; unmaps no chunk of a heap.
- * Owns: nothing. May be called by: alloc, refill, reclaim. Locks: the caller holds the grow lock and the heap's lane
- * lock.
+ * Owns: nothing. May be called by: refill, reclaim. Locks: the caller holds the grow lock and the heap's lane lock.
  */
 #ifndef VMM_CACHE_GROW_GROW_H
 #define VMM_CACHE_GROW_GROW_H
@@ -25,7 +24,8 @@ vmm_status vmm__grow_new(struct vmm_cache *cache, const struct request *request,
 vmm_status vmm__grow_alone(struct vmm_cache *cache, const struct request *request, uint64_t bytes,
                            struct block **out);
 
-/* Returns the bytes that vmm__grow() would need now, and in *beside the free block that it would extend; NULL: none. */
+/* Returns the bytes of new memory that vmm__grow() would need now without a view, and in *beside the free block that it
+ * would extend; NULL: none. */
 uint64_t vmm__grow_bytes(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                          const struct block **beside);
 

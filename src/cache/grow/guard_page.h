@@ -19,8 +19,8 @@ bool vmm__guard_page_placement(const struct vmm_cache *cache, uint64_t count, ui
 /* Makes a free granule a guard page. */
 void vmm__guard_page_put(struct vmm_cache *cache, uint64_t granule);
 
-/* Puts the memory of all free blocks before guard pages into limbo, except in retained pools, and releases what no work
- * uses. Cannot fail: a later call releases the rest. Takes the grow lock. */
+/* Puts the idle chunks of all large heaps into limbo, with the guard pages behind them, except in retained pools, and
+ * releases those that no work uses. Cannot fail: a later call releases the rest. Takes the grow lock. */
 void vmm__guard_page_sweep(struct vmm_cache *cache);
 
 #endif

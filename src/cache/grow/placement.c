@@ -56,8 +56,8 @@ static void left_consider(const struct heap *heap, const struct block *block, ui
                                                    .beside = block });
 }
 
-/* Skips blocks that are large enough: the search of the index gave up before it found them, and extending them gains
- * nothing. */
+/* Considers the free blocks at the ends of extents. Skips those that are large enough: the search of the index gave up
+ * before it found them, and extending them gains nothing. */
 static void neighbours_consider(const struct heap *heap, uint64_t bytes, struct placement *best)
 {
     const struct size_node *node = vmm__size_index_largest(&heap->index);
@@ -109,8 +109,8 @@ void vmm__placement_keep_room(struct heap *heap, uint64_t block_bytes)
 }
 
 /*
- * Considers an end of the home, `skip` granules further on. If a trim released the last granules before the end, it is
- * where the last extent ends; if the trim released the whole extent, it stays.
+ * Considers an end of the home, `skip` granules further on. If a trim has released the last granules before the end,
+ * the end is where the last extent ends now; if the trim has released all of that extent, the end stays.
  */
 static bool end_consider(const struct heap *heap, uint64_t end, uint64_t skip, uint64_t count,
                          struct placement *best)

@@ -1,7 +1,8 @@
 /*
  * Chooses the home of new chunks: the addresses where a request needs the fewest new granules. A search changes
- * nothing, but may reserve more addresses.
- * Owns: nothing. May be called by: grow, stitch. Locks: the caller holds the grow lock and the heap's lane lock.
+ * nothing, except that vmm__placement_home() may reserve more addresses.
+ * Owns: nothing. May be called by: grow, stitch, refill, resize. Locks: the caller holds the grow lock and the heap's
+ * lane lock.
  */
 #ifndef VMM_CACHE_GROW_PLACEMENT_H
 #define VMM_CACHE_GROW_PLACEMENT_H
@@ -37,7 +38,8 @@ bool vmm__placement_is_at_home(const struct heap *heap, uint64_t address, uint64
 /* Notes that a heap has grown its home, for a block of block_bytes. */
 void vmm__placement_note(struct heap *heap, uint64_t address, uint64_t end, uint64_t block_bytes);
 
-/* Finds fresh addresses with a free granule on either side. With guard pages: those that were free for longest. */
+/* Finds fresh addresses with a free granule on either side. With guard pages: the next ones in the arena, so that the
+ * addresses of freed blocks are used again as late as possible. */
 vmm_status vmm__placement_alone(const struct vmm_cache *cache, uint64_t bytes,
                                 struct placement *out);
 

@@ -103,8 +103,8 @@ struct search {
 
 /* ---- Candidates ------------------------------------------------------------------------------ */
 
-/* Whether a chunk that has as many places as are allowed gives one up: its own heap's at once, another one's once all
- * work on it has finished. */
+/* Whether a chunk has PLACES_USUAL places or more, and can give one up: a chunk of the requesting heap as
+ * vmm__evict_may() says, a chunk of another heap if all work on it has finished. */
 static bool chunk_gives_place(const struct search *search, struct heap *heap,
                               const struct chunk *chunk)
 {
@@ -127,7 +127,7 @@ static void chunk_add(const struct search *search, struct heap *heap, struct chu
             (struct candidate){ .chunk = chunk, .heap = heap, .bytes = bytes };
 }
 
-/* Adds the idle chunks of a heap from one granule on that end at or before another. Returns where the last ends. */
+/* Adds the chunks from a granule on, all idle, that end at `end` or before. Returns where the last one ends. */
 static uint64_t chunks_add(struct search *search, struct heap *heap, uint64_t granule, uint64_t end)
 {
     const struct vm *vm = &search->cache->vm;
@@ -166,8 +166,8 @@ static void block_add(struct search *search, const struct block *block)
     search->pinned_bytes += block->node.size - ((last - first) << arena->granule_shift);
 }
 
-/* Adds the chunks of a run of another heap's idle chunks. A plan may use all of those of other pools, so the limit of
- * the heap's pool must allow them together. */
+/* Adds the chunks of a run of another heap's idle chunks. A plan may take all candidates from other pools, so the limit
+ * of the requesting heap's pool must allow all of them together. */
 static bool run_add(void *context, const struct idle_run *found)
 {
     struct search *search = context;
@@ -284,7 +284,7 @@ static uint64_t choice_cost(const struct search *search, const struct choice *ch
     return mapped * MAP_COST + created * CREATE_COST;
 }
 
-/* The plan that a choice is better than; NULL: none. */
+/* The choice of the search that this one should replace, because it is better; NULL: none. */
 static struct choice *choice_beats(struct search *search, const struct choice *choice)
 {
     const struct choice *least = &search->least;

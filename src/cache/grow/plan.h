@@ -16,9 +16,9 @@
 struct candidate {
     struct chunk *chunk;
     struct heap
-        *heap;      /* that owns it; another one's are idle, and finished unless the stream waits */
+        *heap;      /* that owns it; if not the requesting one, the chunk is idle, see idle_when */
     uint64_t bytes; /* free: all, or those at the end that would touch the row */
-    bool gives_place; /* it has as many places as are allowed: see evict.h */
+    bool gives_place; /* it has PLACES_USUAL places or more, and can give one up: see evict.h */
 };
 
 /* What a plan is made of. The chunks are in the order in which they are added, from the row outward. */

@@ -1,6 +1,6 @@
 /*
- * Pools whose memory is that of a source of the program: see vmm_segment_source and vm/vm.h. Calls the source's two
- * functions, both without locks: they may call CUDA, and the cache.
+ * Pools whose memory comes from a source of the program: see vmm_segment_source and vm/vm.h. Calls the two functions of
+ * the source without locks, because they may call CUDA and the cache.
  *
  * Owns: nothing. May be called by: cache, api. Locks: as each function says.
  */
@@ -35,20 +35,21 @@ static inline bool vmm__source_has_ready(const struct vmm_cache *cache)
     return atomic_load_explicit(&cache->vm.segments.has_ready, memory_order_relaxed);
 }
 
-/* Gives the segments in limbo whose work has finished back to their sources. Returns the bytes of those of a pool;
+/* Gives the segments in limbo whose work has finished back to their sources. Returns the bytes of those of `pool`;
  * NULL: of all. The caller holds no lock. */
 uint64_t vmm__source_return(struct vmm_cache *cache, const struct pool *pool);
 
-/* Gives back those of all pools, as long as no other thread has the grow lock: a later call continues. */
+/* The same, until another thread has the grow lock: a later call continues. */
 void vmm__source_poll(struct vmm_cache *cache);
 
-/* Gives back those of all pools for a caller that holds the grow lock and the lock of a lane. */
+/* The same for a caller that holds the grow lock and the lock of a lane, which are dropped meanwhile. */
 void vmm__source_return_locked(struct vmm_cache *cache, struct lane *held);
 
 /* Gives all segments back after the end of the memory. */
 void vmm__source_end(struct vmm_cache *cache);
 
-/* Waits for the work on the memory of a pool without live blocks, and gives it back, as far as that work has ended. */
+/* Waits for the work on the memory of a pool that has no live blocks, and gives that memory back to its source, but for
+ * what work may still use. */
 vmm_status vmm__source_leave(struct pool *pool);
 
 #endif

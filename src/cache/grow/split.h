@@ -11,9 +11,9 @@
 #include "cache/cache.h"
 
 /*
- * Whether a quick search has failed only because the block would strand bytes: a whole one then finds it. If the
- * chunk's work has finished, splits the chunk before. If that fails, some of the chunk's memory or places are gone, as
- * after a trim.
+ * Returns whether a quick search failed only because the block would strand bytes: a whole search then finds the block.
+ * If so, and the work on the chunk has finished, splits the chunk first. If the split fails, some of the chunk's memory
+ * or places are gone, as after a trim.
  */
 bool vmm__split(struct vmm_cache *cache, struct heap *heap, uint64_t bytes);
 

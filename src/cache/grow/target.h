@@ -15,8 +15,9 @@ uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct reques
 uint32_t vmm__target_chunk_granules(const struct vmm_cache *cache, const struct heap *heap,
                                     uint64_t bytes);
 
-/* Returns the size from which on a block gathers idle memory before it uses its own stream's: that of a chunk, were no
- * limit near. If smaller blocks gathered, streams in turn would each fill a part of a granule, and leave the rest. */
+/* Returns the least size of a block whose request gathers idle memory before it uses its own stream's: the size that
+ * chunks would have if no limit were near. If requests for smaller blocks gathered, streams that take turns would each
+ * fill a part of a granule, and leave the rest. */
 uint64_t vmm__target_gather_bytes(const struct vmm_cache *cache, const struct heap *heap);
 
 /* Returns the fewest free bytes that a block may not strand: see heap->strand_bytes. */
