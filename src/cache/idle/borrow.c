@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "lane/block_ref.h"
 
-/* Returns a block that was just allocated; its memory was free before for the lane's own stream. */
+/* Takes an allocation back that failed: the lane's own stream may have the block again at once, as before. */
 static void block_return(struct lane *from, struct heap *heap, uint64_t address, uint64_t bytes)
 {
     struct block_ref ref;
@@ -32,7 +32,7 @@ static uint64_t block_epoch(const struct vmm_cache *cache, uint64_t address, uin
     return epoch;
 }
 
-/* The epoch after which nothing uses the memory of a block that was just allocated. */
+/* The epoch of the last free in the memory of a block that was just allocated. */
 static uint64_t last_epoch(const struct vmm_cache *cache, const struct lane *from,
                            const struct heap *heap, uint64_t address, uint64_t bytes)
 {
@@ -41,14 +41,14 @@ static uint64_t last_epoch(const struct vmm_cache *cache, const struct lane *fro
                      : block_epoch(cache, address, bytes);
 }
 
-/* Whether that has passed. If lanes have clocks of their own, the stream of `to` waits for it on the device. */
+/* VMM_OK if the epoch has passed. If lanes have clocks of their own, the stream of `to` waits for it on the device. */
 static vmm_status epoch_clear(struct lane *from, uint64_t epoch, const struct lane *to)
 {
     return vmm__clock_is_own(from->clock) ? vmm__clock_follow(from->clock, epoch, to->owner.stream)
                                           : vmm__clock_query(from->clock, epoch);
 }
 
-/* Makes the host wait for it without the lanes' locks. The block stays allocated, so no other call gets it. */
+/* Makes the host wait for the epoch without the lanes' locks. The block stays allocated, so no other call gets it. */
 static vmm_status epoch_await(struct lane *from, uint64_t epoch, struct lane *to)
 {
     vmm__lane_unlock(from);

@@ -29,8 +29,8 @@ struct idle_sum vmm__idle_sum(const struct vm *memory, const struct heap *heap);
 
 /* When another stream, or the driver, may have idle memory. */
 enum idle_when {
-    IDLE_FINISHED, /* after its work has finished; the stream's own memory: at once */
-    IDLE_FOLLOW,   /* at once: the receiving stream waits for its work on the device */
+    IDLE_FINISHED, /* after the work on it has finished; the stream's own memory: at once */
+    IDLE_FOLLOW,   /* at once: the receiving stream waits, on the device, for the work on it */
     IDLE_ANY /* at once, also from a retained pool: the caller does not use it before its epoch has passed */
 };
 
@@ -69,8 +69,9 @@ static inline struct idle_scan vmm__idle_scan(struct heap *from, const struct la
 bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct block *block,
                     uint64_t address, uint64_t bytes, struct idle_run *run);
 
-/* Calls visit() for each run of idle chunks, of the same kind as the heap's, that the heap may have of the lanes that
- * its request has locked (vmm__request_lanes_lock()). Stops, and returns false, when visit() returns false. */
+/* Calls visit() for each run of idle chunks that a heap may take from the lanes that its request has locked
+ * (vmm__request_lanes_lock()): from their small heaps if it is small, else from their large ones. Stops, and returns
+ * false, when visit() returns false. */
 typedef bool (*idle_visit)(void *context, const struct idle_run *run);
 bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle_when when,
                      bool leaves_room, idle_visit visit, void *context);
@@ -112,10 +113,10 @@ vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run
 /* Does so with the first run of each free block, as IDLE_ANY allows. Without host memory a run stays. */
 void vmm__idle_discard_heap(struct vmm_cache *cache, struct heap *heap);
 
-/* Moves a run to the heap of another lane, in place, if work that this lane submits from now on may use it: with
- * IDLE_FOLLOW its stream waits for the run's work. Another run may have cut the block of `found`. VMM__PENDING: the
- * work is unfinished, or a capture has begun on its stream. VMM__NO_FIT: the limit of the pool does not allow it.
- * ERR_HOST_OOM: a small heap has no host memory for it, and the run may be in limbo. ERR_DRIVER. */
+/* Moves a run to heap `to` of another lane, in place, if later work of that lane's stream may use it: with IDLE_FOLLOW
+ * the stream waits for the work on the run. found->block may be out of date, because another run was cut out of it.
+ * VMM__PENDING: the work is unfinished, or a capture has begun on its stream. VMM__NO_FIT: the limit of the pool does
+ * not allow it. ERR_HOST_OOM: if `to` is small, the run may be in limbo. ERR_DRIVER. */
 vmm_status vmm__idle_take(struct vmm_cache *cache, const struct idle_run *found, struct heap *to,
                           enum idle_when when);
 

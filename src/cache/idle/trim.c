@@ -8,7 +8,7 @@
 /* What a trim still has to put into limbo. */
 struct left {
     uint64_t bytes;      /* rounded up to whole chunks */
-    uint64_t most_bytes; /* but never more */
+    uint64_t most_bytes; /* a bound that the rounding does not exceed */
 };
 
 static struct left left_after(struct left left, uint64_t put_bytes)
@@ -143,7 +143,8 @@ static uint64_t excess_bytes(const struct vm *memory, uint64_t keep_bytes)
     return staying_bytes > keep_bytes ? staying_bytes - keep_bytes : 0;
 }
 
-/* Discards at most most_bytes of the trim target; *has_more: and left some whose work has finished. */
+/* Discards at most most_bytes of the trim target. *has_more: it stopped there, so more may be left whose work has
+ * finished. */
 static vmm_status target_discard(struct vmm_cache *cache, uint64_t most_bytes, bool *has_more)
 {
     uint64_t bytes = excess_bytes(&cache->vm, cache->trim_target_keep_bytes);

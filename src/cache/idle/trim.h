@@ -2,9 +2,9 @@
  * Trim: releases idle memory to the driver: when the program calls vmm_trim(), when a request needs the memory, and by
  * decay.
  *
- * A chunk is idle when free blocks cover it. Its last work may still be running. A request that ran out of memory
- * takes it anyway: the chunk goes into limbo until that work has finished. vmm_trim() and decay leave it in its heap,
- * where its own stream can use it, and treat it as expired until its work has finished:
+ * A chunk is idle when free blocks cover it. Its last work may still be running. Until that has finished, the chunk
+ * stays in its heap, where its own stream can use it. A request that ran out of memory waits for the work, if it has to
+ * (reclaim/reclaim.h). vmm_trim() and decay do not wait. They expire the memory, and a later call releases it:
  *
  * * vmm_trim() sets a trim target: memory that is idle now and stays unused is released until at most keep_bytes are
  *   reserved, at once or as soon as its work has finished. The target ends when that memory is all released
@@ -30,9 +30,9 @@ enum trim_what {
 
 struct trim_request {
     uint64_t bytes;           /* stop once this much is in limbo: rounded up to whole chunks */
-    uint64_t most_bytes;      /* a bound that chunks stay below; at least `bytes`; 0: none */
-    enum trim_what what;      /* expired memory goes only once its work has finished */
-    enum idle_when when;      /* IDLE_FINISHED; IDLE_ANY takes from retained pools, too */
+    uint64_t most_bytes;      /* no more goes, even by rounding; at least `bytes`; 0: no bound */
+    enum trim_what what;      /* which idle memory */
+    enum idle_when when;      /* IDLE_FINISHED: retained pools keep theirs */
     const struct block *keep; /* a free block to leave alone; NULL: none */
     struct lane *held;        /* locked by the caller; NULL: none */
     const struct pool *pool;  /* whose memory to release; NULL: that of all pools */
@@ -42,8 +42,9 @@ struct trim_request {
     vmm_status failed;        /* result: the first error of a query, or VMM_OK */
 };
 
-/* Puts idle chunks into limbo. Returns the bytes put there. With a taker, what other pools were promised stays; but
- * without most_bytes, a chunk of theirs goes that lies only partly above it: they may have as much again. */
+/* Puts idle chunks into limbo. Returns the bytes put there. With a taker, each other pool keeps what it was promised;
+ * but without most_bytes, a chunk also goes if only a part of it lies above the promise: its pool may reserve that much
+ * again. */
 uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_request *trim);
 
 /* The whole of vmm_trim(), without its argument checks. Takes the grow lock. */
@@ -58,8 +59,9 @@ uint64_t vmm__trim_idle_bytes(struct vmm_cache *cache);
 /* What vmm__trim_part() would release, with no floor, once all work has finished. The caller holds the grow lock. */
 uint64_t vmm__trim_parts_bytes(struct vmm_cache *cache);
 
-/* Ends waits that are over, returns empty slabs to their heaps, and releases what limbo may release: *released. Returns
- * whether any memory has become free so. The caller holds the grow lock and the lock of lane `held`; NULL: of none. */
+/* Ends waits that are over, returns empty slabs to their heaps, and drains limbo. *released: the bytes that the drain
+ * released. Returns whether any of this freed memory. The caller holds the grow lock and the lock of lane `held`; NULL:
+ * of none. */
 bool vmm__trim_passed_locked(struct vmm_cache *cache, struct lane *held, uint64_t *released);
 
 /* Releases about `bytes` of idle memory whose work has finished, at most CHUNKS_AT_ONCE chunks, and no promised memory,
