@@ -2,13 +2,14 @@
  * Compaction: moves live bytes to other physical memory under their own addresses, so that the memory that they pinned
  * can be released. Decides which chunks to relocate (relocate.h): those that free most memory first.
  *
- * No other code of the library moves live bytes. Compaction waits for all work of the device, and the program promises
- * that no thread submits work meanwhile: at any time if vmm_config.compaction is on, otherwise during vmm_compact().
- * Copies run on the default stream.
+ * Only compaction moves live bytes that the program has not named; a resize moves those of one block, a sleep and its
+ * wake those of a pool. Compaction waits for all work of the device, and the program promises that no thread
+ * submits work meanwhile: at any time if vmm_config.compaction is on, otherwise during vmm_compact(). Copies run on the
+ * default stream.
  *
  * Owns: nothing. May be called by: reclaim, trim, api. Locks: vmm__compact_now() takes the grow lock. Callers of the
- * others hold it, and the lock of the lane `held` if that is not NULL, which is dropped while the host waits; other
- * lanes' locks are taken inside.
+ * others hold it, and the lock of the lane `held` if that is not NULL, which is dropped during the first wait for the
+ * device. Then all lanes are locked, during a second wait and the copies.
  */
 #ifndef VMM_CACHE_COMPACT_COMPACT_H
 #define VMM_CACHE_COMPACT_COMPACT_H

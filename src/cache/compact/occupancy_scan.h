@@ -13,7 +13,7 @@ struct partly {
     struct chunk *chunk;
     struct heap *heap;
     uint32_t live_granules; /* granules that are not entirely free */
-    bool is_pinned;         /* a pinned block lies in it */
+    bool is_pinned;         /* see vmm__chunk_has_pinned() */
 };
 
 struct occupancy_scan {
@@ -27,7 +27,7 @@ struct occupancy_scan {
 vmm_status vmm__occupancy_scan_begin(struct vmm_cache *cache, struct occupancy_scan *out);
 void vmm__occupancy_scan_end(struct occupancy_scan *occupancy_scan);
 
-/* Whether a block that vmm_pin() pinned lies in a chunk. */
+/* Whether a block that must not move lies in a chunk: one under vmm_pin(), or an exported one. */
 bool vmm__chunk_has_pinned(const struct vmm_cache *cache, const struct heap *heap,
                            const struct chunk *chunk);
 

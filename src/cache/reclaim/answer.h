@@ -14,8 +14,9 @@
  * not while one before it releases a part. Each looks at the device before it gives a part, so together they give
  * hardly more than is missing. A cache that claims itself gives nothing meanwhile.
  *
- * Owns: the neighbours of a cache. May be called by: api. Locks: the grow lock, for the bytes of CHUNKS_AT_ONCE chunks
- * at a time; the neighbours' lock. The thread holds none while the program's function runs or a pool goes to sleep.
+ * Owns: the neighbours of a cache. May be called by: api. Locks: the thread takes the grow lock for each part that it
+ * gives, the bytes of CHUNKS_AT_ONCE chunks, and the neighbours' lock. It holds no lock while the program's function
+ * runs; a sleep takes the grow lock in turns (pool/sleep.h).
  */
 #ifndef VMM_CACHE_RECLAIM_ANSWER_H
 #define VMM_CACHE_RECLAIM_ANSWER_H

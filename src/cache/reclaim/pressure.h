@@ -7,8 +7,8 @@
  *
  * Also empties the quarantine of debug mode, which an earlier step asks for.
  *
- * Owns: nothing. May be called by: reclaim. Locks: the caller holds the grow lock and the lane's lock; the program runs
- * without both.
+ * Owns: nothing. May be called by: reclaim, answer. Locks: the caller holds the grow lock and the lane's lock, except
+ * where stated; the program's function runs without both.
  */
 #ifndef VMM_CACHE_RECLAIM_PRESSURE_H
 #define VMM_CACHE_RECLAIM_PRESSURE_H

@@ -154,7 +154,8 @@ static vmm_status step_quarantine(struct vmm_cache *cache, struct request *reque
     return VMM_OK;
 }
 
-/* Idle memory whose work is unfinished, of those of its clock the first that was freed. clock NULL: there is none. */
+/* The epoch of the idle memory that was freed first, among that of one clock whose work is unfinished. clock NULL:
+ * there is none. */
 struct unfinished {
     struct clock *clock;
     uint64_t epoch;
@@ -196,9 +197,9 @@ static struct unfinished oldest_unfinished(struct vmm_cache *cache, const struct
     return oldest;
 }
 
-/* Until it has finished, idle memory stays where it is: its own stream may use it at any time. A capture stops the
- * clock of its stream, so the step then waits for another lane's. What has finished since step_idle_finished, it
- * releases. */
+/* While it waits for the work, idle memory stays where it is: its own stream may use it at any time. A capture stops
+ * the clock of its stream; the step then waits for another lane's clock. If it finds no unfinished work, it releases
+ * what has finished since step_idle_finished. */
 static vmm_status step_wait_idle(struct vmm_cache *cache, struct request *request)
 {
     struct lane *next = cache->lanes.stocked.first; /* the grow lock keeps the list as it is */

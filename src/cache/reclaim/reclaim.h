@@ -13,7 +13,8 @@
  *  step_quarantine       In debug mode, empty the quarantine, with no lock held; restart.
  *  step_wait_limbo       Wait on the host until a chunk of limbo is released, the oldest whose clock no capture stops.
  *  step_wait_idle        Wait on the host for the idle memory that was freed first, of one lane if lanes have clocks
- *                        of their own; release what has finished since step_idle_finished; restart.
+ *                        of their own; if none is unfinished, release what has finished since step_idle_finished;
+ *                        restart.
  *  step_wait_uses        Wait on the host for freed blocks that other streams still use; restart.
  *  step_wait_pools       Wait on the host for pools that are leaving; restart.
  *  step_wait_borrow      Wait on the host until the work on another stream's hole has ended, and serve a block from it.
@@ -27,16 +28,17 @@
  *
  * Owns: nothing. May be called by: refill. Locks: the caller holds the grow lock and the requesting lane's lock. Steps
  * that wait for the device drop the lane's lock while they wait, but not the grow lock: other threads free and allocate
- * cached memory meanwhile, and their refills queue. step_quarantine, step_neighbours and step_pressure drop both; so
- * does the return of segments to their source, which follows a step that released some.
+ * cached memory meanwhile, and their refills queue. Only step_compact also waits, for its copies, with all lanes locked
+ * (compact/compact.h). step_quarantine, step_neighbours and step_pressure drop both locks; so does the return of
+ * segments to their source, which follows a step that released some.
  */
 #ifndef VMM_CACHE_RECLAIM_RECLAIM_H
 #define VMM_CACHE_RECLAIM_RECLAIM_H
 
 #include "cache/request.h"
 
-/* The steps in order, as X(NUMBER, function, restarts): after some that succeeded, earlier ones may succeed again, so
- * the sequence starts anew. Otherwise it goes on with the same step. */
+/* The steps in order, as X(NUMBER, function, restarts). restarts: once the step has succeeded, earlier steps may
+ * succeed again, so the sequence starts anew; otherwise it goes on with the same step. */
 #define RECLAIM_STEP_MAP(X)                                                                        \
     X(PASSED, step_passed, false)                                                                  \
     X(VIEW, step_view, false)                                                                      \
