@@ -1,5 +1,5 @@
-/* Checks the numbered invariants of src/cache, 1 of lane/pool.h, and those of lane/lanes.h; calls the checks of vm and
- * lanes. */
+/* Checks the numbered invariants of src/cache, but for those of claim.h and pool/ticket.h and 3 of pool/sleep.h; 1 of
+ * lane/pool.h, and those of lane/lanes.h; calls the checks of vm and lanes. */
 #include "base/error.h"
 #include "cache/cache.h"
 #include "cache/pool/backup.h"

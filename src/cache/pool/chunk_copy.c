@@ -15,7 +15,7 @@ static bool has_contents(const struct block *block)
            block->state == BLOCK_RESERVED;
 }
 
-/* Where the contents of a block begin that have an entry of their own: each unit of a reserved block has one. */
+/* The address of the entry that has the contents of a block: each unit of a reserved block has its own. */
 static uint64_t entry_address(const struct block *user, uint64_t chunk_start)
 {
     return user->state == BLOCK_RESERVED ? chunk_start : user->address;

@@ -1,8 +1,8 @@
 /*
  * Creates and destroys the pools of a cache, the default one with it. See vmm_pool_create().
  *
- * Owns: nothing. May be called by: grow, api. Locks: each function takes the grow lock, except init, fini and close,
- * which a thread calls before or after all others use the cache.
+ * Owns: nothing. May be called by: grow, api. Locks: each function takes the grow lock, except init and fini, which a
+ * thread calls before or after all others use the cache, and close, after which only the library's thread still polls.
  */
 #ifndef VMM_CACHE_POOL_LIFE_H
 #define VMM_CACHE_POOL_LIFE_H
@@ -24,8 +24,8 @@ vmm_status vmm__pool_create(struct vmm_cache *cache, const vmm_pool_options *opt
 vmm_pool *vmm__pool_find(struct vmm_cache *cache, vmm_pool_id id);
 vmm_status vmm__pool_destroy(struct pool *pool, bool adopts);
 
-/* Checks what destroying a pool with a source would refuse, and ends the pool's own use: its memory can then be
- * released. The use begins again if vmm__pool_destroy() fails. */
+/* For a pool with a source: makes the checks of its destruction, and ends the pool's own use, so that its memory can be
+ * released. If vmm__pool_destroy() then fails, the use begins again. */
 vmm_status vmm__pool_unretain(struct pool *pool);
 
 #endif

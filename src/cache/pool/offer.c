@@ -11,7 +11,7 @@ static uint64_t bytes_of(const struct pool *pool)
     return vmm__stat_now(&pool->account.reserved_bytes);
 }
 
-/* Whether a pool may sleep now. If the clock does not answer, a later look asks again. */
+/* Whether a pool may sleep now. If the query of the clock fails, a later claim asks again. */
 static bool may_sleep(const struct pool *pool, uint64_t most_bytes)
 {
     if (pool->phase != VMM_POOL_OFFERED || pool->offer.has_failed || bytes_of(pool) == 0 ||

@@ -1,7 +1,8 @@
 /*
  * Offers: pools that the program does not use now, and that sleep if another process claims their memory: see
  * vmm_sleep_options.on_claim. From the offer on the program submits no work on the pool, so once the clock has passed
- * the epoch of the offer, the pool's work has ended. No thread waits for the device, but for a clock that joins events.
+ * the epoch of the offer, the pool's work has ended. Only where the clock joins events does the host wait for the
+ * device, in the offer (sleep.c).
  *
  * Owns: the choice of the pool that sleeps for a claim. The thread that answers claims (reclaim/answer.h) carries the
  * sleep out; other calls wait for it (sleep.h). May be called by: cache. Locks: takes the grow lock, and holds none

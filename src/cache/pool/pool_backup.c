@@ -72,7 +72,8 @@ static void backup_keep(struct vmm_cache *cache, struct backup *backup)
     cache->kept_backups = backup;
 }
 
-/* The driver refused to unpin it. The pool may have slept meanwhile; during a request only the request uses it. */
+/* Returns a backup that the driver refused to unpin. If the pool has slept meanwhile, the cache keeps it: while a pool
+ * is not awake, only the call that changes its phase uses pool->backup. */
 static void return_locked(struct pool *pool, struct backup *backup)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);

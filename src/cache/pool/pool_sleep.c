@@ -107,8 +107,8 @@ static bool chunk_shrink_locked(struct pool_sleep *job, struct chunk *chunk)
     return is_dropped;
 }
 
-/* Does so with the listed chunks from `from` up to `end`, unless graphs may use them. Those that stay follow the first
- * `kept` in the list; returns their number with these. */
+/* Shrinks the listed chunks from `from` up to `end`, unless graphs may use them. Those that stay are moved behind the
+ * first `kept` of the list; returns how many it keeps then. */
 static uint64_t chunks_shrink_locked(struct pool_sleep *job, uint64_t from, uint64_t end,
                                      uint64_t kept)
 {
@@ -123,7 +123,7 @@ static uint64_t chunks_shrink_locked(struct pool_sleep *job, uint64_t from, uint
     return kept;
 }
 
-/* Gives back what no block uses, and what is in limbo. The work on it has finished. */
+/* Gives the driver chunks and places that no block uses, and what is in limbo. The work on them has finished. */
 static void idle_drop(struct pool_sleep *job)
 {
     uint64_t from = 0;
@@ -212,7 +212,8 @@ vmm_status vmm__pool_sleep_transfers_close(struct vmm_cache *cache)
 
 /* ---- Mappings ------------------------------------------------------------------------------ */
 
-/* Puts chunks to sleep, or wakes them, from `from` up to `end`; *done is where it stopped. Chunks may be so already. */
+/* Puts chunks to sleep, or wakes them, from `from` up to `end`; *done is where it stopped. Some may sleep, or be awake,
+ * already. */
 static vmm_status chunks_each(struct pool_sleep *job,
                               vmm_status (*change)(struct vm *, struct chunk *), uint64_t from,
                               uint64_t end, uint64_t *done)
@@ -522,7 +523,8 @@ static vmm_status room_require(struct pool_sleep *job)
     return vmm__error(status, "vmm_pool_wake: pool %s: %.400s", job->pool->name, vmm_last_error());
 }
 
-/* If the sleep has just failed, its copies may be under way from blocks that were freed meanwhile. */
+/* Prepares a wake. If a sleep has just failed, waits first for its copies: they may still read blocks that were freed
+ * meanwhile. */
 static vmm_status wake_prepare(struct pool_sleep *job)
 {
     struct vmm_cache *cache = job->cache;

@@ -50,8 +50,8 @@ static bool is_spare(struct lane *lane, const struct pool *pool, vmm_stream stre
 /* Lanes of ended streams that a search checks. It rotates their list, so that the next one checks others. */
 enum { SPARE_PROBES = 4 };
 
-/* A lane of the same stream, or of an ended one; NULL: there is none. Its counters have been flushed, and count
- * nothing. */
+/* Finds a lane that is_spare(), of the same stream or of one that has ended; NULL: there is none. Its counters have
+ * been flushed, and count nothing. */
 static struct lane *spare_find(const struct pool *pool, vmm_stream stream)
 {
     struct lanes *lanes = &pool->cache->lanes;
@@ -315,8 +315,7 @@ static vmm_status leave_try(struct pool *pool)
     return status;
 }
 
-/* A clock that does not cover all streams never says that its work has finished: then the
- * host waits. */
+/* Where the clock does not cover all streams, it never says that all work has finished: then the host waits. */
 vmm_status vmm__pool_leave_locked(struct pool *pool)
 {
     struct vmm_cache *cache = pool->cache;

@@ -29,8 +29,8 @@ vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **ou
 /* The same in another pool than the default one, for a caller that holds the grow lock. */
 vmm_status vmm__pool_lane_locked(struct pool *pool, vmm_stream stream, struct lane **out);
 
-/* The same in the pool of a handle, while other threads may destroy it; else in the default one. *handle: of the pool;
- * NULL: the default one. */
+/* The same in the pool of *handle, which other threads may destroy meanwhile. If that is the default pool or is gone:
+ * in the default pool, and *handle becomes NULL. */
 vmm_status vmm__pool_lane_of(struct vmm_cache *cache, vmm_stream stream, struct lane **out,
                              const vmm_pool **handle);
 
@@ -41,8 +41,9 @@ vmm_status vmm__pools_leave_locked(struct vmm_cache *cache);
 /* The same after the host has waited for that work. VMM__NOTHING: no pool is leaving, or a capture forbids the wait. */
 vmm_status vmm__pools_leave_wait_locked(struct vmm_cache *cache);
 
-/* For the destruction of a pool. The caller holds the grow lock and no lane's. leave_begin makes it leaving. leave does
- * that, too, and lets it leave at once if its work has finished. end frees a destroyed pool that is not retained. */
+/* For the end of a pool's last use, and its destruction. The caller holds the grow lock and no lane's. leave_begin
+ * makes it leaving. leave does that, too, and lets it leave at once if its work has finished. end frees a destroyed
+ * pool that is not retained, and gives its lanes and chunks to the default pool. */
 void vmm__pool_leave_begin(struct pool *pool);
 vmm_status vmm__pool_leave_locked(struct pool *pool);
 void vmm__pool_end_locked(struct pool *pool);
@@ -59,8 +60,8 @@ void vmm__pool_settle(const struct pool *pool);
 /* Sets is_keeping, after a change of what it follows from. The caller holds the grow lock. */
 void vmm__pool_keeping_settle(struct pool *pool);
 
-/* Free bytes that serve only their own pool, but not those of the lane `from`, whose requests they do serve. The caller
- * holds the grow lock and no lane's. */
+/* The free bytes of pools that keep them for themselves, but for those of the lane `from`, which serve its requests.
+ * The caller holds the grow lock and no lane's. */
 uint64_t vmm__pools_kept_bytes(struct vmm_cache *cache, const struct lane *from);
 
 /* The number of uses that vmm_pool_retain() declared. */

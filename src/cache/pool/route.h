@@ -4,8 +4,8 @@
  * Owns: the routes of a cache, and for each thread the pools that it pushed. Invariants:
  *  1. at most one route leads to a pool; pool->routes counts it and all pushes of the pool;
  *  2. while a cache has a route or a push, no request takes the fast path.
- * May be called by: cache, api. Locks: routes change under the grow lock and `lock`, and are read under either. `lock`
- * is a leaf, except that filters run under it.
+ * May be called by: cache, api. Locks: routes change under the grow lock and `lock`, and are read under either, and so
+ * are their filters called. Otherwise `lock` is a leaf.
  */
 #ifndef VMM_CACHE_POOL_ROUTE_H
 #define VMM_CACHE_POOL_ROUTE_H
@@ -32,8 +32,9 @@ vmm_status vmm__route_pop(const vmm_pool *handle);
 /* Decides whether requests may take the fast path. The caller holds the grow lock. */
 void vmm__route_slow_path_set(struct vmm_cache *cache);
 
-/* The lane of a request on a stream that names no pool. *handle: of the pool that a route chose; NULL: none did. Other
- * threads may end the route and destroy the pool meanwhile: then the lane is that of another pool. */
+/* The lane for a request that names no pool. *handle: the handle of the pool that a route chose; NULL: a push chose the
+ * pool, or it is the default one. Other threads may end the route and destroy the pool meanwhile: then the lane is that
+ * of another pool. */
 vmm_status vmm__route_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out,
                            const vmm_pool **handle);
 

@@ -28,7 +28,7 @@ static void lanes_mark_locked(struct pool *pool, bool is_asleep)
         vmm__route_slow_path_set(cache);
 }
 
-/* Reserved blocks that were freed meanwhile have kept their memory. */
+/* Sets a phase. A pool that is then not retained gives up the memory of reserved blocks that were freed meanwhile. */
 static void phase_set_locked(struct pool *pool, vmm_pool_phase phase)
 {
     bool was_awake = pool->phase == VMM_POOL_AWAKE;
@@ -191,8 +191,8 @@ static vmm_status begin_locked(struct sleep_request *request)
     return status;
 }
 
-/* A clock that does not cover all streams never says that work has ended: then the host waits now. If that fails, the
- * pools do not sleep before another wait has succeeded. */
+/* Where the clock does not cover all streams, it never says that all work has finished: then the host waits now. If
+ * that fails, the pools do not sleep before another wait has succeeded. */
 static void offers_settle(struct vmm_cache *cache)
 {
     if (vmm__clock_is_context(&cache->clock))

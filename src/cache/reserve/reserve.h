@@ -15,7 +15,8 @@
  *  4. a freed block stays, with its memory, only while its pool is retained.
  * May be called by: cache, debug, api. Locks: the grow lock guards the list. A block's address, size, state and memory
  * change under the grow lock and its lane's lock, and may be read under one of them; its lane's lock guards the rest.
- * Functions that do not end in _locked take both.
+ * Callers of functions that end in _locked, and of all in the last part, hold the grow lock. The others take the locks
+ * that they need, except where stated.
  */
 #ifndef VMM_CACHE_RESERVE_RESERVE_H
 #define VMM_CACHE_RESERVE_RESERVE_H
@@ -50,7 +51,7 @@ static inline bool vmm__reserved_owns(const struct vmm_cache *cache, uint64_t ad
     return heap != NULL && heap->is_reserved;
 }
 
-/* Frees the records; the cache ends. */
+/* Frees the records at the end of the cache. Takes no lock. */
 void vmm__reserves_fini(struct reserved *block);
 
 /* See vmm_reserve(). `lane` is the stream's in the pool. */
@@ -71,8 +72,8 @@ bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address);
  * assertion knows that the grow lock is held. */
 struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint64_t address);
 
-/* Gives the memory of the freed blocks of a pool back, which nothing uses: the pool sleeps, or the host has waited for
- * its work. NULL: of all pools that are not retained. */
+/* Puts the memory of the freed blocks of a pool into limbo, and ends their ranges: the pool sleeps, or is no longer
+ * retained. NULL: of all pools that are not retained. */
 void vmm__reserves_end_locked(struct vmm_cache *cache, const struct pool *pool);
 
 /* ---- For this module, alloc/commit.c and alloc/resize.c ------------------------------------- */
