@@ -54,7 +54,8 @@ static uint32_t chunks_count(const struct vm *vm, uint64_t granule, uint64_t end
     return count;
 }
 
-/* Whether a block may be exported. Without vmm_config.shareable importers see no other block. */
+/* Whether a block may be exported: without vmm_config.shareable only one that has its chunks alone, so that importers
+ * see no other block. */
 static bool block_may(const struct vm *vm, uint64_t address, uint64_t bytes)
 {
     const struct arena *arena = &vm->arena;
@@ -63,14 +64,14 @@ static bool block_may(const struct vm *vm, uint64_t address, uint64_t bytes)
     return vm->is_exportable || is_whole;
 }
 
-/* Lets a share use what other shares have of a chunk. */
+/* Lets a share use the record that other shares have of a chunk. */
 static void chunk_join(const struct chunk *chunk, struct shared_chunk *shared)
 {
     shared->exported = chunk->exported;
     atomic_fetch_add_explicit(&shared->exported->shares, 1, memory_order_relaxed);
 }
 
-/* Lets a share use what other shares have of its chunks. */
+/* Lets a share use the records that other shares have of its chunks. */
 static void chunks_join_locked(const struct vmm_cache *cache, struct share *share)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
@@ -83,7 +84,8 @@ static void chunks_join_locked(const struct vmm_cache *cache, struct share *shar
     }
 }
 
-/* Lets other shares use what a share has made of its chunks. If one of them was faster, it uses that one's. */
+/* Lets other shares use the records that a share has made of its chunks. If another share was faster, this one uses
+ * that one's record. */
 static void chunks_offer_locked(const struct vmm_cache *cache, struct share *share)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
@@ -100,7 +102,7 @@ static void chunks_offer_locked(const struct vmm_cache *cache, struct share *sha
     }
 }
 
-/* Closes the chunks of a share. What no other share uses leaves its chunk. */
+/* Closes the chunks of a share. A record that no other share uses leaves its chunk. */
 static void chunks_leave_locked(const struct vmm_cache *cache, struct share *share)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);

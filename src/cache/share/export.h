@@ -8,7 +8,7 @@
  * Owns: cache->exports, and what stands for chunks (chunk->exported). Invariants:
  *  1. a block of the cache is marked as exported exactly if a share in the map names it;
  *  2. a chunk has `exported` only while a block over it is exported: the shares of these blocks use it together.
- * May be called by: debug, api. Locks: they take the grow lock and a lane's, except where stated.
+ * May be called by: debug, api. Locks: the functions take the grow lock and a lane's, except where stated.
  */
 #ifndef VMM_CACHE_SHARE_EXPORT_H
 #define VMM_CACHE_SHARE_EXPORT_H
@@ -27,7 +27,7 @@ void vmm__export_end(struct share *share);
 /* Whether a share names the block at an address. The caller holds the grow lock. */
 bool vmm__export_has_locked(const struct vmm_cache *cache, uint64_t address);
 
-/* The cache is about to end: its shares keep only what stands for their chunks. No other call on the cache is under
+/* The cache is about to end: its shares keep only the records of their chunks. No other call on the cache is under
  * way. */
 void vmm__exports_leave(struct vmm_cache *cache);
 

@@ -6,7 +6,7 @@
  * it to another lane. Only vmm__import_release() and vmm__import_poll() put what is free there into limbo.
  *
  * Owns: cache->imports, which no sum over all pools counts; imported_bytes is what its account has reserved. Invariant:
- *  1. imported memory is in lanes of this pool, which have no fast path, and these have no other.
+ *  1. imported memory is in lanes of this pool, which have no fast path and no other memory.
  * May be called by: alloc, debug, api. Locks: the grow lock, except where stated.
  */
 #ifndef VMM_CACHE_SHARE_IMPORT_H

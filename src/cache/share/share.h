@@ -4,8 +4,8 @@
  *
  * Owns: the chunks' records (struct chunk_export), some together with other shares; they are NULL only while a share is
  * made. `cache` is set exactly for the shares in cache->exports.
- * May be called by: debug, api. Locks: the grow lock of `cache` guards `cache` and `node`. The rest changes only while
- * the share is made; was_sent is atomic.
+ * May be called by: cache/share, api. Locks: the grow lock of `cache` guards `cache` and `node`. The rest changes only
+ * while the share is made; was_sent is atomic.
  */
 #ifndef VMM_CACHE_SHARE_SHARE_H
 #define VMM_CACHE_SHARE_SHARE_H
