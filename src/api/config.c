@@ -213,7 +213,7 @@ static vmm_status footprint_read(vmm_config *config)
     return number_read("VMM_FOOTPRINT", FOOTPRINT_MOST, " or any", &config->footprint_permille);
 }
 
-/* What the switches leave. */
+/* Reads the variables of neighbours that are no switches. */
 static vmm_status neighbours_read(vmm_config *config)
 {
     const char *floor = vmm__variable("VMM_NEIGHBOURS_FLOOR");

@@ -24,12 +24,13 @@ vmm_status vmm__options_read(const struct options_kind *kind, const void *option
 vmm_status vmm__config_read(const vmm_config *config, vmm_config *out);
 
 /* Sets fields that are at their default from VMM_DRIVER, VMM_NO_CACHING, VMM_FOOTPRINT, VMM_REUSE, VMM_COMPACTION,
- * VMM_DECAY_MS, VMM_ZERO, VMM_DEBUG, VMM_NVTX, VMM_SHAREABLE, VMM_VIEWS, VMM_NEIGHBOURS and the variables whose names
- * begin with it, but for the folder. ERR_INVALID_ARGUMENT. */
+ * VMM_DECAY_MS, VMM_ZERO, VMM_DEBUG, VMM_NVTX, VMM_SHAREABLE, VMM_VIEWS, VMM_CLOCK, VMM_ANNOUNCES_CAPTURES,
+ * VMM_NEIGHBOURS and the variables whose names begin with VMM_NEIGHBOURS_, but for VMM_NEIGHBOURS_DIR.
+ * ERR_INVALID_ARGUMENT. */
 vmm_status vmm__config_environment(vmm_config *config);
 
-/* Call it last: replaces defaults by the values in effect (except for the driver, the footprint and the limit) and
- * checks combinations of fields. ERR_INVALID_ARGUMENT. */
+/* Call it last: replaces the defaults of switches and other enumerations but the driver, of decay and of neighbours by
+ * the values in effect, and checks combinations of fields. ERR_INVALID_ARGUMENT. */
 vmm_status vmm__config_settle(vmm_config *config);
 
 /* A limit as the program gives it, in bytes; 0: none. */
@@ -42,7 +43,7 @@ static inline uint64_t vmm__limit_bytes(uint64_t limit_bytes)
  * after opening the driver. ERR_INVALID_ARGUMENT, or the driver's error. */
 vmm_status vmm__config_limit(struct driver *driver, vmm_config *config);
 
-/* The name of the variable that it reads. */
+/* The name of the variable that vmm__config_limit() reads. */
 const char *vmm__limit_variable(void);
 
 /* The bytes that a text like "0=4G,1=2G" has for a device, which it names by ordinal or UUID; 0: none. */

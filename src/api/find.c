@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* Finds the live block that contains an address of a heap, whose lane's lock the caller holds. A thread that frees a
- * listed block claims its entry, without that lock. */
+/* Finds the live block that contains an address of a heap, whose lane's lock the caller holds. A thread may free a
+ * listed block without that lock, by a claim of its entry, so the live table says whether that one is live. */
 static bool live_find(const struct heap *heap, uint64_t address, struct block_ref *ref)
 {
     return vmm__block_ref_around(heap, address, ref) && vmm__block_ref_is_live(ref) &&

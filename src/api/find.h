@@ -1,8 +1,9 @@
 /*
  * Asks whose a live block is, for callers that have nothing but an address of it.
  *
- * Owns: nothing. May be called by: torch, preload. Locks: that of the block's lane, and none for a block that any
- * thread may free (lane/live_table.h). Not the grow lock, which may be held across a wait for the device.
+ * Owns: nothing. May be called by: torch, preload. Locks: takes that of the block's lane, in debug mode also that of
+ * its records, and none for a block that any thread may free (lane/live_table.h). Not the grow lock, which may be held
+ * across a wait for the device.
  */
 #ifndef VMM_API_FIND_H
 #define VMM_API_FIND_H

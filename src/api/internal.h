@@ -25,8 +25,8 @@
  *   trace.c         starts and stops recordings
  *   record.c        calls that are recorded
  *
- * Owns: nothing. May be called by: api. Locks: the functions take the grow lock and the lanes' locks, except
- * vmm__environment_check(), which takes none.
+ * Owns: nothing. May be called by: api. Locks: the functions take the locks that they need, up to the grow lock and the
+ * lanes', except where stated.
  */
 #ifndef VMM_API_INTERNAL_H
 #define VMM_API_INTERNAL_H
@@ -59,7 +59,7 @@ static inline vmm_status vmm__api_admit_work(const vmm_cache *cache, const char 
     return status == VMM_OK ? vmm__cache_admit_work(cache, function) : status;
 }
 
-/* The same for calls that name a pool. *out is NULL if there is no such pool. */
+/* As the two above, for calls that name a pool. *out is NULL if there is no such pool. */
 vmm_status vmm__api_pool(vmm_pool *handle, const char *function, const void *argument,
                          const char *name, struct pool **out);
 vmm_status vmm__api_pool_work(vmm_pool *handle, const char *function, const void *argument,
@@ -68,8 +68,8 @@ vmm_status vmm__api_pool_work(vmm_pool *handle, const char *function, const void
 /* The error for an address that no heap owns, nor a reserved block. */
 vmm_status vmm__api_unknown_pointer(vmm_cache *cache, const char *function, const void *ptr);
 
-/* With no_caching, releases memory that a pool no longer retains, or no share keeps. If that fails, a later call
- * retries. */
+/* With no_caching, releases all idle memory. For calls after which there may be some: a free, a resize, the end of a
+ * use of a pool, or of a share. If that fails, a later call retries. */
 void vmm__api_trim_without_caching(vmm_cache *cache);
 
 /* Logs environment variables that begin with VMM_ and that neither the library nor its tests and tools read. Only the
@@ -85,8 +85,8 @@ vmm_item vmm__block_item(const struct heap *heap, const struct block_ref *ref);
 /* Reads the statistics. Flushes the lanes' counters, which can raise peaks; changes nothing else. */
 void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out);
 
-/* Adds what is counted, which needs no lock: all but VMM_STAT_SCAN and streams, without what lanes have not flushed.
- * *out has zeros there. */
+/* Sets the statistics that are counted: all but those of VMM_STAT_SCAN and streams, without what lanes have not
+ * flushed. Takes no lock. *out has zeros there. */
 void vmm__stats_counted(const struct vmm_cache *cache, vmm_stats *out);
 void vmm__pool_stats_counted(const struct pool *pool, vmm_stats *out);
 
@@ -112,8 +112,8 @@ vmm_status vmm__api_alloc_unrecorded(const struct api_call *call, struct request
 vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct api_call *call,
                                struct request *request, void **out);
 
-/* Frees in a lane that the calling thread can lock on the fast path, and records that. VMM__NO_FIT if it cannot, or if
- * nothing is recorded. */
+/* Frees in a lane that the calling thread can lock on the fast path, and records the free. VMM__NO_FIT if it cannot, or
+ * if nothing is recorded. */
 vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bool *should_poll);
 
 /* Record other calls. They do nothing if nothing is recorded. A failure is noted as `what` and the error line. */

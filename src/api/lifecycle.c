@@ -36,7 +36,7 @@ enum { FOOTPRINT_PERMILLE = 10 };
 /* How often the library's thread polls in each decay_ms. */
 enum { TICKS_A_PERIOD = 4 };
 
-/* Disables the fast path: every request then takes the slow path, which fails with ERR_LOST. */
+/* Disables the fast path of allocations: each request then takes the slow path, which fails with ERR_LOST. */
 static void device_lost(struct lost_listener *listener)
 {
     vmm_cache *cache = (vmm_cache *)((char *)listener - offsetof(vmm_cache, lost_listener));

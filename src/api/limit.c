@@ -32,7 +32,7 @@ static bool free_share_cut(const char *text, char share[TEXT_BYTES])
     return true;
 }
 
-/* What a share is of: the device's memory, or what is free of it. */
+/* Reads the whole that a share is a part of: the device's memory, or what is free of it. */
 static vmm_status whole_read(struct driver *driver, bool is_of_free, uint64_t *whole)
 {
     uint64_t total_bytes;

@@ -98,8 +98,8 @@ static void pool_read(struct records *records, const struct pool *pool)
     records->sources[cache->pools++] = pool;
 }
 
-/* The number of the lane's pool; that of no pool if it was omitted. A lane whose pool has just been destroyed is the
- * default pool's. */
+/* The number of a lane's pool; the number of pools if its pool was omitted. A lane whose pool has just been destroyed
+ * is the default pool's. */
 static uint32_t pool_number(const struct records *records, const struct pool *pool)
 {
     uint32_t number = 0;

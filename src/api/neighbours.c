@@ -27,7 +27,7 @@ static vmm_neighbour neighbour_of(const struct neighbour_slot *slot, bool is_sel
     return neighbour;
 }
 
-/* The own one, as it is now, then the others. */
+/* Visits the slot of this cache, brought up to date, then those of the others. */
 static void neighbours_visit(struct vmm_cache *cache, vmm_neighbour_visitor visit, void *context)
 {
     struct neighbours *own = cache->neighbours;
@@ -51,7 +51,7 @@ vmm_status vmm_neighbours_walk(vmm_cache *cache, vmm_neighbour_visitor visit, vo
     return status;
 }
 
-/* What others could give of their idle memory. Their word, so it is no more than the device has. */
+/* The idle memory that others say they could give; at most what the device has, because a slot may say anything. */
 static uint64_t others_spare_bytes(const struct vmm_cache *cache)
 {
     struct neighbour_slot slots[NEIGHBOUR_SLOTS];

@@ -152,8 +152,8 @@ vmm_status vmm_parts_walk(vmm_cache *cache, const void *ptr, vmm_part_visitor vi
 
 /* ---- Descriptors ----------------------------------------------------------------------------- */
 
-/* Why the memory of a range has no one descriptor; NULL: it has. Chunks that other processes can import differ in
- * their properties from others, and a pool that adopted some may have both under one block. */
+/* Why no single descriptor can stand for the memory of a range; NULL: one can. Chunks that other processes can import
+ * differ from others in their properties, and a pool that adopted some may have both under one block. */
 static const char *memory_obstacle(const struct vmm_cache *cache, struct found range)
 {
     vmm_part part;

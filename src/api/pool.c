@@ -123,7 +123,8 @@ vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options, vm
     return status;
 }
 
-/* The second step refuses what the first has left, and undoes its begin. */
+/* vmm__pool_destroy() refuses a pool whose memory vmm__source_leave() could not give back, and begins the pool's own
+ * use again, which that one had ended. */
 static vmm_status sourced_destroy(struct pool *pool)
 {
     struct error_line before;

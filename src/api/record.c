@@ -1,7 +1,8 @@
 /*
  * Calls that are recorded: see vmm_trace_start(). While a cache is recorded, SLOW_PATH_RECORDED keeps allocations and
  * frees from the fast paths of vmm_alloc() and vmm_free(); the fast paths here do the same, and record. Other frees are
- * recorded where they are made, with the lock held under which the block becomes free.
+ * recorded where they are made, with the lock held under which the block becomes free; in debug mode with guard pages,
+ * before that (free_unrecorded()).
  */
 #include "api/internal.h"
 #include "base/handle.h"

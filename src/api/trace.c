@@ -22,14 +22,14 @@ static vmm_status options_read(const vmm_trace_options *options, vmm_trace_optio
 
 /* ---- What there is at the start -------------------------------------------------------------- */
 
-/* The memory of a reserved block is recorded as blocks, one for each unit; the block itself has none. */
+/* Each unit with memory of a reserved block is recorded as a block of its own, and the reserved block is not. */
 static bool item_is_block(const vmm_item *item)
 {
     bool is_used = item->state == VMM_ITEM_LIVE || item->state == VMM_ITEM_WAITING;
     return item->kind == VMM_ITEM_BLOCK && is_used && !item->is_reserved;
 }
 
-/* A trace has no memory that sleeps: it is as if it stayed. */
+/* A trace does not know sleep: memory that sleeps is recorded as if it stayed. */
 static bool item_is_memory(const vmm_item *item)
 {
     return item->kind == VMM_ITEM_CHUNK && item->state != VMM_ITEM_WAITING;
