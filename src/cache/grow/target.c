@@ -24,7 +24,7 @@ enum {
 enum { FLOOR_BYTES = 16 << 20, FLOOR_SHARE = 50 };
 
 /* Below this limit the largest chunk shrinks in proportion. With this, LIMIT_SHARE_OF_ROOM and splits, the five traces
- * run in 1.005 to 1.011 of their peak of live memory. */
+ * run in 1.005 to 1.010 of their peak of live memory. */
 #define LIMIT_FULL_BYTES (UINT64_C(8) << 30)
 
 /* By Newton's method, from above. */
