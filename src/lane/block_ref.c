@@ -43,8 +43,8 @@ bool vmm__block_ref_find_live(const struct heap *heap, uint64_t address, struct 
     return vmm__block_ref_find(heap, address, ref) && !ref_is_waiting(ref);
 }
 
-/* The block that contains an address; NULL: it is in a view, and free there. A reserved block is in no view, and its
- * chunks come and go without the lane's lock. */
+/* The block that contains an address; NULL if the address lies in a view, and is free there. Does not look for a chunk
+ * at a reserved block: it is in no view, and its chunks come and go without the lane's lock. */
 static struct block *block_around(const struct heap *heap, uint64_t address)
 {
     const struct views *views = heap->directory->views;

@@ -34,7 +34,7 @@ bool vmm__block_ref_is_live(const struct block_ref *ref);
  */
 vmm_status vmm__block_ref_unknown(const char *function, const struct heap *heap, uint64_t address);
 
-/* The same for an address that lies in no live block or object; heap NULL: of no heap. */
+/* Like vmm__block_ref_unknown(), for an address that lies in no live block or object; heap NULL: no heap owns it. */
 vmm_status vmm__block_ref_none(const char *function, const struct heap *heap, uint64_t address);
 
 uint64_t vmm__block_ref_address(const struct block_ref *ref);
@@ -44,7 +44,7 @@ uint64_t vmm__block_ref_requested_bytes(const struct block_ref *ref);
 /* Pins or unpins a live block or object. */
 void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned);
 
-/* The same for another reason: see vmm__lane_export_locked(). */
+/* Mark a block or object as exported, which also keeps it in place: see vmm__lane_export_locked(). */
 void vmm__block_ref_set_exported(struct heap *heap, struct block_ref *ref, bool is_exported);
 bool vmm__block_ref_is_exported(const struct block_ref *ref);
 
@@ -59,7 +59,7 @@ void vmm__block_ref_set_noted(struct block_ref *ref, bool is_noted);
 bool vmm__block_ref_is_listed(const struct block_ref *ref);
 void vmm__block_ref_set_listed(struct block_ref *ref, bool is_listed);
 
-/* Makes a live block or object wait that the program does not pin. */
+/* Makes a live block or object, which the program does not pin, a waiting one. */
 void vmm__block_ref_wait(struct block_ref *ref);
 
 #endif

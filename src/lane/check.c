@@ -40,7 +40,8 @@ static vmm_status listed_check(const struct heap *heap, uint64_t address, struct
     return VMM_OK;
 }
 
-/* The same for all that a block of an extent stands for: a block in a view is checked with its first piece. */
+/* Checks all that a block of an extent stands for, if it is listed: itself, the objects of its slab, or the block in a
+ * view whose first piece it is. */
 static vmm_status listed_all_check(const struct heap *heap, const struct block *block,
                                    struct tally *tally)
 {

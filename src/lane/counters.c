@@ -1,4 +1,4 @@
-/* Counters of lanes and their flush into the totals of the cache: see counters.h. */
+/* Counters of lanes, and their flush into the totals of a pool and of the cache: see counters.h. */
 #define _GNU_SOURCE
 #include "lane/counters.h"
 #include "base/time.h"

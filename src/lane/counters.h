@@ -27,7 +27,7 @@
 
 /* The totals of a pool, or of the cache. */
 struct totals {
-    struct totals *parent; /* of a pool: the cache's; NULL: these are */
+    struct totals *parent; /* of a pool: the cache's totals; NULL in these */
     struct atomic_stat requested_bytes;
     struct atomic_stat allocated_bytes;
     struct atomic_stat active_bytes;

@@ -14,9 +14,9 @@
  *  3. entries[g].epoch is the latest epoch, on the clock of the heap's lane, at which
  *     anything in granule g was freed: once it has passed, no work uses the free bytes
  *     there.
- * May be called by: lane, cache, api. Locks: entries[g].heap changes under the grow lock and the heap's lane lock, and
- * may be read without a lock; so do the slots of reserved blocks, which one of the locks is enough to read; the heap's
- * lane lock guards the rest.
+ * May be called by: lane, cache, api. Locks: entries[g].heap and the slots of reserved blocks change under the grow
+ * lock and the heap's lane lock. Reading entries[g].heap needs no lock, and reading such a slot one of the two. The
+ * heap's lane lock guards the rest.
  */
 #ifndef VMM_LANE_DIRECTORY_H
 #define VMM_LANE_DIRECTORY_H

@@ -348,7 +348,7 @@ void vmm__heap_settle(struct heap *heap)
     vmm__counters_settle(heap->counters, &heap->owner->pool->totals);
 }
 
-/* The last freed block was freed earlier, so it is stamped first: epochs never decrease. */
+/* Stamps the last freed block first, because it was freed earlier: the epoch of a granule never decreases. */
 struct block *vmm__heap_give(struct heap *heap, struct block *block)
 {
     vmm__heap_settle(heap);

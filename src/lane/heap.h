@@ -89,8 +89,9 @@ struct heap {
     bool is_small;
     bool is_reserved; /* of reserved blocks */
     bool is_drained;  /* in the directory's list; the grow lock guards this and next_drained */
-    /* Its room: the first granules of a free block that begins within a granule, which gatherings and transfers of
-     * others leave to it; more, if a chunk lies across their end. A miss sets it: see vmm__placement_keep_room(). */
+    /* Its room: how many of the first granules of a free block that begins within a granule the gatherings and
+     * transfers of other heaps leave to this one; more, if a chunk lies across their end. A miss sets it: see
+     * vmm__placement_keep_room(). */
     uint8_t room_granules;
     uint32_t marked; /* list of chunks whose runs are out of date: see lane/views.h */
     uint64_t unit_bytes;
@@ -111,14 +112,14 @@ struct heap {
     /* Where it last grew into unused addresses; 0: never. The grow lock guards all three fields. */
     uint64_t home_end;
     uint64_t home_begin; /* of a small heap, which grows downward, too; else 0 */
-    struct home *home;   /* its pool's, which it shares; NULL: it has one of its own */
+    struct home *home;   /* its pool's, which large heaps share; NULL: home_end is its own */
     /* Free runs in views: see lane/views.h; NULL: it never had places. */
     struct size_index *runs;
     struct heap *next_drained; /* in the directory's list */
 };
 
-/* In a small heap, blocks of a quarter of the largest size come from the high end of a free block, and smaller ones
- * from the low end: different sizes tend to have different lifetimes, and must not mix. */
+/* In a small heap, blocks of at least a quarter of the largest size come from the high end of a free block, and smaller
+ * ones from the low end: different sizes tend to have different lifetimes, and must not mix. */
 enum { HIGH_END_BYTES = 256 << 10 };
 
 static inline bool vmm__heap_takes_high(const struct heap *heap, uint64_t bytes)
@@ -166,7 +167,8 @@ static inline struct block *vmm__block_piece(const struct block *block)
 /* Makes sure that the next `count` records need no host memory. */
 vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count);
 
-/* Makes sure that an attach of `bytes` to a large heap finds all else that it needs. ERR_HOST_OOM. */
+/* Makes sure that an attach of `bytes` to a large heap needs no further host memory but for a block record.
+ * ERR_HOST_OOM. */
 vmm_status vmm__heap_attach_keep(struct heap *heap, uint64_t bytes);
 
 /*
@@ -199,7 +201,7 @@ struct block *vmm__heap_take_at(struct heap *heap, uint64_t address, uint64_t by
  * `bytes` + `alignment`. */
 struct block *vmm__heap_find_aligned(struct heap *heap, uint64_t bytes, uint64_t alignment);
 
-/* Whether these bytes, which begin in an extent, are free. */
+/* Whether the `bytes` from `address` on, which lies in an extent, are free. */
 bool vmm__heap_is_free(const struct heap *heap, uint64_t address, uint64_t bytes);
 
 /* Takes the last freed block if it has exactly this size; NULL if not. */

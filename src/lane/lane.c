@@ -538,7 +538,7 @@ void vmm__lane_clock_arm_locked(struct lane *lane)
     lane->until_due_bytes = vmm__min(lane->until_due_bytes, lane->due_bytes);
 }
 
-/* Enough was freed since this was called last. */
+/* The lane has freed due_bytes since the last call: makes its clock due, and closes its fast path. */
 static __attribute__((noinline)) void freed_note(struct lane *lane)
 {
     vmm__clock_due(lane->clock);

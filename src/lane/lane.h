@@ -6,8 +6,8 @@
  * larger ones blocks of the large heap. So one live kilobyte never retains a large chunk.
  *
  * Owns: its heaps, slabs, notes, magazines, and its clock unless that is the cache's. Invariants:
- *  1. the size of every live or waiting block decides its heap, but for misfits; in a cache with caching off, in a
- *     pool whose blocks have chunks of their own, and in imported memory, all are large;
+ *  1. the size of every live or waiting block, unless it is a misfit, decides its heap; with caching off, in a pool
+ *     whose blocks have chunks of their own, and in imported memory, all blocks are in the large heap;
  *  2. the counters are the sums over the live and waiting blocks, less what debug mode hides;
  *  3. the epochs in `trimmed`, `decayed` and `period_epoch` have ended; decay expires
  *     nothing later than the last period.
@@ -47,7 +47,7 @@ struct last_allocated {
     struct block *block; /* for an object: the block of its slab; never NULL */
 };
 
-/* The last scan for idle memory that visited the lane, and how much the lane had allocated until
+/* The last scan for idle memory that visited the lane, and how many allocations the lane had made until
  * then. */
 struct last_scan {
     uint64_t scan;
@@ -57,14 +57,15 @@ struct last_scan {
 
 /*
  * How often lanes take idle memory of other lanes. A take costs 2 to 5 us; new memory costs as much as some dozens of
- * takes. So streams that take the same memory from each other again and again should have more. A take is hasty if the
- * last ones of the pool, of whatever lanes, were less than TAKES_APART_US apart in the mean: then takes cost some
- * percent of the time, however many streams take turns; or if its thread had to queue for the grow lock: then takes of
- * threads hold each other up, and it counts as TAKES_QUEUED hasty ones: of 16 threads, a take lets half wait on
- * average. After
- * TAKES_HOARD hasty takes a lane keeps what it has: it no longer gathers, nor do others from it, and takes only what a
- * request needs. After TAKES_GROW it grows beyond the footprint target, by one request. docs/results/holes.md says how
- * near traces of GPU programs come.
+ * takes. So streams that take the same memory from each other again and again should have more. A take is hasty in two
+ * cases. If the latest takes of the pool, by whatever lanes, were less than TAKES_APART_US apart in the mean, takes
+ * cost some percent of the time, however many streams take turns. If its thread had to queue for the grow lock, takes
+ * delay other threads; such a take counts as TAKES_QUEUED hasty ones, because with 16 threads half of them wait during
+ * a take on average.
+ *
+ * After TAKES_HOARD hasty takes a lane keeps what it has: it no longer gathers, others do not gather from it, and it
+ * takes only what a request needs. After TAKES_GROW hasty takes it grows beyond the footprint target, by one request.
+ * docs/results/holes.md says how near traces of GPU programs come to these bounds.
  */
 enum { TAKES_APART_US = 25, TAKES_QUEUED = 8, TAKES_HOARD = 32, TAKES_GROW = 64 };
 
@@ -78,7 +79,7 @@ struct lane {
     /* Its pool is not awake: no request is served. Changes under both locks, with the magazines closed. */
     bool is_asleep;
     bool stays_awake; /* its pool adopted it when it was not awake; guarded by the grow lock */
-    _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
+    _Atomic bool is_detached; /* not in the default pool's table: of another pool, or hidden */
     uint64_t serial;          /* never reused */
     /* The fast path may lock it: it is the active lane, or totals are shared; and its clock is not due. */
     _Atomic bool is_fast;
@@ -99,11 +100,11 @@ struct lane {
     _Atomic(struct magazines *) magazines; /* NULL: it never was contended; set once */
     struct biased_lock lock;               /* guards all below */
     uint64_t until_due_bytes; /* to free until its clock is due: see vmm__lane_clock_arm_locked() */
-    uint64_t due_bytes;       /* between that and the next time */
-    uint64_t gather_bytes;    /* requests of fewer bytes do not gather first: see pool.h */
+    uint64_t due_bytes;       /* to free from then on until it is due again */
+    uint64_t gather_bytes;    /* smaller requests do not gather first: see cache/idle/gather.h */
     _Atomic uint32_t refills; /* refills under way: their requests need not gather again */
     uint32_t
-        hasty_takes; /* since the last one that was not, or a trim; the grow lock guards it, too */
+        hasty_takes; /* since a take that was not hasty, or a trim; the grow lock guards it, too */
     struct counters counters;
     struct last_allocated last;
     struct last_scan last_scan;
@@ -125,7 +126,7 @@ vmm_status vmm__lane_open(vmm_stream stream, struct directory *directory, struct
 /* Frees the lane in any case. Returns the first driver error. */
 vmm_status vmm__lane_close(struct lane *lane);
 
-/* Gives a lane to a pool; it leaves the one that it is of. The caller holds the grow lock. */
+/* Moves a lane to a pool, out of the pool that has it. The caller holds the grow lock. */
 void vmm__lane_join(struct lane *lane, struct pool *pool);
 
 /* Flushes the counters of a lane that has no memory, and frees what only a lane with memory
@@ -144,15 +145,15 @@ static inline bool vmm__lane_is_retained(const struct lane *lane)
     return vmm__pool_is_retained(lane->owner.pool);
 }
 
-/* Count a take of other lanes' idle memory, by a request that has_queued for the grow lock or not, and a growth instead
- * of takes. */
+/* Count a take of other lanes' idle memory (has_queued: its thread had to wait for the grow lock), and a growth that
+ * replaces further takes. */
 void vmm__lane_takes_count(struct lane *lane, bool has_queued);
 static inline void vmm__lane_takes_lower(struct lane *lane)
 {
     lane->hasty_takes = TAKES_HOARD;
 }
 
-/* Whether the lane takes no more than a request needs, and whether it rather grows. */
+/* Whether the lane takes no more idle memory than a request needs, and whether it grows instead: see TAKES_HOARD. */
 static inline bool vmm__lane_hoards(const struct lane *lane)
 {
     return lane->hasty_takes >= TAKES_HOARD;
@@ -175,8 +176,8 @@ static inline vmm_status vmm__lane_asleep_check(const char *call, const struct l
                       lane->owner.pool->name);
 }
 
-/* VMM__NOT_FOUND if a lane is not of the pool of a handle, which was destroyed; NULL: any will do. The caller holds the
- * lane's lock. */
+/* VMM__NOT_FOUND if the lane no longer belongs to the pool of `handle`, which was destroyed; handle NULL: any pool will
+ * do. The caller holds the lane's lock. */
 static inline vmm_status vmm__lane_check_of(const struct lane *lane, const vmm_pool *handle)
 {
     bool is_of = handle == NULL ||
@@ -198,7 +199,7 @@ static inline bool vmm__lane_has_ended(const struct lane *lane)
     return atomic_load_explicit(&lane->has_ended, memory_order_acquire);
 }
 
-/* Whether a lane is another one's stream's, which has one in each pool that it uses. */
+/* Whether two lanes belong to the same stream, which has one in each pool that it uses. */
 static inline bool vmm__lane_is_of(const struct lane *lane, const struct lane *other)
 {
     return lane == other ||
@@ -233,7 +234,8 @@ void vmm__lane_lock_for_scan(struct lane *lane, uint64_t scan);
 
 void vmm__lane_unlock(struct lane *lane);
 
-/* Lock and unlock many lanes beside one another: those that are locked wait without their mutex (base/biased.h). */
+/* For a thread that holds the locks of many lanes: keep leaves the mutex of a locked lane, and the thread goes on
+ * holding the lane's lock; unlock_kept takes the mutex again and unlocks the lane (base/biased.h). */
 static inline void vmm__lane_keep(struct lane *lane)
 {
     vmm__biased_keep(&lane->lock);
@@ -287,7 +289,7 @@ vmm_status vmm__lane_take_whole_locked(struct lane *lane, uint64_t bytes, void *
  * heap. A misfit is never listed. VMM__NO_FIT; ERR_HOST_OOM. */
 vmm_status vmm__lane_take_any_locked(struct lane *lane, uint64_t bytes, void **out);
 
-/* Allocates a given free block, which is not shared with others, but for its first bytes. */
+/* Allocates a free block of the large heap, all but its first skip_bytes, for a request of `bytes`. ERR_HOST_OOM. */
 vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t skip_bytes,
                                        uint64_t bytes, void **out);
 
@@ -301,7 +303,8 @@ vmm_status vmm__lane_take_aligned_locked(struct lane *lane, struct heap *heap,
                                          const struct block *free_block, uint64_t bytes,
                                          uint64_t block_bytes, uint64_t alignment, void **out);
 
-/* Whether `address` is the last allocation, and may still be live. A record in use says where its block is. */
+/* Whether `address` is the last allocation, and may still be live. Its block's record may have been reused for another
+ * block, so it must be in use, and contain the address. */
 static inline bool vmm__lane_is_last(const struct lane *lane, uint64_t address)
 {
     const struct block *block = lane->last.block;
@@ -309,7 +312,7 @@ static inline bool vmm__lane_is_last(const struct lane *lane, uint64_t address)
            (block->state == BLOCK_LIVE || block->state == BLOCK_SLAB);
 }
 
-/* The heap of the last allocation, if it is that; otherwise NULL. */
+/* The heap of the last allocation, if `address` is that one; otherwise NULL. */
 static inline struct heap *vmm__lane_last_heap(const struct lane *lane, uint64_t address)
 {
     return vmm__lane_is_last(lane, address) ? lane->last.heap : NULL;

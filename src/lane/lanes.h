@@ -10,9 +10,9 @@
  * Owns: the lanes. Invariants:
  *  1. a lane is in at most one list; every lane that has memory is in `stocked`, and leaves it soon
  *     after its last memory;
- *  2. another lane whose stream has ended is in `vacant_detached`, or `vacant_pooled` if it is one of
- *     `pooled`; all others are in no list;
- *  3. each lane of `pooled` is in `pooled_streams`.
+ *  2. of the lanes that are not in `stocked`, those whose stream has ended are in `vacant_pooled` if
+ *     owner.is_pooled is set, else in `vacant_detached`; all others are in no list;
+ *  3. `pooled_streams` has each lane with owner.is_pooled.
  * May be called by: lane, cache, api. Locks: finding needs none; the grow lock guards everything else.
  */
 #ifndef VMM_LANE_LANES_H
@@ -30,7 +30,7 @@ struct lane_list {
 enum { LANES_RECENT = 64 };
 
 struct lanes {
-    struct map pooled_streams;    /* those of `pooled` by their stream; several may have the same */
+    struct map pooled_streams;    /* lanes with owner.is_pooled; a stream may have several */
     _Atomic(struct lane *) first; /* all, in order of creation */
     struct lane *last;
     struct lane_list stocked; /* lanes that have memory; a refill rotates it */
@@ -70,7 +70,7 @@ struct lane *vmm__lanes_pooled_next(const struct lane *lane);
 /* Hides a lane, whose stream has ended, from all streams. */
 void vmm__lanes_hide(struct lanes *lanes, struct lane *lane);
 
-/* Show a hidden lane to its stream, which is a new one: a lane of the default pool; one of `pooled`. */
+/* Show a hidden lane to its new stream: show, if it was made for the default pool; pooled_give, if for another one. */
 void vmm__lanes_show(struct lanes *lanes, struct lane *lane);
 void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane);
 
@@ -80,8 +80,8 @@ void vmm__lanes_note(struct lanes *lanes, struct lane *lane);
 /* Makes a lane stocked: it is about to get memory, or addresses that may get some. */
 void vmm__lanes_touch(struct lanes *lanes, struct lane *lane);
 
-/* Flushes the counters of all stocked lanes; the caller has locked `held` (NULL: none). The totals stay exact only if
- * this comes before waits end. */
+/* Flushes the counters of all stocked lanes; the caller has locked `held` (NULL: none). The peaks of the totals are
+ * exact only if this comes before blocks stop waiting. */
 void vmm__lanes_counters_flush(const struct lanes *lanes, const struct lane *held);
 
 /* Moves a lane without memory to the list that invariant 2 names. */

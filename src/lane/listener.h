@@ -1,6 +1,6 @@
 /*
- * The listeners of a cache: a function of the program that learns of changes which no call of its
- * own makes visible, such as mapped and unmapped memory and waiting blocks; and one of an adapter. See vmm_listen().
+ * The listeners of a cache: a function of the program, and one of an adapter, that learn of changes which no call of
+ * the program makes visible, such as mapped and unmapped memory and waiting blocks. See vmm_listen().
  *
  * Owns: nothing. May be called by: lane, cache. Locks: they change under the grow lock and all lanes' locks, and are
  * called under the lock of the lane that owns the memory.

@@ -26,7 +26,7 @@
 /* A set fills one cache line. With as many blocks as sets, 1 block in 270 finds its set full. */
 enum { LIVE_SET_BITS = 12, LIVE_SETS = 1 << LIVE_SET_BITS, LIVE_WAYS = 4 };
 
-/* No address that a caller looks up has this bit: none lies in an arena. */
+/* No address of an arena has this bit, so a look-up never finds a claimed entry. */
 #define LIVE_CLAIMED (UINT64_C(1) << 63)
 
 struct live_entry {

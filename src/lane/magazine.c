@@ -4,7 +4,7 @@
 #include "base/thread_slot.h"
 #include "lane/lane.h"
 
-/* A magazine keeps one block of any size, but several only as long as so many of the size of the last have at most this
+/* A magazine keeps one block of any size. It keeps n blocks only if n blocks of the newest one's size have at most this
  * many bytes. */
 enum { KEPT_MOST_BYTES = 64 << 20 };
 
@@ -151,7 +151,7 @@ bool vmm__magazine_take(struct lane *lane, uint64_t bytes, void **out)
     return took;
 }
 
-/* False if that would be too many bytes. */
+/* False if the magazine would keep too many bytes. */
 static bool kept_add(struct magazines *magazines, struct magazine *magazine,
                      struct live_entry *entry)
 {

@@ -15,7 +15,7 @@
  * that was submitted before the free. A block that other streams use, or that is pinned, is not listed, so it is never
  * kept.
  *
- * Owns: nothing else. Invariants:
+ * Owns: what magazines keep. Invariants:
  *  1. the live table has exactly the lanes' listed blocks, which are allocated and counted as the lane sees them. A
  *     listed block whose entry is not claimed is live; otherwise a magazine keeps the entry, or a thread is freeing or
  *     allocating the block;
@@ -60,10 +60,11 @@ void vmm__magazines_make_locked(struct lane *lane);
 void vmm__magazines_fini(struct lane *lane);
 
 /*
- * Allocate and free in the calling thread's magazine. False if the lane has none, if the thread has no slot or its fast
- * path is disabled (in a child of fork(), and in functions of the program that the library calls with locks held), if
- * another thread has locked the magazine, or if it keeps enough; and if no block of exactly `bytes` is kept, or the one
- * at the address is not listed. *frees: the count of frees before this one.
+ * Allocate and free in the calling thread's magazine, or in one of the next if that is locked or, for a free, full.
+ * False if the lane has no magazines, if the thread has no slot or its fast path is disabled (in a child of fork(), and
+ * in functions of the program that the library calls with locks held), or if none of those magazines will do. take is
+ * also false if the lane is asleep or no block of exactly `bytes` is kept; give, if the block is not listed, or the
+ * magazine would keep too many bytes. *frees: the magazine's count of frees before this one.
  */
 bool vmm__magazine_take(struct lane *lane, uint64_t bytes, void **out);
 bool vmm__magazine_give(struct lane *lane, uint64_t address, uint64_t *frees);

@@ -38,7 +38,7 @@ struct use {
     struct event *event; /* of the stream; NULL: none, and `epoch` counts */
     uint64_t epoch;      /* of the cache's clock; UINT64_MAX: neither is set yet */
     bool is_borrower;
-    bool waits_for_all; /* the block returns to another stream than the one that it served */
+    bool waits_for_all; /* once freed, its block waits for all work: see vmm__notes_lend() */
 };
 
 struct note {
@@ -78,7 +78,7 @@ void vmm__notes_drop(struct notes *notes, uint64_t address);
 void vmm__notes_move(struct notes *notes, uint64_t from, uint64_t to);
 
 /* Marks a use that was added: the block was allocated for this stream, from another stream's memory. waits_for_all:
- * once freed it waits for all work of the device. */
+ * once freed, the block waits for all work of the device, because the other stream gets its memory again. */
 void vmm__notes_lend(struct notes *notes, uint64_t address, struct user user, bool waits_for_all);
 
 /* The stream that a live block was allocated for; false: the lane's. *has_ended: it has ended. */
@@ -89,8 +89,8 @@ bool vmm__notes_borrower(const struct notes *notes, uint64_t address, vmm_stream
  * another failure, the use waits for the cache's clock. */
 void vmm__notes_record(struct notes *notes, uint64_t address);
 
-/* After a record: drops the uses that have passed, and returns whether all have. Their streams may run other work since
- * then. */
+/* After a record: drops the uses whose recorded work has finished, and returns whether all are dropped. Work that their
+ * streams got after the record does not count. */
 bool vmm__notes_forget(struct notes *notes, uint64_t address);
 
 /* After a record: makes later work of a stream wait, on the device, for all uses. ERR_INVALID_ARGUMENT: one is not
@@ -134,8 +134,9 @@ void vmm__notes_pass_begin(struct notes *notes, unsigned most, struct notes_pass
  * the pass. */
 vmm_status vmm__notes_pass_next(struct notes *notes, struct notes_pass *pass, uint64_t *address);
 
-/* What a wait needs: the event of the first one that has any, which the caller drops, else an epoch of the cache's
- * clock, which a capture may stop. False if there is none. The host may wait for it without the lane's lock. */
+/* What the host can wait for so that a block stops waiting, without the lane's lock: the event of the oldest wait whose
+ * next use has one, which the caller drops; else an epoch of the cache's clock, which a capture may stop. False if no
+ * block waits. */
 bool vmm__notes_oldest(const struct notes *notes, struct event **event, uint64_t *epoch);
 
 #endif

@@ -19,7 +19,8 @@ struct backup;
 struct lane;
 struct vmm_cache;
 
-/* Finds lanes by stream. A reader that races with a change may miss a lane; it then searches again under the lock. */
+/* Finds lanes by stream. A reader that races with a change may miss a lane; it then searches again under the grow
+ * lock. */
 struct lane_table {
     _Atomic(struct lane *) *buckets;
     unsigned bits;
@@ -34,9 +35,9 @@ enum { POOL_NAME_BYTES = 64 };
 /* What requests know of the idle memory of other lanes: see cache/idle/gather.h. The grow lock guards changes, but for
  * those of has_more. */
 struct gathering {
-    /* The lane that gathered last, all idle memory but for rooms; NULL: work was unfinished. */
+    /* The lane that gathered last, if it got all idle memory but for rooms; NULL: some work was unfinished. */
     _Atomic(struct lane *) last;
-    _Atomic bool has_more; /* another lane has freed much since */
+    _Atomic bool has_more; /* a lane other than `last` has freed much since */
 };
 
 /* How fast lanes of a pool take idle memory from each other: see lane.h. */
@@ -81,7 +82,7 @@ struct pool {
     uint64_t routes; /* and pushes, of all threads, that lead requests to it */
     bool is_keeping; /* its free memory serves only this pool: see cache/pool/pools.h */
     bool is_leaving; /* its last use has ended, but the device may not have finished */
-    uint64_t leaving_epoch; /* of the cache's clock: then it has */
+    uint64_t leaving_epoch; /* of the cache's clock: once it has passed, the device has finished */
     vmm_on_sleep on_sleep;
     vmm_pool_phase phase;  /* see cache/pool/sleep.h; only the call that changes it uses `backup` */
     struct backup *backup; /* NULL: none */
@@ -94,7 +95,7 @@ static inline bool vmm__pool_is_used(const struct pool *pool)
     return pool->uses > 0 || pool->is_leaving;
 }
 
-/* Whether its memory is gone, or on the way: what is only offered is all there. */
+/* Whether the pool sleeps, or is falling asleep or waking. The memory of a pool that is only offered is all there. */
 static inline bool vmm__pool_is_asleep(const struct pool *pool)
 {
     return pool->phase != VMM_POOL_AWAKE && pool->phase != VMM_POOL_OFFERED;
@@ -130,7 +131,7 @@ static inline bool vmm__pool_should_gather(const struct pool *pool, const struct
            (last != lane || atomic_load_explicit(&gathering->has_more, memory_order_relaxed));
 }
 
-/* A lane has freed much memory. */
+/* Notes that a lane has freed much memory. */
 static inline void vmm__pool_note_free(struct pool *pool, const struct lane *lane)
 {
     struct gathering *gathering = &pool->gathering;

@@ -265,7 +265,8 @@ static void chunks_visit(struct heap *heap, uint64_t address, uint64_t bytes, ch
 
 /* ---- Places ---------------------------------------------------------------------------------- */
 
-/* The number of a place in the list of ends, which has it. Mostly it became an end not long ago. */
+/* The position of a place in the list of ends, which contains it. Searches from the end of the list, because most such
+ * places became ends not long ago. */
 static uint64_t end_find(const struct views *views, uint64_t granule)
 {
     uint64_t at = views->end_count - 1;
@@ -470,7 +471,7 @@ struct hand {
     struct heap *to;
     uint64_t address;
     uint64_t bytes;
-    uint64_t epoch; /* on the clock of its new lane: a stamp for their places */
+    uint64_t epoch; /* the stamp for their places, on the clock of the lane of `to` */
     uint64_t chunks;
 };
 
@@ -624,7 +625,7 @@ uint64_t vmm__views_end_bytes(const struct heap *heap, uint64_t granule, bool is
 
 bool vmm__views_have(const struct views *views, uint64_t view, const struct chunk *chunk)
 {
-    if ((chunk->view_bits & view_bit(view)) == 0) /* so it is mostly */
+    if ((chunk->view_bits & view_bit(view)) == 0) /* mostly so */
         return false;
     uint64_t place = chunk->place;
     while (place != NO_GRANULE && views->places[place].view != view)

@@ -38,8 +38,9 @@
 #include "vm/vm.h"
 
 struct view_place {
-    struct size_node run; /* first member; of the barrier here; link NULL: not in the index */
-    uint32_t chunk;       /* see invariant 1 */
+    struct size_node
+        run;        /* first member; the run of the barrier here; link NULL: not in the index */
+    uint32_t chunk; /* see invariant 1 */
     uint32_t users;
     uint64_t view;  /* number; places of one view may form several rows; 0: in no row */
     uint64_t turn;  /* views.turn when the latest block over it was taken */
@@ -80,7 +81,7 @@ void vmm__views_close(struct heap *heap);
 /* A chunk of the heap was mapped at a further place, with access, as part of a view. */
 void vmm__views_place_add(struct heap *heap, struct chunk *chunk, uint64_t granule, uint64_t view);
 
-/* The same for a place that gets no access: it joins no row, and is to be unmapped. */
+/* Records a further mapping that got no access: a place that joins no row, and is to be unmapped. */
 void vmm__views_place_strand(struct heap *heap, struct chunk *chunk, uint64_t granule);
 
 /* Unmaps a place without users, whose last work has finished. If the driver refuses, the place stays mapped, in no
@@ -194,8 +195,8 @@ void vmm__views_update(struct heap *heap);
 void vmm__views_enter(struct heap *heap, uint64_t address, uint64_t bytes);
 void vmm__views_leave(struct heap *heap, uint64_t address, uint64_t bytes);
 
-/* Idle chunks of a heap, at consecutive homes, change to another heap of the same kind, with their places. `epoch` is
- * on its lane's clock: a stamp for the places. The caller holds the locks of both lanes and the grow lock. */
+/* Moves idle chunks of a heap, at consecutive homes, to another large heap, with their places. `epoch` is the stamp for
+ * the places, on the clock of the lane of `to`. The caller holds the locks of both lanes and the grow lock. */
 void vmm__views_hand(struct heap *from, struct heap *to, uint64_t address, uint64_t bytes,
                      uint64_t epoch);
 

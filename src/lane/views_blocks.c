@@ -236,7 +236,7 @@ void vmm__views_place_inherit(struct views *views, uint64_t granule, uint64_t fr
         (struct view_place){ .view = place->view, .turn = place->turn, .left = NO_GRANULE };
 }
 
-/* Counts a piece at its place. The first one's block starts there. */
+/* Counts a piece at its place. If it is the first piece of its block, the block starts there: enters it, too. */
 static void piece_settle(struct heap *heap, struct block *piece)
 {
     struct views *views = vmm__views_of(heap);
