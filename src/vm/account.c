@@ -176,7 +176,7 @@ uint64_t vmm__vm_short_bytes(const struct vm *vm, const struct account *account,
     return short_bytes(vmm__vm_limit_bytes(vm), reserved, bytes);
 }
 
-/* Rejects a request beyond a limit before it takes all of the device. */
+/* Refuses a request beyond a limit before any of its chunks is created. */
 vmm_status vmm__account_check(const struct vm *vm, const struct account *account, uint64_t bytes)
 {
     if (vmm__account_short_bytes(account, bytes) > 0)

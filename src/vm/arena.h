@@ -23,7 +23,8 @@
  *  4. the granules of all gaps add up to free_granules;
  *  5. guard_pages granules are taken and stay without memory; the node of each has the size
  *     ARENA_GUARD_PAGE.
- * May be called by: vm, lane; cache, to find addresses; api. Locks: the cache's grow lock.
+ * May be called by: vm, lane; cache, to find addresses; api. Locks: the cache's grow lock guards the gaps and the
+ * reservations; what init sets, such as the window, may be read without a lock.
  */
 #ifndef VMM_VM_ARENA_H
 #define VMM_VM_ARENA_H

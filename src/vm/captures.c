@@ -40,7 +40,8 @@ void vmm__captures_unlock(void)
     vmm__mutex_unlock(&lock);
 }
 
-/* Until the system gives its number to another thread, which it does as late as it can. Leaves errno as it is. */
+/* Whether the thread of an announcement has ended. Wrong if another thread has got its number since, which the system
+ * reuses as late as it can. Leaves errno as it is. */
 static bool thread_has_ended(const struct announcement *announced)
 {
     int code = errno;

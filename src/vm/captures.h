@@ -9,7 +9,8 @@
  *  1. an announcement stands until it is retracted, or until its capture is seen to be over: the stream is not being
  *     captured, and it was before, or the thread that announced the capture asks, or has ended. That thread begins the
  *     capture before it calls the library again. Only that thread asks about the per-thread default stream.
- * May be called by: vm, api. Locks: its own, process-wide; only the driver's are taken under it.
+ * May be called by: vm, api. Locks: its own, process-wide. Under it a clock takes that of the events and the driver's,
+ * and calls its watch (clock.h).
  */
 #ifndef VMM_VM_CAPTURES_H
 #define VMM_VM_CAPTURES_H

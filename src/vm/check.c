@@ -1,4 +1,4 @@
-/* Checks the numbered invariants of vm.h. */
+/* Checks the numbered invariants of vm.h, and calls the check of the arena. */
 #include "base/error.h"
 #include "vm/vm.h"
 

@@ -35,7 +35,7 @@ static vmm_status stream_record(const struct clock *general, vmm_stream stream,
     return status == VMM_OK ? stream_check(general, stream) : status;
 }
 
-/* Only a wait for the device tells the end of some stream's work. */
+/* From now on only a wait for the device tells when the work of all known streams has ended. */
 static void blind_set(struct clock *general)
 {
     general->is_blind = true;
@@ -180,7 +180,7 @@ static vmm_status streams_record(struct clock *general, const struct event *even
     if (status == VMM_OK)
         status = vmm__driver_event_record(general->driver, event->handle, general->join);
     if (status == VMM_OK || status == VMM__PENDING)
-        vmm__error_restore(&line); /* that of a stream that the driver does not know */
+        vmm__error_restore(&line); /* drops the line about a stream that the driver does not know */
     vmm__event_drop(general->events, scratch);
     return status;
 }
@@ -355,8 +355,8 @@ static vmm_status tick_replacing(struct clock *clock, bool *covers_all)
     return status;
 }
 
-/* The event that a stream may wait for on the device; NULL: none. Streams that share memory wait for each other, but
- * not for work that the program may have made wait for them. */
+/* The event that a stream may wait for on the device; NULL: none. With clocks of lanes, a stream may wait for the one
+ * whose memory it takes, but not for all work: the program may have made some of it wait for either of the two. */
 static const struct event *event_to_follow(struct clock *clock, uint64_t epoch)
 {
     const struct clock_event *found =
@@ -636,8 +636,7 @@ vmm_status vmm__clock_mark(struct clock *clock, vmm_stream stream, const _Atomic
     return status;
 }
 
-/* Waits until all threads that read such a stream as open have ended their call of the driver about it: they make it
- * under the lock. */
+/* Threads that have read such a stream as open make their call of the driver about it under the lock. */
 void vmm__clock_streams_sync(void)
 {
     vmm__captures_lock();
@@ -673,7 +672,7 @@ vmm_status vmm__clock_stream_wait(struct clock *clock, vmm_stream stream)
     return status;
 }
 
-/* A lane whose ring is full still says what the other stream has to wait for. */
+/* If the ring of a lane's clock is full, replaces an event in it, so that the other stream has one to wait for. */
 static vmm_status epoch_follow(struct clock *clock, uint64_t epoch, vmm_stream stream, bool submits)
 {
     bool covers_all;
@@ -701,7 +700,7 @@ vmm_status vmm__clock_follow_check(struct clock *clock, uint64_t epoch, vmm_stre
     return epoch_follow(clock, epoch, stream, false);
 }
 
-/* An event of all work can come later. */
+/* An event of the stream must be recorded before its end; one of all work can be recorded later. */
 vmm_status vmm__clock_end_begin(struct clock *clock)
 {
     bool covers_all = false;

@@ -28,7 +28,7 @@
  *
  * While a capture forbids an event, a call that needs one returns VMM__PENDING.
  * May be called by: vm, lane, cache, debug, api. Locks: its own. Under it only that of the captures, that of the events
- * and the driver's are taken, and `tell` is called; no thread waits for the device.
+ * and the driver's are taken, and the functions of the watch are called; no thread waits for the device.
  */
 #ifndef VMM_VM_CLOCK_H
 #define VMM_VM_CLOCK_H
@@ -37,8 +37,8 @@
 #include "driver/driver.h"
 #include "vm/events.h"
 
-/* A clock is due when a CLOCK_SHARES-th of the memory was freed (lane/lane.h), and questions tick, too: so this many
- * events cover all memory whose work is unfinished. Measured in docs/results/clock.md. */
+/* A clock is due when a CLOCK_SHARES-th of the pool's memory was freed (lane/lane.h), and questions tick, too: so
+ * CLOCK_EVENTS events cover all memory whose work is unfinished. Measured in docs/results/clock.md. */
 enum { CLOCK_SHARES = 64, CLOCK_EVENTS = 2 * CLOCK_SHARES, CLOCK_PROMPT = 16 };
 
 /* A stream that the cache knows. */
@@ -69,8 +69,8 @@ struct clock {
     struct driver *driver;
     struct events *events;
     struct clock *general;      /* the cache's; itself, if it is that one */
-    _Atomic(vmm_stream) stream; /* whose work it covers */
-    _Atomic bool covers_all;    /* not only that stream's */
+    _Atomic(vmm_stream) stream; /* of a lane's clock: whose work it covers, unless covers_all */
+    _Atomic bool covers_all;    /* it covers the work of all streams */
     _Atomic uint64_t now;
     _Atomic uint64_t passed;
     _Atomic bool is_due;      /* much was freed since the last tick */
@@ -82,13 +82,13 @@ struct clock {
     /* Of the general clock only. `watch` is constant; the lock of the captures guards changes of the next five. */
     struct clock_watch watch;
     _Atomic(vmm_clock_kind) kind;
-    bool is_blind;
-    uint64_t blinded;            /* how often it became so */
+    bool is_blind;               /* see above */
+    uint64_t blinded;            /* how often it became blind */
     vmm_stream join;             /* NULL: none yet */
-    _Atomic uint64_t passed_all; /* as passed, if the cache knew all streams */
+    _Atomic uint64_t passed_all; /* of all streams: raised by waits for the device */
 };
 
-/* Opens the clock of a cache. STREAMS, or a driver without events of all work: as said above. */
+/* Opens the clock of a cache. It joins events of streams if kind is STREAMS or the driver has no events of all work. */
 void vmm__clock_init(struct clock *clock, struct driver *driver, struct events *events,
                      const struct clock_watch *watch, vmm_clock_kind kind);
 
@@ -117,7 +117,7 @@ static inline uint64_t vmm__clock_passed(const struct clock *clock)
     return atomic_load_explicit(&clock->passed, memory_order_acquire);
 }
 
-/* Whether the events of a cache's clock are of all work, not of the streams that the cache knows. */
+/* Whether the events of a cache's clock cover all work, not only that of the streams that the cache knows. */
 static inline bool vmm__clock_is_context(const struct clock *general)
 {
     return atomic_load_explicit(&general->kind, memory_order_relaxed) == VMM_CLOCK_CONTEXT;
@@ -157,7 +157,7 @@ vmm_status vmm__clock_query_all(struct clock *general, uint64_t epoch);
  * clock meanwhile, but not close it. After a second the log says so. */
 vmm_status vmm__clock_wait(struct clock *clock, uint64_t epoch);
 
-/* Waits for the newest event that was recorded, such as that of an announcement. */
+/* Makes the host wait for the newest event of the clock, such as the one that it recorded at an announcement. */
 vmm_status vmm__clock_wait_recorded(struct clock *clock);
 
 /* Makes the host wait for all work that was submitted, on all streams, also those that the cache does not know.
@@ -199,7 +199,7 @@ bool vmm__clock_move(struct clock *clock, vmm_stream stream);
 vmm_status vmm__clock_mark(struct clock *clock, vmm_stream stream, const _Atomic uint64_t *ends,
                            uint64_t seen, struct event **out);
 
-/* Streams that the caller has marked as ended are not passed to the driver from here on. */
+/* Returns once no thread is in a call of the driver about a stream that the caller has marked as ended. */
 void vmm__clock_streams_sync(void);
 
 /* Makes later work of `stream` wait for an event. VMM__PENDING: the stream is being captured. */

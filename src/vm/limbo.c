@@ -9,7 +9,7 @@ static uint64_t held_bytes(const struct vm *vm, const struct chunk *chunk)
     return chunk->is_alias || chunk->is_asleep ? 0 : vmm__chunk_bytes(vm, chunk);
 }
 
-/* What of these bytes counts in the sums over all chunks. */
+/* How many of an account's bytes count in the sums over all chunks: none of imported memory. */
 static uint64_t own_bytes(const struct account *account, uint64_t bytes)
 {
     return account->is_imported ? 0 : bytes;
@@ -141,7 +141,7 @@ void vmm__limbo_drain_quietly(struct vm *vm)
     (void)vmm__limbo_drain(vm, NULL);
 }
 
-/* Takes a segment in limbo out of it whose work has finished. */
+/* Takes a segment, whose work has finished, out of limbo, and closes it. */
 static struct sourced_segment *segment_take(struct vm *vm, struct chunk *chunk)
 {
     struct sourced_segment *segment = chunk->segment;
@@ -165,8 +165,8 @@ struct sourced_segment *vmm__limbo_take_segment(struct vm *vm)
     return NULL;
 }
 
-/* Waits for a chunk's epoch, unless this pass already knows that a capture stops its clock. VMM__NOTHING: its work has
- * finished. */
+/* Makes the host wait until a chunk's epoch has passed. VMM__NOTHING: it has. VMM__PENDING: a capture stops its clock,
+ * as this pass may know already. */
 static vmm_status chunk_wait(const struct chunk *chunk, struct drain *drain)
 {
     if (chunk->clock == NULL)

@@ -110,7 +110,8 @@ vmm_status vmm__move_begin(struct vm *vm, const struct memory_part *parts, uint3
     return status;
 }
 
-/* The drain releases the new mappings before any older one can be: CUDA could otherwise not map the handle again. */
+/* The drain unmaps the new mappings, which may have no access, before any older one is unmapped: otherwise CUDA could
+ * not map the handle again. */
 void vmm__move_cancel(struct vm *vm, const struct memory_part *parts, uint32_t count,
                       uint32_t aliases)
 {

@@ -13,7 +13,7 @@ static vmm_status mapping_unmap(struct vm *vm, const struct chunk *chunk, uint32
     return vmm__mapping_unmap(vm, chunk, vmm__mapping_at(vm, chunk, number));
 }
 
-/* Unmaps the mapping without access, if there is one: it is the newest, and so the first that may go. */
+/* Unmaps the mapping without access, if there is one. It was made last, so CUDA can still map the handle afterwards. */
 static vmm_status access_lack_end(struct vm *vm, struct chunk *chunk)
 {
     if (!chunk->lacks_access)

@@ -26,8 +26,9 @@
  *  7. segments.sorted has every open segment, by outer address; no two overlap, and none lies in the arena; an open
  *     segment has one chunk, of as many bytes, with one mapping.
  * This module knows nothing of blocks and lanes; it only keeps the fields of a chunk that lane/views.h owns.
- * May be called by: lane, cache, debug, api. Locks: the cache's grow lock guards all of it; the atomic statistics may
- * be read without it.
+ * May be called by: lane, cache, debug, api. Locks: the cache's grow lock guards all of it, but the fields that
+ * lane/views.h owns. Where the chunks of a lane are mapped, except under reserved blocks, changes under the lane's
+ * lock, too, so that lock is enough to read it. The atomic statistics may be read without a lock.
  */
 #ifndef VMM_VM_VM_H
 #define VMM_VM_VM_H
@@ -112,15 +113,16 @@ struct chunk {
  * are exchanged where blocks are handed out, looked up and reported.
  *
  * A drain of limbo leaves segments there, because their source is called without locks: vmm__limbo_take_segment() takes
- * them out. A closed segment has no chunk, and goes back at once. Its account counts the calls of the source's
- * functions, so that it outlives them. `lock`, a leaf, also guards `sorted`, so that a look-up needs it only.
+ * them out. A closed segment has no chunk, and its source gets it at once. An account counts the calls of its
+ * source's functions that are under way, and stays until all have ended. `sorted` changes under the grow lock and
+ * `lock`, a leaf, so a look-up needs only the latter.
  */
 struct sourced_segment {
     struct sourced_segment *next; /* closed */
     uint64_t inner;               /* addresses */
     uint64_t outer;
     uint64_t bytes;
-    struct account *account; /* closed: that it was booked on */
+    struct account *account; /* closed: the account that had its chunk */
     vmm_segment_source source;
 };
 
@@ -294,8 +296,8 @@ void vmm__vm_remap_pending(struct vm *vm);
 /* Gives access to mapped granules. On failure they have none, and stay mapped. */
 vmm_status vmm__vm_access(struct vm *vm, uint64_t granule, uint64_t count);
 
-/* Gives further devices access to all that is mapped, and to what will be. Devices that have it, cost nothing. On
- * failure the devices stay as they were, and some of the memory may have more access than they say. */
+/* Gives further devices access to all that is mapped, and to what will be. A device that has access already costs
+ * nothing. On failure the driver's set of peers stays as it was, though the new ones may have access to some memory. */
 vmm_status vmm__vm_peers_add(struct vm *vm, uint64_t devices);
 
 /* Puts all chunks of mapped granules into limbo, as vmm__limbo_put(). No block may use them. */
@@ -342,7 +344,8 @@ uint64_t vmm__limbo_unmapped_bytes(const struct vm *vm, const struct account *ac
  */
 vmm_status vmm__limbo_drain(struct vm *vm, uint64_t *released);
 
-/* The same for a call that does not depend on it: a later drain tries again what fails, and the error line stays. */
+/* Drains limbo for a call whose result does not depend on that: a later drain tries again what fails, and the error
+ * line stays as it is. */
 void vmm__limbo_drain_quietly(struct vm *vm);
 
 /* Unmaps and releases a chunk that is in no list. After a failure another call continues. Only
@@ -366,17 +369,17 @@ vmm_status vmm__sourced_open(struct vm *vm, struct account *account, uint64_t gr
  * it. NULL: there is none. */
 struct sourced_segment *vmm__limbo_take_segment(struct vm *vm);
 
-/* The same for one that vmm__vm_fini() has closed. */
+/* Takes out a segment that is closed, as all are after vmm__vm_fini(). NULL: there is none. */
 struct sourced_segment *vmm__sourced_take_closed(struct sourced_segments *segments);
 void vmm__sourced_free(struct sourced_segment *segment);
 
-/* A function of an account's source is about to run without locks; the caller holds the grow lock. end: it has run. For
- * a segment that leaves limbo, vmm__limbo_take_segment() begins the call. */
+/* begin: a function of an account's source is about to run without locks; the caller holds the grow lock. end: it has
+ * run. For a segment that leaves limbo, vmm__limbo_take_segment() calls begin. */
 void vmm__sourced_call_begin(struct account *account);
 void vmm__sourced_call_end(struct vm *vm, struct account *account);
 
-/* Whether such calls are under way; if the caller holds the grow lock, none begins. wait: until all have ended; the
- * caller holds no lock. */
+/* Whether functions of an account's source are running; while the caller holds the grow lock, none begins. calls_wait
+ * waits until all have ended; its caller holds no lock. */
 bool vmm__sourced_is_called(const struct account *account);
 void vmm__sourced_calls_wait(struct vm *vm, const struct account *account);
 
@@ -399,8 +402,8 @@ static inline uint32_t vmm__chunk_id(const struct vm *vm, const struct chunk *ch
     return (uint32_t)(chunk - vm->records);
 }
 
-/* The first granule of a mapping of a chunk, by its number: the newest place is 0, the home comes last, with as many as
- * the chunk has places. */
+/* The first granule of a mapping of a chunk, by the mapping's number: 0 is the newest place, and `places` of the chunk
+ * is its home. */
 uint64_t vmm__mapping_at(const struct vm *vm, const struct chunk *chunk, uint32_t number);
 
 /* Map a chunk's handle at a granule, without access, and unmap it there. The caller keeps the records. */
