@@ -22,7 +22,7 @@ enum {
     NEIGHBOUR_FOLDER_MOST = 3072
 };
 
-/* What changes when a process claims, and when one has given: futexes, which others wait for. */
+/* Futexes that other processes wait for. BELL_ASKED changes when a process claims, BELL_GIVEN when one has given. */
 enum neighbour_bell { BELL_ASKED, BELL_GIVEN, BELLS };
 
 struct neighbour_head {

@@ -140,8 +140,9 @@ static vmm_status slot_take(struct neighbour_record *record, int file)
         slot++;
     if (slot == NEIGHBOUR_SLOTS)
         return record_refuse(record, "all slots are taken");
+    /* a process that was killed may have left a claim in the slot */
     if (!file_write(file, &nothing, sizeof nothing, slot_offset(slot)))
-        return join_fail(record, file); /* a killed process may have left a claim */
+        return join_fail(record, file);
     record->bells =
         mmap(NULL, sizeof(struct neighbour_head), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (record->bells == MAP_FAILED)
@@ -214,7 +215,7 @@ static off_t bell_offset(enum neighbour_bell bell)
     return (off_t)(offsetof(struct neighbour_head, bells) + bell * sizeof(uint32_t));
 }
 
-/* The kernel reads it; here nothing does, because the file may have been cut. */
+/* The address of a bell, for the kernel. The library reads no bell there, because the file may have been cut. */
 static void *bell_address(const struct neighbour_record *record, enum neighbour_bell bell)
 {
     return (char *)record->bells + bell_offset(bell);
@@ -227,8 +228,8 @@ uint32_t vmm__neighbour_bell(const struct neighbour_record *record, enum neighbo
     return state;
 }
 
-/* The time, so that two that ring at once leave no state that one of them has found. Also wakes where no write is
- * allowed any more. */
+/* The new state is the time: with a counter, two processes that ring at once could leave a state that a waiter has read
+ * already, and it would miss the second ring. Wakes waiters even if the file can no longer be written. */
 void vmm__neighbour_ring(const struct neighbour_record *record, enum neighbour_bell bell)
 {
     uint32_t state = (uint32_t)vmm__time_ns();
@@ -236,7 +237,7 @@ void vmm__neighbour_ring(const struct neighbour_record *record, enum neighbour_b
     (void)syscall(SYS_futex, bell_address(record, bell), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* A kernel that refuses, because the file was cut, must not let the caller run in circles. */
+/* If the kernel refuses, because the file was cut, pauses instead: the caller waits in a loop, and would spin. */
 void vmm__neighbour_wait(const struct neighbour_record *record, enum neighbour_bell bell,
                          uint32_t state, uint64_t ns)
 {
@@ -249,7 +250,7 @@ void vmm__neighbour_wait(const struct neighbour_record *record, enum neighbour_b
 
 /* ---- Leave ----------------------------------------------------------------------------------- */
 
-/* Without its turn, the file stays for the next one. */
+/* If the process does not get its turn, the file stays for the next process that leaves. */
 static void file_leave(const struct neighbour_record *record)
 {
     vmm__file_unlock(record->file, slot_range(record->slot));
@@ -259,7 +260,8 @@ static void file_leave(const struct neighbour_record *record)
     vmm__file_unlock(record->file, turn);
 }
 
-/* The parent's open file has the slot, as long as a child has it open, too. */
+/* The open file, which has the slot, is the parent's and the child's: closes the child's, or the slot would stay taken
+ * after the parent's end. */
 VMM_FORK_CHILD static void child_begin(void)
 {
     lock = (struct mutex)VMM_MUTEX_INIT;
@@ -268,9 +270,9 @@ VMM_FORK_CHILD static void child_begin(void)
     records = NULL;
 }
 
-/* Caches that are not destroyed: their threads rest, and a later handler of exit() may destroy them, so the files stay
- * open and their bells ring. If another thread keeps the lock, the files stay; the next process that leaves removes
- * them. */
+/* Gives back the slots of caches that are not destroyed before exit(). Their threads sleep from now on. A later handler
+ * of exit() may destroy the caches, so the files stay open, and the bells go on working. If another thread keeps the
+ * lock, does nothing: a file may stay, and the next process that leaves removes it. */
 static void exit_leave(void)
 {
     bool has_lock = vmm__mutex_try_lock(&lock);
@@ -282,7 +284,7 @@ static void exit_leave(void)
         return;
     for (struct neighbour_record *record = records; record != NULL; record = record->next) {
         atomic_store(&record->is_left, true);
-        vmm__neighbour_ring(record, BELL_ASKED); /* the cache's thread rests */
+        vmm__neighbour_ring(record, BELL_ASKED); /* the cache's thread wakes, and sees is_left */
         file_leave(record);
     }
     records = NULL;

@@ -9,9 +9,10 @@
  *
  * Owns: the slot, and the removal of the file. Invariants:
  *  1. the file is a regular one of this user with mode 0600;
- *  2. only who has the lock on a slot writes it;
- *  3. who joins or leaves has the turn, a lock of its own, which is only tried: a process that is stopped there
- *     delays others for TURN_MS, no longer. The last one that leaves removes the file;
+ *  2. only the process that has the lock on a slot writes it;
+ *  3. a process joins and leaves during its turn, while it has one further lock on the file. It only tries that lock:
+ *     a process that is stopped during its turn delays others for TURN_MS, no longer. The last process that leaves
+ *     removes the file;
  *  4. a child of fork() has no slot.
  * May be called by: cache, api. Locks: its own, which orders joining and leaving in this process; the caller's for
  * writes.
@@ -58,10 +59,10 @@ static inline unsigned vmm__neighbour_take(uint64_t *set)
     return index;
 }
 
-/* Not any more after exit() has begun, or in a child of fork(). */
+/* Whether the cache has a slot: not after exit() has begun, nor in a child of fork(). */
 bool vmm__neighbour_is_joined(const struct neighbour_record *record);
 
-/* The state of a bell, to wait for the next; changes it, and wakes who waits. */
+/* Returns the state of a bell, for vmm__neighbour_wait(); ring changes the state, and wakes all that wait. */
 uint32_t vmm__neighbour_bell(const struct neighbour_record *record, enum neighbour_bell bell);
 void vmm__neighbour_ring(const struct neighbour_record *record, enum neighbour_bell bell);
 
