@@ -9,7 +9,7 @@
  *
  * Owns: nothing. Invariant: a change of any structure raises MONITOR_VERSION; one statistic more does not, because
  * readers compare the sizes.
- * May be called by: monitor, api, and vmmtop. Locks: none.
+ * May be called by: monitor, neighbour, api, and vmmtop. Locks: none.
  */
 #ifndef VMM_MONITOR_FORMAT_H
 #define VMM_MONITOR_FORMAT_H

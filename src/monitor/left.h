@@ -22,7 +22,7 @@ bool vmm__left_name_read(const char *name, uint64_t *pid, uint64_t *number);
 /* Removes the segment of a name that process `pid` may have left. Returns whether it did. */
 bool vmm__left_remove(int folder, const char *name, uint64_t pid);
 
-/* The same for an open file, which goes only if it is still that of the name. */
+/* Removes the segment of a name if `file` is that segment, open, and process `pid` has left it. */
 bool vmm__left_unlink(int folder, const char *name, int file, uint64_t pid);
 
 /* Removes what processes of this user have left in a folder. Reads LEFT_ENTRIES_MOST names, and LEFT_LOOKED_AT_MOST

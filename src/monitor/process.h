@@ -1,6 +1,6 @@
 /*
  * Identifies a process: a pid alone may be another process's later.
- * Owns: nothing. May be called by: monitor, and vmmtop. Locks: none.
+ * Owns: nothing. May be called by: monitor, neighbour, cache, and vmmtop. Locks: none.
  */
 #ifndef VMM_MONITOR_PROCESS_H
 #define VMM_MONITOR_PROCESS_H
