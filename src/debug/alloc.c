@@ -87,7 +87,7 @@ static vmm_status inner_alloc(const struct api_call *call, const struct request 
 /* The call for which the thread allocates from a lane now; NULL: none. */
 static _Thread_local const struct api_call *current_call;
 
-/* Reports a misuse that it finds in the quarantine, but does not fail the request that needs the memory. */
+/* Reports misuse that it finds in the quarantine, but does not fail the request that needs the memory. */
 uint64_t vmm__debug_give(struct debug *debug)
 {
     const struct api_call *call = current_call;
@@ -132,7 +132,7 @@ static vmm_status record_begin(const struct api_call *call, const struct request
     const struct api_call *outer = current_call;
     current_call = call;
     vmm_status status = inner_alloc(call, request, record);
-    current_call = outer; /* a call that ran a callback, which made this call */
+    current_call = outer; /* not NULL: that call runs a callback, which has made this one */
     if (status != VMM_OK)
         return status;
     status = block_prepare(debug, record);

@@ -54,8 +54,8 @@ static struct record *record_after(struct records *records, const struct record 
     return next;
 }
 
-/* Returns whether the canaries of a live block are written. VMM__PENDING: not yet, because the block is new, or because
- * its stream is being captured and cannot be waited for. */
+/* VMM_OK if the canaries of a live block are written. VMM__PENDING: not yet, because the block is new, or because its
+ * stream is being captured and cannot be waited for. */
 static vmm_status canaries_query(const struct debug *debug, const struct record *record)
 {
     uint64_t inner = record->inner;

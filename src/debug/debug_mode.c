@@ -8,7 +8,7 @@ enum { KEPT_SHARE = 16 };
 
 /* ---- View ------------------------------------------------------------------------------------ */
 
-/* The size of a block in reports: the same for all requests of that size. */
+/* The size that reports give for a block of a request of `bytes` without an alignment. */
 static uint64_t shown_bytes(const struct debug *debug, uint64_t bytes)
 {
     if (!vmm__debug_watches_memory(debug))
