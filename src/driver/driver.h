@@ -302,10 +302,11 @@ struct driver {
     char clock_failure[360];   /* the same as alias_failure, if it does not */
     bool has_sharing;          /* D7 holds; false if memory is plain */
     char sharing_failure[360]; /* the same as alias_failure, if D7 does not hold */
-    /* Which device the memory is on, for other processes, too. host and sim: the driver's name, and the file. */
+    /* Identifies the device, also to other processes. sim: the driver's name. host: that, or the numbers of the file
+     * that processes share. */
     unsigned char uuid[DRIVER_UUID_BYTES];
     bool
-        is_shared; /* other processes may have memory of the device, which the UUID tells from all others */
+        is_shared; /* other processes may have memory of the device, and no other device has its UUID */
 
     /* The other devices that get access, one bit each. Open sets it to those of the options that can have it; the
      * owner of the mappings may change it, once peers_check accepted the devices. */

@@ -6,8 +6,8 @@
  * Owns: that line and the list of listeners. Invariants:
  *  1. a lost device stays lost, and its line never changes;
  *  2. each listener is called once, after the device is lost.
- * May be called by: driver; api registers listeners. Locks: `lock` guards the list, and the line until the device is
- * lost.
+ * May be called by: driver; vm and cache, to refuse a call; api, to register listeners. Locks: `lock` guards the list,
+ * and the line until the device is lost.
  */
 #ifndef VMM_DRIVER_LOST_H
 #define VMM_DRIVER_LOST_H

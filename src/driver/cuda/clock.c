@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "driver/cuda/internal.h"
 
-/* CUDA refuses the call, and has spoiled a capture, or would have. */
+/* Whether CUDA refused the call because of a capture, which it may have spoiled. */
 static bool is_capture(CUresult result)
 {
     return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
@@ -96,7 +96,7 @@ static CUresult peer_join(const struct cuda_driver *cuda, struct cuda_peer *peer
     return vmm__cuda_is_loss(result) ? CUDA_SUCCESS : result;
 }
 
-/* Also if the driver does not answer. */
+/* Whether the context of another device is active, or the driver does not say that none is. */
 static bool any_may_be_active(const struct cuda_driver *cuda)
 {
     int i = 0;

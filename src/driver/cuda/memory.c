@@ -41,7 +41,8 @@ static bool system_left_read(const struct cuda_driver *cuda, uint64_t total_byte
     return true;
 }
 
-/* CUDA would give the last of the system's memory, and the machine hang. */
+/* ERR_DEVICE_OOM if the memory would come out of the system's share: CUDA would give even the last of the system's
+ * memory, and the machine would hang. */
 static vmm_status system_share_keep(const struct cuda_driver *cuda, uint64_t bytes)
 {
     uint64_t left_bytes;

@@ -4,8 +4,8 @@
  * annotations (src/debug/nvtx.h) in mapped memory.
  *
  * Reserving allocates the memory of all addresses at once, so the address range is as small as a cache can use: twice
- * the device capacity. Each address has its own memory: a handle mapped at two addresses is not shared (D4). Only
- * compaction needs that, and a plain cache does not compact.
+ * the device capacity. Each address has its own memory, so a handle mapped at two addresses would not be shared:
+ * has_aliases is false, and a plain cache has no views, does not compact, and moves no block to other addresses.
  *
  * Owns: the allocation. Called by: the driver table, any thread; cuda.c. Locks: none; the counters are atomic and a
  * driver makes one reservation in its life.

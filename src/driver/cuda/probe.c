@@ -467,7 +467,8 @@ static vmm_status clock_try(struct cuda_driver *cuda, struct probe *probe)
     return status != VMM_OK ? status : ended;
 }
 
-/* Stores the step and the reason: a cache works without aliases, and without sharing. Returns whether it has them. */
+/* Returns whether the extra part of a probe worked. If not, stores the step and the reason: a cache works without
+ * aliases, sharing, or events of all work. */
 static bool extra_store(const struct probe *probe, char *text, size_t text_bytes)
 {
     const struct probe_failure *failure = &probe->extra_failure;

@@ -42,7 +42,8 @@ vmm_status vmm__cuda_fabric_export(struct driver *driver, uint64_t handle,
     return status;
 }
 
-/* What CUDA wants of a range holds for every block: its chunks are of one device, and were created alike. */
+/* CUDA wants a range whose handles are of one device and were created alike. api/parts.c refuses a range whose chunks
+ * have different reaches. */
 vmm_status vmm__cuda_dmabuf_export(struct driver *driver, uint64_t address, uint64_t bytes,
                                    int *descriptor)
 {

@@ -7,8 +7,9 @@
  * of fork() keeps its parent's until it ends or calls exec(). And the table of its own granules.
  * Invariants:
  *  1. the granules that this driver has locked are those that its table says are taken;
- *  2. a process takes granules during its turn, a lock behind those of all granules, so that of two that need the same
- *     ones one gets them all. A process that is stopped during its turn makes the others wait.
+ *  2. a process takes granules only during its turn, while it has one further lock behind those of all granules. So of
+ *     two processes that need the same granules one gets them all. A process that is stopped during its turn makes the
+ *     others wait.
  * Called by: soft, file.c, host.c, with memory_lock held.
  */
 #define _GNU_SOURCE

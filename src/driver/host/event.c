@@ -2,8 +2,8 @@
  * The backing of the host driver's events, and blocking waits of host threads. See soft.h.
  *
  * Owns: nothing. Each waiting thread keeps its own record on its stack. A position is a stream and a number of its
- * pieces: an event has that of the stream it was recorded on or, if it is of all work, one in each stream. Recording
- * queues nothing. Called by: soft, any thread; work.c. work.lock guards everything.
+ * pieces: an event has one in the stream that it was recorded on or, if it is of all work, one in each stream that has
+ * unfinished work. Recording queues nothing. Called by: soft, any thread; work.c. work.lock guards everything.
  */
 #define _GNU_SOURCE
 #include "base/error.h"

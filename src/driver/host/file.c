@@ -8,8 +8,9 @@
  *  1. a granule is taken if it lies in the run of a handle, and never in those of two;
  *  2. at most KEPT_MOST free granules have memory behind them, for the next handle there; that of the others was
  *     returned to the system.
- * The file is longer than the device, which soft.h and device.c count: of first fit that suffices, so the memory does
- * not fragment, unless RLIMIT_FSIZE allows no more than the device. Called by: soft, host.c, with memory_lock held.
+ * The file is FILE_DEVICES times as long as the device, whose size soft.h and device.c enforce. With first fit such a
+ * file always has a run that is long enough, so the memory does not fragment; but RLIMIT_FSIZE may allow no more than
+ * the device. Called by: soft, host.c, with memory_lock held.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
@@ -25,7 +26,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* First fit never needs more than the logarithm of the largest run times the memory (Robson 1977). */
+/* First fit never needs more addresses than the memory times the logarithm of the largest run (Robson 1977). */
 enum { FILE_DEVICES = 16 };
 
 /* 64 MiB: to return a granule and get it again, zeroed, takes the system a millisecond. */

@@ -1,7 +1,7 @@
 /*
- * What ThreadSanitizer sees of the memory that a piece of work touches: both ends of it, where blocks that overlap
- * must meet, and one word in each such length between. Its own record is four times as large as what it sees, and new
- * after each map: with all of the memory, most of the time of tests with threads went there.
+ * What ThreadSanitizer sees of the memory that a piece of work touches: END_BYTES at both ends, where blocks that
+ * overlap must meet, and one word in each END_BYTES between. The sanitizer's record of memory is four times as large as
+ * what it sees, and new after each map: when it saw all memory, tests with threads spent most of their time there.
  *
  * Owns: nothing. May be called by: run.c, pattern.c. Locks: none.
  */
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of a function whose reads and writes it does not see, but those of functions that it calls. */
+/* For a function whose own reads and writes the sanitizer does not see; it sees those of the functions it calls. */
 #define HOST_UNSEEN __attribute__((no_sanitize("thread")))
 
 #ifdef VMM_THREAD_SANITIZER
@@ -41,7 +41,7 @@ static inline void host_range_see(uint64_t address, uint64_t bytes, bool is_writ
     }
 }
 
-/* Between these, it sees nothing that this thread reads or writes. */
+/* Between these two, the sanitizer sees nothing that this thread reads or writes. */
 static inline void host_unseen_begin(void)
 {
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__);

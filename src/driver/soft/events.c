@@ -37,7 +37,7 @@ static void event_remove(struct soft *soft, struct soft_event *event)
     vmm__host_free(event, sizeof *event);
 }
 
-/* Streams that wait for the event still do. */
+/* Streams that wait for the event go on waiting. */
 vmm_status vmm__soft_event_destroy(struct soft *soft, void *event)
 {
     struct soft_event *found;

@@ -103,7 +103,7 @@ struct soft_event {
     uint64_t capture;     /* that it was recorded in; 0: none */
     vmm_stream captured;  /* the stream of that capture */
     void *
-        positions; /* in the work of streams, in the form of the backing: the event is complete behind all */
+        positions; /* in the work of streams, in the backing's form; the event is complete once all are reached */
     uint32_t count; /* 0: never recorded, or without any work */
     uint32_t capacity;
 };
