@@ -41,7 +41,7 @@ static void bias_revoke_locked(struct biased_lock *lock, struct thread_slot *thr
     lock->visits = 0;
 }
 
-/* The bias owner of a lock whose holder has left the mutex: no thread's. */
+/* Stands for the bias owner of a lock whose holder has left the mutex. It is the slot of no thread. */
 static struct thread_slot kept_slot;
 
 /* Waits for a holder that has left the mutex, or ends the bias of another thread. */

@@ -6,8 +6,9 @@
  * vmm__biased_lock(). The three exclude each other.
  *
  * Owns: the mutex. Invariants:
- *  1. the holder either is the bias owner and took the lock by lock_fast() (`inside` is its thread slot), or holds the
- *     mutex, while no other thread is the bias owner; or has left the mutex by keep(), and no thread is;
+ *  1. the holder either is the bias owner and took the lock by lock_fast() (`inside` is its thread slot); or it holds
+ *     the mutex, and no other thread is the bias owner; or it has left the mutex by keep(), and no thread is the bias
+ *     owner;
  *  2. the bias owner changes only under the mutex: a thread sets its own slot; or sets NULL and then waits until the
  *     former bias owner is not inside; or keep() sets a slot that is no thread's, and keep_end() sets the former one.
  * A thread that has lost the bias gets it back only after it has called lock_slow() `rebias_threshold` times in a row,
@@ -32,7 +33,7 @@ struct biased_lock {
     uint32_t rebias_threshold;
     uint32_t waits; /* calls of lock_slow() that found the mutex taken, or another bias owner */
     bool may_bias;  /* the system has the barrier, and the lock is not disabled */
-    struct thread_slot *kept_bias_owner; /* while the holder has left the mutex; guarded by it */
+    struct thread_slot *kept_bias_owner; /* that keep_end() sets again; guarded by the mutex */
     pthread_cond_t kept_ended;
     struct thread_slot *inside; /* of a holder that used lock_fast(); NULL: no such holder */
     VMM_LOCK_CHECK_MEMBER

@@ -23,7 +23,7 @@ void vmm__fair_fini(struct fair_lock *lock)
     (void)pthread_mutex_destroy(&lock->mutex);
 }
 
-/* Waits at the end of the queue until the thread before passes the lock on. */
+/* Waits at the end of the queue until a holder passes the lock to this thread. */
 static void queue_wait_locked(struct fair_lock *lock)
 {
     struct fair_waiter waiter = { .has_lock = false };

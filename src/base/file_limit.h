@@ -1,6 +1,6 @@
 /*
- * The limit that the system sets to the files of this process (RLIMIT_FSIZE). A write or ftruncate() beyond it ends the
- * process with SIGXFSZ, so the library asks first.
+ * The limit that the system sets to the files of this process (RLIMIT_FSIZE). A write that begins there or beyond, and
+ * an ftruncate() beyond it, end the process with SIGXFSZ, unless the program ignores that, so the callers ask first.
  *
  * Owns: nothing. May be called by: driver, neighbour. Locks: none.
  */

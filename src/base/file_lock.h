@@ -24,7 +24,8 @@ void vmm__file_lock(int file, struct file_range range);
 
 void vmm__file_unlock(int file, struct file_range range);
 
-/* Whether another open file has a lock in the range, and which part of the range, or more. There may be others. */
+/* Whether another open file has a lock that overlaps the range. *locked gets the range of one such lock, which may
+ * reach beyond. There may be others. */
 bool vmm__file_is_locked(int file, struct file_range range, struct file_range *locked);
 
 #endif

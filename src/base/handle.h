@@ -3,7 +3,8 @@
  * followed, so one that is stale or foreign is refused.
  *
  * Owns: a table of slots for the process. A handle is the number of a slot, the kind of its record, and how often the
- * slot was used before. Invariant: the handle of an open slot is in the slot; no other handle finds its record.
+ * slot has been used, this time included. Invariant: the handle of an open slot is in the slot; no other handle finds
+ * its record.
  * May be called by: everything. Locks: none.
  */
 #ifndef VMM_BASE_HANDLE_H

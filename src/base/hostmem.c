@@ -13,7 +13,7 @@ enum { LINE_BYTES = 64 /* a cache line of the processor */, ARRAY_ITEMS_FIRST = 
 enum { TABLE_DENSE_MOST_BYTES = 1 << 20 };
 
 static _Atomic uint64_t outstanding_bytes;
-static _Atomic uint64_t large_bytes; /* of these, in such tables */
+static _Atomic uint64_t large_bytes; /* of these, those in larger tables */
 static _Atomic uint64_t fail_number; /* 0: no allocation fails, and none is counted */
 static _Atomic uint64_t fail_count;
 

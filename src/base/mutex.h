@@ -71,8 +71,8 @@ static inline void vmm__mutex_held_end(struct mutex *const *lock)
     vmm__mutex_unlock(*lock);
 }
 
-/* Locks until the block ends, when what it returns is computed. Once in a block. Where work follows the unlock, lock
- * and unlock are called. */
+/* Locks until the end of the block; a value that the block returns is computed before the unlock. At most once in a
+ * block. Functions that go on after the unlock call lock and unlock instead. */
 #define VMM_HOLD(lock)                                                                             \
     __attribute__((cleanup(vmm__mutex_held_end))) struct mutex *const held = (lock);               \
     vmm__mutex_lock(held)

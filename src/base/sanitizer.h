@@ -1,7 +1,7 @@
 /*
  * Defines VMM_THREAD_SANITIZER in builds with ThreadSanitizer.
  *
- * Owns: nothing. May be called by: base. Locks: none.
+ * Owns: nothing. May be included by: base, the host driver. Locks: none.
  */
 #ifndef VMM_BASE_SANITIZER_H
 #define VMM_BASE_SANITIZER_H

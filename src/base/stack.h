@@ -1,8 +1,8 @@
 /*
  * Stacks of host threads: stored as addresses, and named only when a report is written.
  *
- * Owns: nothing. May be called by: everything. Locks: none. Only vmm__stack_new() allocates after the first stack was
- * taken.
+ * Owns: nothing. May be called by: everything. Locks: none. vmm__stack_take() allocates nothing after the first stack
+ * was taken; vmm__stack_name() may, to write the name of a C++ function.
  */
 #ifndef VMM_BASE_STACK_H
 #define VMM_BASE_STACK_H

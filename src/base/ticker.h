@@ -1,8 +1,8 @@
 /*
  * A ticker: a thread that calls a function periodically until it is stopped.
  *
- * Owns: its thread, which blocks all signals. May be called by: trace, api. Locks: its own, which it does not hold
- * while the function runs.
+ * Owns: its thread, which blocks all signals. May be called by: trace, api; a cache has one. Locks: its own, which it
+ * does not hold while the function runs.
  */
 #ifndef VMM_BASE_TICKER_H
 #define VMM_BASE_TICKER_H
