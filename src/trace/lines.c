@@ -57,7 +57,7 @@ vmm_status vmm__lines_open(struct lines *lines, const char *path)
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* Text as it stands in the file, until the next one. */
+/* Text in the form that the file has it in; valid until the next piece is made. */
 struct piece {
     const void *bytes;
     size_t count;

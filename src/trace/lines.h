@@ -25,7 +25,7 @@ struct lines {
     struct gzip *gzip; /* NULL: the file is not packed */
     uint64_t offset;
     uint64_t end;
-    uint64_t last; /* where the last member begins */
+    uint64_t last; /* where the last write, or member, begins */
     uint64_t used; /* bytes in the buffer */
     char buffer[LINES_BYTES];
 };

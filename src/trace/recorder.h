@@ -1,5 +1,5 @@
 /*
- * The recorder of a cache: threads push events into a ring, and a thread of the library writes them to a file, each
+ * The recorder of a cache: threads push events into a ring, and a thread of the library writes them to a file, twice a
  * second and whenever a quarter of the ring has filled up. A thread that finds the ring full waits for the writer,
  * which takes none of the cache's locks.
  *
@@ -9,8 +9,8 @@
  * Owns: the ring, the writer and its thread; a list of all recorders, so that exit() writes what they hold. Invariants:
  *  1. events are written only from open to close; those that come later are dropped;
  *  2. the recorder lives until the cache ends, so a thread that has found it may still push.
- * May be called by: vm, lane, cache, api, preload. Locks: `lock`, a leaf, guards the writer; so push may be called with
- * any lock but a leaf. The lock of the list is taken before it.
+ * May be called by: vm, lane, cache, api, preload. Locks: `lock`, a leaf, guards the writer. A push takes only the
+ * ticker's lock, also a leaf: the caller may hold any lock but a leaf. The lock of the list is taken before `lock`.
  */
 #ifndef VMM_TRACE_RECORDER_H
 #define VMM_TRACE_RECORDER_H

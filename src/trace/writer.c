@@ -111,7 +111,7 @@ static char *field_put(char *at, const char *name, uint64_t value)
     return value == 0 ? at : put_number(put_text(at, name), value);
 }
 
-/* The note before an operation: what is not 0 of these, and the time if it has changed. */
+/* Writes the note before an operation: those of the arguments that are not 0, and the time if it has changed. */
 static void next_put(struct writer *writer, const struct trace_event *event, uint64_t address,
                      uint64_t pool, uint64_t frame)
 {
