@@ -164,8 +164,8 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     status = vmm__debug_open(cache, config);
     if (status != VMM_OK)
         goto fail_debug;
-    cache->has_views =
-        config->views == VMM_ON && driver->has_aliases && !driver->is_plain && cache->debug == NULL;
+    cache->has_views = config->views == VMM_ON && driver->has_aliases && !driver->is_plain &&
+                       !vmm__debug_mode_watches(config->debug);
     cache_publish(cache);
     *out = cache;
     return VMM_OK;

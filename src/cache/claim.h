@@ -32,8 +32,8 @@
 #define CLAIM_SLICE_NS UINT64_C(5000000)
 
 /* A claimant withdraws its claim after this time and tries again, which makes the others wait. 8 GiB are claimed and
- * given in 33 to 40 ms, so most claims are served before. As long, a cache waits for another one that releases a part before
- * it. */
+ * given in 33 to 40 ms, so most claims are served before. As long, a cache waits for another one that releases a part
+ * before it. */
 #define CLAIM_TRY_NS (10 * CLAIM_SLICE_NS)
 
 /* A longer claim is not believed. */

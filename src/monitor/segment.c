@@ -1,6 +1,7 @@
 /* The segment of this process: see segment.h. */
 #define _GNU_SOURCE
 #include "monitor/segment.h"
+#include "base/file_limit.h"
 #include "base/time.h"
 #include "monitor/left.h"
 #include "monitor/process.h"
@@ -77,6 +78,8 @@ static void head_complete(struct monitor_head *head)
 bool vmm__segment_write(struct segment *segment, struct monitor_head *head)
 {
     head_complete(head);
+    if (!vmm__file_may_have(head->bytes))
+        return false;
     ssize_t written = pwrite(segment->file, head, head->bytes, 0);
     if (written >= 0 && (uint64_t)written < head->bytes)
         errno = ENOSPC;

@@ -64,10 +64,8 @@ static bool turn_begin(int file)
 /* A write beyond the limit would end the process. A short one means a full file system, but sets no errno. */
 static bool file_write(int file, const void *bytes, size_t count, off_t offset)
 {
-    if ((uint64_t)offset + count > vmm__file_bytes_most()) {
-        errno = EFBIG;
+    if (!vmm__file_may_have((uint64_t)offset + count))
         return false;
-    }
     ssize_t written = pwrite(file, bytes, count, offset);
     if (written >= 0 && (size_t)written < count)
         errno = ENOSPC;

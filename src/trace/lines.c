@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "trace/lines.h"
 #include "base/arith.h"
+#include "base/file_limit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +82,7 @@ static void failure_write(struct lines *lines)
     int length = snprintf(line, sizeof line, "#@ note the recording ends here: %s\n",
                           strerror(lines->failure));
     struct piece piece = piece_make(lines, line, (size_t)length);
-    if (ftruncate(lines->file, (off_t)lines->last) == 0)
+    if (vmm__file_may_have(lines->last + 1) && ftruncate(lines->file, (off_t)lines->last) == 0)
         (void)!pwrite(lines->file, piece.bytes, piece.count, (off_t)lines->last);
 }
 
@@ -102,8 +103,10 @@ static void piece_write(struct lines *lines, struct piece piece)
 {
     uint64_t written = 0;
     while (lines->failure == 0 && written < piece.count) {
-        ssize_t count =
-            write(lines->file, (const char *)piece.bytes + written, piece.count - written);
+        const char *rest = (const char *)piece.bytes + written;
+        ssize_t count = -1;
+        if (vmm__file_may_have(lines->end + written + 1))
+            count = write(lines->file, rest, piece.count - written);
         if (count >= 0)
             written += (uint64_t)count;
         else if (errno != EINTR)

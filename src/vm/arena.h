@@ -56,8 +56,10 @@ struct arena {
     uint64_t bytes;   /* of the window */
     uint64_t limit_bytes;
     uint64_t reserved_bytes; /* of all reservations */
-    uint64_t low;            /* the lowest reserved address */
-    uint64_t span_bytes;     /* from `low` to the end of the highest reservation */
+    /* The lowest reserved address, and the bytes from there to the end of the highest reservation: an error line reads
+     * them without the lock. */
+    _Atomic uint64_t low;
+    _Atomic uint64_t span_bytes;
     uint64_t granule_bytes;
     unsigned granule_shift;
     uint64_t granules;        /* of the window */

@@ -69,6 +69,19 @@ CACHE_TEST(a_pool_at_its_limit_reclaims_only_its_own_memory)
     assert_int_equal(pool_reserved(vmm_cache_pool(test->cache)), idle);
 }
 
+/* Where each block has chunks of its own, a free one beside does not grow into the new one. */
+CACHE_TEST(the_limit_of_a_pool_of_whole_blocks_refuses_and_names_it)
+{
+    vmm_pool *pool = pool_make(test, .name = "whole", .kind = VMM_POOL_GRAPH, .no_split = 1,
+                               .limit_bytes = 24 * MIB);
+    void *other = block_alloc(test, 12 * MIB, 2);
+    block_free(test, pool_alloc(test, pool, 16 * MIB, 1));
+    block_free(test, other);
+    work_verify(test);
+    alloc_is_refused(test, pool, 18 * MIB, 1, "the limit of pool whole is 10.0 MiB too small");
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 28 * MIB);
+}
+
 CACHE_TEST(the_default_pool_has_a_limit_of_its_own)
 {
     vmm_pool *pool = pool_make(test, .name = "other");

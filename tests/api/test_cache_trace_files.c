@@ -66,7 +66,6 @@ static struct trace_sum disk_fill(struct cache_test *test, const char *path)
     struct rlimit few = { .rlim_cur = 50000, .rlim_max = all.rlim_max };
     assert_ok(vmm_trace_start(test->cache, path, NULL));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
-    (void)signal(SIGXFSZ, SIG_IGN);
     for (int i = 0; i < 100000; i++)
         block_free(test, block_alloc(test, 1000, 0));
     vmm_status status = vmm_trace_stop(test->cache);
@@ -82,6 +81,21 @@ CACHE_TEST(a_full_disk_fails_no_allocation)
     assert_in_range(sum.allocations, 100, 2000);
     sum = disk_fill(test, trace_path_packed());
     assert_in_range(sum.allocations, 2000, 20000);
+}
+
+/* The thread of the program writes the end. */
+CACHE_TEST(the_end_of_a_recording_beyond_the_limit_is_no_signal)
+{
+    struct rlimit all;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    struct rlimit none = { .rlim_cur = 1, .rlim_max = all.rlim_max };
+    assert_ok(vmm_trace_start(test->cache, trace_path(), NULL));
+    block_free(test, block_alloc(test, 1000, 0));
+    (void)fflush(NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    vmm_status status = vmm_trace_stop(test->cache);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    expect_refused(status, "not complete");
 }
 
 static void start_fail(struct cache_test *test, const char *path)

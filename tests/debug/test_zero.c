@@ -76,6 +76,29 @@ CACHE_TEST(blocks_with_canaries_are_zero)
     }
 }
 
+/* Only what debug mode watches has no views: an access after a free must fault there. */
+CACHE_TEST(blocks_in_views_are_zero)
+{
+    enum { BLOCKS = CACHE_LIMIT / (8 * MIB) };
+    static const vmm_debug_mode modes[] = { VMM_DEBUG_OFF, VMM_DEBUG_RECORD };
+    for (int mode = 0; mode < 2; mode++) {
+        void *blocks[BLOCKS];
+        debug_restart(test, modes[mode], 1);
+        for (int i = 0; i < BLOCKS; i++)
+            blocks[i] = block_allocate_clean(test, 8 * MIB, 1);
+        for (int i = 1; i < BLOCKS; i += 2)
+            block_free(test, blocks[i]);
+        work_verify(test);
+        void *block = block_allocate_clean(test, 24 * MIB, 1);
+        assert_true(cache_stats(test).stitches > 0);
+        block_free(test, block);
+        for (int i = 0; i < BLOCKS; i += 2)
+            block_free(test, blocks[i]);
+        work_verify(test);
+        cache_verify(test);
+    }
+}
+
 /* Neither memory that is transferred to another stream nor memory released to the driver shows old bytes. */
 CACHE_TEST(streams_and_trims_show_no_old_bytes)
 {

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 enum { GRANULES = 16, WORKERS = 4, ROUNDS = 200 };
@@ -138,6 +139,18 @@ DEVICE_TEST(other_files_are_refused)
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
     open_is_refused("not a file");
+}
+
+/* A file of that size would end the process by a signal. */
+DEVICE_TEST(a_device_beyond_the_limit_of_files_is_refused)
+{
+    struct rlimit usual;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    struct rlimit few = { .rlim_cur = GRANULE, .rlim_max = usual.rlim_max };
+    (void)fflush(NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    open_is_refused("File too large");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
 }
 
 /* A public cache finds the device by its variable. */

@@ -523,9 +523,11 @@ MONITOR_TEST(a_segment_that_cannot_be_written_is_logged_once)
     vmm_cache *first = cache_create_logged(&lines);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
     struct rlimit small = { .rlim_cur = 64, .rlim_max = usual.rlim_max };
+    struct rlimit none = { .rlim_cur = 0, .rlim_max = usual.rlim_max };
     (void)fflush(NULL);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     vmm_cache *second = cache_create();
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
     vmm_cache *third = cache_create();
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
     assert_ok(vmm_destroy(third));

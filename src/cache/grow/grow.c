@@ -88,7 +88,7 @@ static vmm_status placement_fill(struct vmm_cache *cache, const struct request *
 }
 
 /* A small heap has no views. Nor has a cache whose driver maps a chunk at one address only, or with vmm_config.views
- * off, or with debug, zero or nvtx on: see cache_open(). In debug mode an access after a free must fault. */
+ * off, or debug or nvtx on: see cache_open(). In debug mode an access after a free must fault. */
 static bool has_views(const struct vmm_cache *cache, const struct heap *heap)
 {
     return !heap->is_small && cache->has_views;

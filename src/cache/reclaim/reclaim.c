@@ -44,6 +44,8 @@ static struct need need_of(struct vmm_cache *cache, const struct request *reques
         need.grow_bytes = request->new_bytes;
     else if (request->lane->owner.has_source)
         need.grow_bytes = vmm__source_segment_bytes(cache, request->heap, request->block_bytes);
+    else if (request->is_alone) /* it extends no free block */
+        need.grow_bytes = vmm__align_up(request->block_bytes, cache->vm.arena.granule_bytes);
     else
         need.grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &need.beside);
     uint64_t short_bytes = vmm__account_short_bytes(&pool->account, need.grow_bytes);

@@ -232,6 +232,7 @@ vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct dr
     return VMM_OK;
 
 fail_plain:
+    work_close(cuda);
     context_release(cuda);
 fail_device:
     vmm__driver_fini(&cuda->base);

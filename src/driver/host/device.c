@@ -15,6 +15,7 @@
 #define _GNU_SOURCE
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/file_limit.h"
 #include "base/file_lock.h"
 #include "base/hostmem.h"
 #include "driver/host/internal.h"
@@ -40,8 +41,11 @@ static vmm_status size_settle(const char *path, int device, uint64_t *bytes, str
 {
     if (fstat(device, about) != 0 || !S_ISREG(about->st_mode))
         return device_error(path, "not a file");
-    if (about->st_size == 0 && ftruncate(device, (off_t)*bytes) == 0)
+    if (about->st_size == 0) {
+        if (!vmm__file_may_have(*bytes) || ftruncate(device, (off_t)*bytes) != 0)
+            return device_error(path, strerror(errno));
         about->st_size = (off_t)*bytes;
+    }
     uint64_t size = (uint64_t)about->st_size;
     if (size == 0 || size % SOFT_GRANULE_BYTES != 0)
         return device_error(path, "its size is not a number of granules (2 MiB)");
