@@ -60,6 +60,25 @@ SOURCED_TEST(blocks_lie_in_segments_of_the_source, SEGMENT)
     sourced_verify(test);
 }
 
+/* Segments are sorted, and lie apart from each other and from the arena. */
+SOURCED_TEST(the_check_finds_segments_that_overlap, 0)
+{
+    struct vm *vm = &test->cache->vm;
+    (void)pool_alloc(test, pool, 5 * MIB, 1);
+    (void)pool_alloc(test, pool, 7 * MIB, 1);
+    assert_ok(vmm__sourced_check(vm));
+    struct sourced_segment *second = vm->segments.sorted[1];
+    const uint64_t wrong[] = { vm->segments.sorted[0]->outer + 2 * MIB, vm->arena.address };
+    uint64_t outer = second->outer;
+    for (int i = 0; i < 2; i++) {
+        second->outer = wrong[i];
+        assert_status(vmm__sourced_check(vm), VMM_ERR_INTERNAL);
+        assert_non_null(strstr(vmm_last_error(), "overlaps"));
+    }
+    second->outer = outer;
+    assert_ok(vmm__sourced_check(vm));
+}
+
 SOURCED_TEST(a_segment_is_as_large_as_a_block_that_needs_more, 0)
 {
     (void)pool_alloc(test, pool, 33 * MIB + 1, 1);
