@@ -2041,11 +2041,13 @@ VMM_API vmm_status vmm_listen(vmm_cache *cache, vmm_listener watch, void *contex
  *   3. after three quarters, pools that they have offered (vmm_sleep_options.on_claim): the smallest
  *      that is large enough goes to sleep, or else the largest. A sleep that has begun is not cut short;
  *      copies take time, so let claims wait for seconds where large pools are to sleep.
- * A cache does 2 and 3 only for claimants whose priority is at least its own. All other blocks stay,
- * and so does the memory of sources and of graph pools that are not offered. Caches of the lowest
- * priority give first; of equal ones, the one that has most. Together they give hardly more than is
- * missing. Then the request is tried again; it can fail if another process was quicker. Other threads
- * of the claimant use the cache meanwhile. The wake of a pool claims like a request.
+ * A cache does 2 and 3 only for claimants whose priority is at least its own. All other blocks
+ * stay, and so does the memory of sources, of graph pools that are not offered, and what pools were
+ * promised. Caches of the lowest priority give first; of equal ones, the one that has most.
+ * Together they give hardly more than is missing. Then the request is tried again; it can fail if
+ * another process was quicker. Other threads of the claimant use the cache meanwhile. The wake of
+ * pools claims like a request; of two that need the same memory, the one that claimed first gets
+ * it.
  *
  * Also without a claim, caches give idle memory above their floor while less than a 128th of the
  * device is free: headroom for what allocates without a cache.
