@@ -2,7 +2,7 @@
  * The limit that the system sets to the files of this process (RLIMIT_FSIZE). A write that begins there or beyond, and
  * an ftruncate() beyond it, end the process with SIGXFSZ, unless the program ignores that, so the callers ask first.
  *
- * Owns: nothing. May be called by: driver, trace, monitor, neighbour. Locks: none.
+ * Owns: nothing. May be called by: driver, trace, monitor, neighbour, cache. Locks: none.
  */
 #ifndef VMM_BASE_FILE_LIMIT_H
 #define VMM_BASE_FILE_LIMIT_H

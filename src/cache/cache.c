@@ -1,10 +1,15 @@
 /* What all of src/cache shares: see cache.h. */
+#define _GNU_SOURCE
 #include "cache/cache.h"
 #include "base/callback.h"
 #include "base/error.h"
+#include "base/file_limit.h"
 #include "cache/registry.h"
 
+#include <errno.h>
 #include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
 
 enum { LOG_LINE_BYTES = ERROR_LINE_BYTES + 32 }; /* the line of an error, and its call */
 
@@ -47,6 +52,17 @@ static void log_call(const struct vmm_cache *cache, const char *line)
     vmm__callback_end(&callback);
 }
 
+/* A write beyond the limit of file sizes would end the process. Leaves errno as it is. */
+static bool log_has_room(FILE *file, size_t bytes)
+{
+    struct stat about;
+    int error = errno;
+    bool is_file = fstat(fileno(file), &about) == 0 && S_ISREG(about.st_mode);
+    bool has_room = !is_file || vmm__file_may_have((uint64_t)about.st_size + bytes);
+    errno = error;
+    return has_room;
+}
+
 void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
 {
     if (cache->log == NULL && cache->log_file == NULL)
@@ -59,7 +75,8 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
     vmm__line_make(line);
     if (cache->log != NULL)
         log_call(cache, line);
-    if (cache->log_file != NULL)
+    if (cache->log_file != NULL &&
+        log_has_room(cache->log_file, strlen(line) + sizeof "vmmcache: "))
         (void)fprintf(cache->log_file, "vmmcache: %s\n", line);
 }
 

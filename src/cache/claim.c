@@ -45,22 +45,6 @@ static void claim_withdraw(struct neighbours *neighbours, struct claim *claim, u
     slot_write_locked(neighbours);
 }
 
-bool vmm__claim_is_behind(const struct vmm_cache *cache, const struct claim *claim)
-{
-    struct neighbour_slot slots[NEIGHBOUR_SLOTS];
-    if (cache->neighbours == NULL)
-        return false;
-    uint64_t now_ns = vmm__time_ns();
-    uint64_t begin_ns = claim->end_ns != 0 ? claim->end_ns - cache->neighbours->wait_ns : now_ns;
-    uint64_t others = vmm__neighbours_read(&cache->neighbours->record, slots);
-    bool is_behind = false;
-    while (others != 0 && !is_behind) {
-        const struct neighbour_slot *slot = &slots[vmm__neighbour_take(&others)];
-        is_behind = vmm__claim_is_shown(slot, now_ns) && slot->begin_ns < begin_ns;
-    }
-    return is_behind;
-}
-
 /* ---- Headroom -------------------------------------------------------------------------------- */
 
 uint64_t vmm__headroom_missing_bytes(const struct vmm_cache *cache, uint64_t free_bytes)
@@ -112,6 +96,30 @@ static void claim_begin(struct vmm_cache *cache, struct claim *claim, uint64_t n
                    (unsigned long long)(now_ns - vmm__min(now_ns, given_ns)) / 1000000);
 }
 
+/* Whether another cache claims, and began before this claim. False once the time of this one is over. */
+static bool is_behind(const struct neighbours *neighbours, const struct claim *claim)
+{
+    struct neighbour_slot slots[NEIGHBOUR_SLOTS];
+    uint64_t now_ns = vmm__time_ns();
+    uint64_t others = now_ns < claim->end_ns ? vmm__neighbours_read(&neighbours->record, slots) : 0;
+    bool is_found = false;
+    while (others != 0 && !is_found) {
+        const struct neighbour_slot *slot = &slots[vmm__neighbour_take(&others)];
+        is_found = vmm__claim_is_shown(slot, now_ns) &&
+                   slot->begin_ns < claim->end_ns - neighbours->wait_ns;
+    }
+    return is_found;
+}
+
+void vmm__claim_give_way(struct vmm_cache *cache, struct claim *claim)
+{
+    vmm__neighbour_ring(&cache->neighbours->record, BELL_GIVEN);
+    do
+        vmm__time_pause(CLAIM_SLICE_NS);
+    while (is_behind(cache->neighbours, claim));
+    claim->is_behind = false;
+}
+
 /* Says how a claim went once it is served, or its time is over. */
 static void claim_end(struct vmm_cache *cache, const struct claim *claim, uint64_t want_bytes,
                       uint64_t got_bytes, uint64_t begin_ns)
@@ -147,7 +155,12 @@ static void claim_wait(struct vmm_cache *cache, struct claim *claim, struct lane
     claim_show(cache, claim, want_bytes);
     if (held != NULL)
         vmm__cache_locks_drop(cache, held);
-    uint64_t got_bytes = memory_wait(cache, want_bytes, end_ns);
+    uint64_t got_bytes =
+        memory_wait(cache, want_bytes, vmm__min(begin_ns + CLAIM_SLICE_NS, end_ns));
+    claim->is_behind =
+        got_bytes < want_bytes && claim->gives_way && is_behind(cache->neighbours, claim);
+    if (!claim->is_behind)
+        got_bytes = memory_wait(cache, want_bytes, end_ns);
     claim_withdraw(cache->neighbours, claim, want_bytes);
     claim_end(cache, claim, want_bytes, got_bytes, begin_ns);
     if (held != NULL)

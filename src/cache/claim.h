@@ -43,6 +43,8 @@
 struct claim {
     uint64_t end_ns;    /* it claims until then; 0: it has not yet */
     bool is_tried;      /* the last call returned VMM_OK because the device had enough */
+    bool gives_way;     /* a wake, which could keep memory that an earlier claim waits for */
+    bool is_behind;     /* it has to: another cache claimed before, and still claims */
     struct claim *next; /* of those that the cache shows */
 };
 
@@ -70,8 +72,8 @@ struct neighbours {
 vmm_status vmm__claim(struct vmm_cache *cache, struct claim *claim, struct lane *held,
                       uint64_t grow_bytes);
 
-/* Whether another cache claims, and began before this claim, which the device has just refused something. */
-bool vmm__claim_is_behind(const struct vmm_cache *cache, const struct claim *claim);
+/* For a claim that is behind: tells the others that memory is free, and waits until it is no longer behind. */
+void vmm__claim_give_way(struct vmm_cache *cache, struct claim *claim);
 
 /* Whether a slot shows a claim whose time is not over. */
 static inline bool vmm__claim_is_shown(const struct neighbour_slot *slot, uint64_t now_ns)

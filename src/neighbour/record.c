@@ -169,7 +169,8 @@ static void file_close(struct neighbour_record *record)
     (void)close(atomic_exchange(&record->file, -1));
 }
 
-/* A child of a fork() meanwhile finds the file in the record, and closes it. */
+/* A child of a fork() meanwhile finds the file in the record, and closes it, unless the fork() comes between the open()
+ * and the store. */
 static vmm_status file_join(struct neighbour_record *record)
 {
     bool is_gone = true;
@@ -269,19 +270,16 @@ VMM_FORK_CHILD static void child_begin(void)
 }
 
 /* Gives back the slots of caches that are not destroyed before exit(). Their threads sleep from now on. A later handler
- * of exit() may destroy the caches, so the files stay open, and the bells go on working. If another thread keeps the
- * lock, does nothing: a file may stay, and the next process that leaves removes it. */
+ * of exit() may destroy the caches, so the files stay open, and the bells go on working. If another thread joins or
+ * leaves meanwhile, does nothing: a file may stay, and the next process that leaves removes it. */
 static void exit_leave(void)
 {
-    bool has_lock = vmm__mutex_try_lock(&lock);
-    for (int tries = 0; !has_lock && tries < TURN_MS; tries++) {
-        vmm__time_pause(1000000);
-        has_lock = vmm__mutex_try_lock(&lock);
-    }
-    if (!has_lock)
+    if (!vmm__mutex_try_lock(&lock))
         return;
     for (struct neighbour_record *record = records; record != NULL; record = record->next) {
         atomic_store(&record->is_left, true);
+        for (int tries = 0; atomic_load(&record->writers) > 0 && tries < TURN_MS; tries++)
+            vmm__time_pause(1000000);
         vmm__neighbour_ring(record, BELL_ASKED); /* the cache's thread wakes, and sees is_left */
         file_leave(record);
     }
@@ -303,6 +301,7 @@ vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *fold
 {
     record->file = -1;
     record->is_left = false;
+    record->writers = 0;
     vmm_status status = path_make(record, folder, uuid, uuid_bytes);
     if (status != VMM_OK)
         return status;
@@ -343,7 +342,7 @@ static uint64_t slot_checksum(const struct neighbour_slot *slot)
                                  sizeof *slot - sizeof slot->checksum);
 }
 
-void vmm__neighbour_write(const struct neighbour_record *record, struct neighbour_slot *slot)
+void vmm__neighbour_write(struct neighbour_record *record, struct neighbour_slot *slot)
 {
     if (slot->pid == 0) {
         slot->pid = (uint64_t)getpid();
@@ -352,9 +351,10 @@ void vmm__neighbour_write(const struct neighbour_record *record, struct neighbou
     }
     slot->revision++;
     slot->checksum = slot_checksum(slot);
-    VMM_HOLD(&lock); /* exit() may give the slot to another process */
-    if (vmm__neighbour_is_joined(record))
+    atomic_fetch_add(&record->writers, 1);
+    if (vmm__neighbour_is_joined(record)) /* else another process may have the slot */
         (void)file_write(record->file, slot, sizeof *slot, slot_offset(record->slot));
+    atomic_fetch_sub(&record->writers, 1);
 }
 
 /* Reads a damaged one again: its writer is done before the second try. */

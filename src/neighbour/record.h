@@ -29,6 +29,7 @@
 struct neighbour_record {
     _Atomic int file;     /* -1: closed, or in a child of fork() */
     _Atomic bool is_left; /* exit() has begun: the slot is given back, and only the bells serve */
+    _Atomic unsigned writers; /* calls that write the slot now */
     unsigned slot;
     void *bells; /* the mapped page */
     struct neighbour_record *next;
@@ -44,7 +45,7 @@ vmm_status vmm__neighbour_join(struct neighbour_record *record, const char *fold
 void vmm__neighbour_leave(struct neighbour_record *record);
 
 /* Writes the own slot, completing it. */
-void vmm__neighbour_write(const struct neighbour_record *record, struct neighbour_slot *slot);
+void vmm__neighbour_write(struct neighbour_record *record, struct neighbour_slot *slot);
 
 /* Copies all slots. Returns a set of those that count, a bit for each: not the own one, none of a process that has
  * ended, none that is damaged. All numbers are the other process's word; the name is a text. */

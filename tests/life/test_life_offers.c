@@ -284,8 +284,9 @@ NEIGHBOURS_TEST(no_pool_sleeps_that_is_not_offered)
 
 struct waking {
     vmm_cache *cache;
-    vmm_pool *pool;
-    void *kept;
+    vmm_pool **pools;
+    size_t count;
+    void *kept; /* a block of the last one */
     vmm_status status;
     pthread_t thread;
 };
@@ -293,34 +294,56 @@ struct waking {
 static void *wakes_on_thread(void *context)
 {
     struct waking *waking = context;
-    waking->status = vmm_pool_wake(&waking->pool, 1, NULL, NULL);
+    waking->status = vmm_pool_wake(waking->pools, waking->count, NULL, NULL);
     return NULL;
+}
+
+/* Both wake at once; the one that succeeds has its bytes, and sleeps again. */
+static void one_wakes(struct waking waking[2], size_t bytes)
+{
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&waking[i].thread, NULL, wakes_on_thread, &waking[i]), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(waking[i].thread, NULL), 0);
+    assert_int_not_equal(waking[0].status == VMM_OK, waking[1].status == VMM_OK);
+    const struct waking *awake = &waking[waking[0].status == VMM_OK ? 0 : 1];
+    pattern_check(awake->kept, bytes);
+    assert_ok(vmm_pool_sleep(awake->pools, awake->count, NULL, NULL));
 }
 
 /* The device has memory for one of them. Neither keeps a part that the other one waits for. */
 NEIGHBOURS_TEST(one_of_two_wakes_succeeds)
 {
     struct waking waking[2];
+    vmm_pool *pools[2];
     for (int i = 0; i < 2; i++) {
-        waking[i].cache = CACHE(.neighbours_wait_ms = 2 * WAIT_MS);
-        waking[i].pool = pool_in(waking[i].cache, .name = "weights");
+        vmm_cache *cache = CACHE(.neighbours_wait_ms = 2 * WAIT_MS);
+        waking[i] = (struct waking){ .cache = cache, .pools = &pools[i], .count = 1 };
+        pools[i] = pool_in(cache, .name = "weights");
         for (int part = 0; part < 20; part++) {
-            assert_ok(vmm_alloc_from(waking[i].pool, 2 * MIB, NULL, &waking[i].kept));
+            assert_ok(vmm_alloc_from(pools[i], 2 * MIB, NULL, &waking[i].kept));
             pages_write(waking[i].kept, 0x77, 2 * MIB);
         }
-        assert_ok(vmm_pool_sleep(&waking[i].pool, 1, NULL, NULL));
+        assert_ok(vmm_pool_sleep(&pools[i], 1, NULL, NULL));
     }
-    for (int round = 0; round < 10; round++) {
-        for (int i = 0; i < 2; i++)
-            assert_int_equal(pthread_create(&waking[i].thread, NULL, wakes_on_thread, &waking[i]),
-                             0);
-        for (int i = 0; i < 2; i++)
-            assert_int_equal(pthread_join(waking[i].thread, NULL), 0);
-        assert_int_not_equal(waking[0].status == VMM_OK, waking[1].status == VMM_OK);
-        struct waking *awake = &waking[waking[0].status == VMM_OK ? 0 : 1];
-        pattern_check(awake->kept, 2 * MIB);
-        assert_ok(vmm_pool_sleep(&awake->pool, 1, NULL, NULL));
+    for (int round = 0; round < 10; round++)
+        one_wakes(waking, 2 * MIB);
+}
+
+/* So it is with calls that wake two pools each: what the first pool has is given back, too. */
+NEIGHBOURS_TEST(one_of_two_wakes_of_two_pools_succeeds)
+{
+    struct waking waking[2];
+    vmm_pool *pools[2][2];
+    for (int i = 0; i < 2; i++) {
+        vmm_cache *cache = CACHE(.neighbours_wait_ms = 2 * WAIT_MS);
+        waking[i] = (struct waking){ .cache = cache, .pools = pools[i], .count = 2 };
+        for (int j = 0; j < 2; j++)
+            pools[i][j] = pool_with(cache, "weights", 30 * MIB, &waking[i].kept);
+        assert_ok(vmm_pool_sleep(pools[i], 2, NULL, NULL));
     }
+    for (int round = 0; round < 10; round++)
+        one_wakes(waking, 30 * MIB);
 }
 
 enum { LATE_MS = IS_SLOW_BUILD ? 3000 : 1000, LATE_WAIT_MS = LATE_MS * 3 / 2 };
@@ -406,7 +429,7 @@ NEIGHBOURS_TEST(a_pool_sleeps_in_time_beside_a_later_claim_of_the_cache)
     vmm_cache *holder = CACHE();
     vmm_cache *claiming = CACHE(.neighbours_wait_ms = SLEEP_MS);
     struct claimant first = { .cache = claiming, .bytes = 20 * MIB };
-    struct claimant second = { .cache = claiming, .bytes = 30 * MIB };
+    struct claimant second = { .cache = claiming, .bytes = 40 * MIB }; /* more than there is */
     void *kept;
     vmm_pool *pool = pool_with(holder, "weights", 24 * MIB, &kept);
     offer_with(pool, NULL, NULL);

@@ -5,6 +5,9 @@
 
 #include "driver/sim/sim.h"
 
+#include <sys/resource.h>
+#include <sys/stat.h>
+
 CONFIG_TEST(null_selects_all_defaults)
 {
     vmm_config out;
@@ -253,6 +256,31 @@ CONFIG_TEST(log_appends_to_a_file)
     assert_int_equal(strncmp(text, "vmmcache: grow: ", 16), 0);
     assert_non_null(second); /* appended */
     assert_int_equal(second[-1], '\n');
+    assert_int_equal(close(file), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* A write there would end the process by a signal. */
+CONFIG_TEST(log_stops_at_the_limit_of_files)
+{
+    char path[] = "/tmp/vmm-log-XXXXXX";
+    int file = mkstemp(path);
+    struct rlimit usual;
+    struct stat about;
+    vmm_cache *cache;
+    assert_true(file >= 0);
+    variable_set("VMM_LOG", path);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    struct rlimit few = { .rlim_cur = 100, .rlim_max = usual.rlim_max };
+    (void)fflush(NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    assert_ok(sim_create_by_environment(&cache));
+    for (int i = 0; i < 20; i++)
+        (void)block_in(cache, 5 * MIB, NULL);
+    assert_ok(vmm_destroy(cache));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    assert_int_equal(fstat(file, &about), 0);
+    assert_in_range(about.st_size, 20, 100);
     assert_int_equal(close(file), 0);
     assert_int_equal(unlink(path), 0);
 }

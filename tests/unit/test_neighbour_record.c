@@ -58,7 +58,7 @@ static void join_is_refused(const char *part)
     assert_non_null(strstr(vmm_last_error(), part));
 }
 
-static void show(const struct neighbour_record *record, uint64_t idle_bytes)
+static void show(struct neighbour_record *record, uint64_t idle_bytes)
 {
     struct neighbour_slot slot = { .idle_bytes = idle_bytes, .name = "shown" };
     vmm__neighbour_write(record, &slot);

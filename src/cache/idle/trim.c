@@ -187,7 +187,7 @@ static uint64_t pool_parts_bytes(const struct trim_request *part, const struct p
 {
     uint64_t idle_bytes = 0;
     for (struct lane *lane = pool->lanes; lane != NULL; lane = lane->next_of_pool)
-        idle_bytes += lane_idle_bytes(&pool->cache->vm, lane);
+        idle_bytes += vmm__lane_has_memory(lane) ? lane_idle_bytes(&pool->cache->vm, lane) : 0;
     return vmm__min(idle_bytes, pool_most_bytes(part, pool));
 }
 

@@ -399,8 +399,7 @@ static vmm_status chunk_sleep_again(struct vm *vm, struct chunk *chunk)
     return chunk->has_slept ? vmm__chunk_sleep(vm, chunk) : VMM_OK;
 }
 
-/* Puts what woke of a pool back to sleep. Leaves it as it is if copies may still write to its memory. */
-static void woken_sleep(struct pool_sleep *job)
+void vmm__pool_sleep_again(struct pool_sleep *job)
 {
     uint64_t done;
     if (job->has_unfinished) /* the driver may refuse once */
@@ -412,23 +411,19 @@ static void woken_sleep(struct pool_sleep *job)
         (void)chunks_each(job, chunk_sleep_again, from, job->chunks.count, &done);
 }
 
-/* After the device, not a limit, has refused a chunk: claims the rest from other processes. Two wakes that keep what
- * they have would wait for each other, so the one that claims later gives its memory back first, and *done is 0. False:
- * the others cannot help. */
-static bool rest_claim(struct pool_sleep *job, uint64_t *done)
+/* After the device, not a limit, has refused a chunk: claims the rest from other processes. VMM_OK: try again;
+ * VMM__PENDING: a wake that gives way has to; ERR_DEVICE_OOM: the others cannot help. */
+static vmm_status rest_claim(struct pool_sleep *job)
 {
     struct vmm_cache *cache = job->cache;
-    if (vmm__claim_is_behind(cache, job->claim)) {
-        job->has_unfinished = job->has_contents;
-        woken_sleep(job);
-        *done = 0;
-    }
     vmm__fair_lock(&cache->grow_lock);
     uint64_t bytes = asleep_bytes_locked(job);
     bool is_limited = vmm__account_short_bytes(&job->pool->account, bytes) > 0 ||
                       vmm__vm_short_bytes(&cache->vm, &job->pool->account, bytes) > 0;
     vmm__fair_unlock(&cache->grow_lock);
-    return !is_limited && vmm__claim(cache, job->claim, NULL, bytes) == VMM_OK;
+    if (is_limited || vmm__claim(cache, job->claim, NULL, bytes) != VMM_OK)
+        return VMM_ERR_DEVICE_OOM;
+    return job->claim->is_behind ? VMM__PENDING : VMM_OK;
 }
 
 /* Wakes what sleeps, up to `end`, and copies the contents of chunks that slept back. */
@@ -441,8 +436,8 @@ static vmm_status contents_wake(struct pool_sleep *job, uint64_t end, uint64_t *
         uint64_t copied;
         status =
             chunks_each(job, vmm__chunk_wake, from, vmm__min(end, from + CHUNKS_AT_ONCE), done);
-        if (status == VMM_ERR_DEVICE_OOM && rest_claim(job, done))
-            status = VMM_OK;
+        if (status == VMM_ERR_DEVICE_OOM)
+            status = rest_claim(job);
         if (status == VMM_OK && job->has_contents)
             status = contents_copy(job, from, *done, UINT64_MAX, &copied);
     }
@@ -562,7 +557,7 @@ vmm_status vmm__pool_wake(struct pool_sleep *job)
 void vmm__pool_wake_end(struct pool_sleep *job)
 {
     if (job->ends_asleep)
-        woken_sleep(job);
+        vmm__pool_sleep_again(job);
     else
         pool_wake_finish(job);
 }

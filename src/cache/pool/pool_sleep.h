@@ -36,8 +36,11 @@ struct pool_sleep {
 /* Puts a pool to sleep. On failure wakes what sleeps already; `ends_asleep` is set if that fails, too. */
 vmm_status vmm__pool_sleep(struct pool_sleep *job);
 
-/* Wakes a pool. On failure a part of it may be awake. */
+/* Wakes a pool. On failure a part of it may be awake. VMM__PENDING: it has to give way. */
 vmm_status vmm__pool_wake(struct pool_sleep *job);
+
+/* Puts what woke of a pool back to sleep. Leaves it as it is if copies may still write to its memory. */
+void vmm__pool_sleep_again(struct pool_sleep *job);
 
 /* Ends the wake of a pool: reports the mappings to the program, or, if `ends_asleep` is set, puts what woke back to
  * sleep. */

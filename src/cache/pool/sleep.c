@@ -266,11 +266,29 @@ static vmm_status sleep_run(const struct sleep_request *request, struct pool_sle
     return status;
 }
 
+/* Two calls that kept what they have woken could wait for each other. So the one that claims later puts all of it back
+ * to sleep, lets the other one go on, and begins again. */
+static vmm_status pools_wake(const struct sleep_request *request, struct pool_sleep *jobs)
+{
+    vmm_status status = VMM_OK;
+    uint64_t tried = 0;
+    while (tried < request->count && status == VMM_OK) {
+        status = vmm__pool_wake(&jobs[tried++]);
+        if (status != VMM__PENDING)
+            continue;
+        while (tried > 0)
+            vmm__pool_sleep_again(&jobs[--tried]);
+        vmm__claim_give_way(request->cache, jobs[0].claim);
+        status = VMM_OK;
+    }
+    return status;
+}
+
 static vmm_status wake_run(const struct sleep_request *request, struct pool_sleep *jobs)
 {
     vmm_status status = work_wait(request);
-    for (uint64_t i = 0; i < request->count && status == VMM_OK; i++)
-        status = vmm__pool_wake(&jobs[i]);
+    if (status == VMM_OK)
+        status = pools_wake(request, jobs);
     for (uint64_t i = 0; i < request->count; i++) {
         jobs[i].ends_asleep = status != VMM_OK;
         vmm__pool_wake_end(&jobs[i]);
@@ -301,7 +319,7 @@ vmm_status vmm__sleep_run(const struct sleep_request *request)
 {
     if (request->count == 0)
         return VMM_OK;
-    struct claim claim = { .end_ns = 0 };
+    struct claim claim = { .gives_way = request->is_wake };
     struct pool_sleep *jobs = vmm__host_alloc(request->count, sizeof *jobs);
     if (jobs == NULL) {
         vmm__sleep_cancel(request);

@@ -46,7 +46,8 @@ static bool gives_before(const struct neighbour_slot *slot, unsigned index,
     return spare_bytes != own_bytes ? spare_bytes > own_bytes : index < own_index;
 }
 
-/* Counts a claim whose priority is not lower than the cache's by how much of its time is over. */
+/* Counts a claim whose priority is not lower than the cache's by how much of its time is over. If several threads of a
+ * claimant claim, that is the time of the first one, for all their bytes. */
 static void time_add(const struct neighbour_slot *slot, uint64_t want_bytes, uint64_t now_ns,
                      struct claims *claims)
 {
