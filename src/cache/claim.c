@@ -147,7 +147,8 @@ static bool is_hopeless(struct vmm_cache *cache, const struct lane *held, uint64
     return grow_bytes > total_bytes - vmm__min(own_bytes, total_bytes);
 }
 
-/* Claims, and waits without the locks. */
+/* Claims, and waits without the locks. A claim that may have to give way looks after a slice for an earlier one: both
+ * show theirs by then, while at the end of a wait the earlier one would have withdrawn. */
 static void claim_wait(struct vmm_cache *cache, struct claim *claim, struct lane *held,
                        uint64_t want_bytes, uint64_t end_ns)
 {

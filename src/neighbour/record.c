@@ -361,13 +361,14 @@ void vmm__neighbour_write(struct neighbour_record *record, struct neighbour_slot
 static bool slot_is_whole(const struct neighbour_record *record, unsigned index,
                           struct neighbour_slot *slot)
 {
-    ssize_t count = sizeof *slot;
-    int tries = 1;
-    while (count == sizeof *slot && slot->checksum != slot_checksum(slot) && tries++ < READ_TRIES)
-        count = pread(record->file, slot, sizeof *slot, slot_offset(index));
+    bool is_whole = slot->checksum == slot_checksum(slot);
+    for (int tries = 1; !is_whole && tries < READ_TRIES; tries++) {
+        ssize_t count = pread(record->file, slot, sizeof *slot, slot_offset(index));
+        is_whole = count == (ssize_t)sizeof *slot && slot->checksum == slot_checksum(slot);
+    }
     slot->name[sizeof slot->name - 1] = '\0';
     vmm__line_make(slot->name);
-    return count == sizeof *slot && tries <= READ_TRIES;
+    return is_whole;
 }
 
 static bool slot_counts(const struct neighbour_record *record, unsigned index,

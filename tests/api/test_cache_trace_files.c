@@ -1,6 +1,7 @@
 /* vmm_trace_start(): wrong calls, failures of the file and the host, and the ends of processes. */
 #define _GNU_SOURCE
 #include "life/child.h"
+#include "support/file_limit_support.h"
 #include "support/recording_support.h"
 
 #include "base/hostmem.h"
@@ -8,7 +9,6 @@
 
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 /* ThreadSanitizer calls it. The children of fork() here start threads. */
@@ -61,15 +61,12 @@ static bool file_ends_with(const char *path, const char *wanted)
 /* Records to a file of at most 50000 bytes. */
 static struct trace_sum disk_fill(struct cache_test *test, const char *path)
 {
-    struct rlimit all;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
-    struct rlimit few = { .rlim_cur = 50000, .rlim_max = all.rlim_max };
     assert_ok(vmm_trace_start(test->cache, path, NULL));
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    file_limit_set(50000);
     for (int i = 0; i < 100000; i++)
         block_free(test, block_alloc(test, 1000, 0));
     vmm_status status = vmm_trace_stop(test->cache);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    file_limit_set(RLIM_INFINITY);
     expect_refused(status, "not complete");
     assert_true(file_ends_with(path, "#@ note the recording ends here: File too large\n"));
     return trace_sum_of(path);
@@ -86,15 +83,11 @@ CACHE_TEST(a_full_disk_fails_no_allocation)
 /* The thread of the program writes the end. */
 CACHE_TEST(the_end_of_a_recording_beyond_the_limit_is_no_signal)
 {
-    struct rlimit all;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
-    struct rlimit none = { .rlim_cur = 1, .rlim_max = all.rlim_max };
     assert_ok(vmm_trace_start(test->cache, trace_path(), NULL));
     block_free(test, block_alloc(test, 1000, 0));
-    (void)fflush(NULL);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    file_limit_set(1);
     vmm_status status = vmm_trace_stop(test->cache);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    file_limit_set(RLIM_INFINITY);
     expect_refused(status, "not complete");
 }
 

@@ -640,7 +640,7 @@ NEIGHBOURS_TEST(what_others_could_give_is_available)
     (void)block(cache, bytes);
 }
 
-/* Memory of a source, and what pools were promised, are not given, so they do not count. */
+/* What a pool was promised is not given, so it does not count. */
 NEIGHBOURS_TEST(what_is_never_given_is_not_available)
 {
     struct vmm_cache *holder = CACHE();

@@ -1,11 +1,11 @@
 /* Configuration: fields, callers of other versions, and every environment variable. */
 #define _GNU_SOURCE
 #include "support/config_support.h"
+#include "support/file_limit_support.h"
 #include "support/made_support.h"
 
 #include "driver/sim/sim.h"
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 CONFIG_TEST(null_selects_all_defaults)
@@ -265,20 +265,16 @@ CONFIG_TEST(log_stops_at_the_limit_of_files)
 {
     char path[] = "/tmp/vmm-log-XXXXXX";
     int file = mkstemp(path);
-    struct rlimit usual;
     struct stat about;
     vmm_cache *cache;
     assert_true(file >= 0);
     variable_set("VMM_LOG", path);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
-    struct rlimit few = { .rlim_cur = 100, .rlim_max = usual.rlim_max };
-    (void)fflush(NULL);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    file_limit_set(100);
     assert_ok(sim_create_by_environment(&cache));
     for (int i = 0; i < 20; i++)
         (void)block_in(cache, 5 * MIB, NULL);
     assert_ok(vmm_destroy(cache));
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    file_limit_set(RLIM_INFINITY);
     assert_int_equal(fstat(file, &about), 0);
     assert_in_range(about.st_size, 20, 100);
     assert_int_equal(close(file), 0);

@@ -1,6 +1,7 @@
 /* A device file that processes share: all draw on one capacity, and a killed process gives back. */
 #define _GNU_SOURCE
 #include "support/driver_steps.h"
+#include "support/file_limit_support.h"
 #include "support/made_support.h"
 
 #include "base/hostmem.h"
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 enum { GRANULES = 16, WORKERS = 4, ROUNDS = 200 };
@@ -144,13 +144,9 @@ DEVICE_TEST(other_files_are_refused)
 /* A file of that size would end the process by a signal. */
 DEVICE_TEST(a_device_beyond_the_limit_of_files_is_refused)
 {
-    struct rlimit usual;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
-    struct rlimit few = { .rlim_cur = GRANULE, .rlim_max = usual.rlim_max };
-    (void)fflush(NULL);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    file_limit_set(GRANULE);
     open_is_refused("File too large");
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    file_limit_set(RLIM_INFINITY);
 }
 
 /* A public cache finds the device by its variable. */

@@ -1,5 +1,6 @@
 /* System limits that the host driver reaches, and what remains after close. */
 #define _GNU_SOURCE
+#include "support/file_limit_support.h"
 #include "support/folder_support.h"
 #include "support/host_support.h"
 #include "support/thread_support.h"
@@ -83,12 +84,10 @@ TEST(process_limits_are_named)
     assert_int_equal(status, VMM_ERR_DRIVER);
     assert_true(is_named);
 
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    struct rlimit small = { GRANULE, before.rlim_max };
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    file_limit_set(GRANULE);
     status = vmm__driver_host_open(&options, &driver);
     is_named = strstr(vmm_last_error(), "RLIMIT_FSIZE") != NULL;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    file_limit_set(RLIM_INFINITY);
     assert_int_equal(status, VMM_ERR_DRIVER);
     assert_true(is_named);
     assert_null(driver);

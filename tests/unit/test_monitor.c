@@ -1,6 +1,7 @@
 /* The segment of a process: when it is there, what it says, and that it goes with its process. */
 #define _GNU_SOURCE
 #include "life/child.h"
+#include "support/file_limit_support.h"
 #include "support/folder_support.h"
 #include "support/made_support.h"
 
@@ -519,17 +520,12 @@ MONITOR_TEST(a_folder_that_cannot_be_written_is_an_error)
 MONITOR_TEST(a_segment_that_cannot_be_written_is_logged_once)
 {
     int lines = 0;
-    struct rlimit usual;
     vmm_cache *first = cache_create_logged(&lines);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
-    struct rlimit small = { .rlim_cur = 64, .rlim_max = usual.rlim_max };
-    struct rlimit none = { .rlim_cur = 0, .rlim_max = usual.rlim_max };
-    (void)fflush(NULL);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    file_limit_set(64);
     vmm_cache *second = cache_create();
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    file_limit_set(0);
     vmm_cache *third = cache_create();
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    file_limit_set(RLIM_INFINITY);
     assert_ok(vmm_destroy(third));
     assert_int_equal(lines, 1);
     assert_int_equal(head_read(getpid()).caches, 2);

@@ -6,6 +6,7 @@
 #include "base/time.h"
 #include "life/child.h"
 #include "neighbour/record.h"
+#include "support/file_limit_support.h"
 #include "support/folder_support.h"
 
 #include <errno.h>
@@ -16,7 +17,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -427,15 +427,6 @@ RECORD_TEST(a_full_file_system_takes_no_file_from_others)
     full_is_refused(1, 0); /* the slot: the file has a head */
     assert_true(exists());
     vmm__neighbour_leave(&record);
-}
-
-/* Of the soft limit only, which the child can raise again: it may have to write what its tests covered. */
-static void file_limit_set(uint64_t bytes)
-{
-    struct rlimit limit;
-    CHILD_REQUIRES(getrlimit(RLIMIT_FSIZE, &limit) == 0);
-    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
-    CHILD_REQUIRES(setrlimit(RLIMIT_FSIZE, &limit) == 0);
 }
 
 static void joins_with_short_files(void *context)
