@@ -6,7 +6,7 @@ usage: sleep_check.py [--plugin | --native] [CHECK...]
 Runs each check in a process of its own, with the plug-in and with the allocator class, and prints a line for each:
 PASS, FAIL and why, or SKIP for what this machine cannot do. The exit status is 1 if a check fails, and 77 where there
 is no PyTorch with CUDA or no GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set VMMCACHE_LIBRARY and PYTHONPATH as
-docs/pytorch.md says. Nothing else should use the GPU meanwhile: the device's memory is measured.
+docs/pytorch.md says. Nothing else should use the GPU meanwhile: most checks measure the device's memory, one at a time.
 """
 import gc
 import os
@@ -23,6 +23,7 @@ GIB = 1 << 30
 SLACK = 16 * MIB  # of a reading: the first copies and registrations take memory of the device, too
 DRIFT = 4 * MIB
 STEPS = 12
+BESIDE = {"threads", "run", "workers", "no_compiler"}  # these do not measure the memory of the device
 
 
 def start(**settings):
@@ -575,4 +576,4 @@ def check_no_compiler():
 
 if __name__ == "__main__":
     found = checks.find(dict(globals()))
-    checks.main(__file__, found, ["plugin", "native"], sys.argv[1:], alone=found)
+    checks.main(__file__, found, ["plugin", "native"], sys.argv[1:], alone=found.keys() - BESIDE, jobs=6)
