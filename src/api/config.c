@@ -255,6 +255,6 @@ vmm_status vmm__config_log(struct vmm_cache *cache)
     cache->log_file = fopen(log, "ae");
     if (cache->log_file == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "VMM_LOG=%.200s: %s", log, strerror(errno));
-    (void)setvbuf(cache->log_file, NULL, _IOLBF, BUFSIZ);
+    (void)setvbuf(cache->log_file, NULL, _IONBF, 0); /* a line that fails is not written again */
     return VMM_OK;
 }

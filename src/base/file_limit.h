@@ -1,8 +1,9 @@
 /*
  * The limit that the system sets to the files of this process (RLIMIT_FSIZE). A write that begins there or beyond, and
- * an ftruncate() beyond it, end the process with SIGXFSZ, unless the program ignores that, so the callers ask first.
+ * an ftruncate() beyond it, end the process with SIGXFSZ, unless the program ignores that, so the callers ask first. (A
+ * log, to which others may write too, holds the signal off instead: cache.c.)
  *
- * Owns: nothing. May be called by: driver, trace, monitor, neighbour, cache. Locks: none.
+ * Owns: nothing. May be called by: driver, trace, monitor, neighbour. Locks: none.
  */
 #ifndef VMM_BASE_FILE_LIMIT_H
 #define VMM_BASE_FILE_LIMIT_H

@@ -3,13 +3,14 @@
 #include "cache/cache.h"
 #include "base/callback.h"
 #include "base/error.h"
-#include "base/file_limit.h"
 #include "cache/registry.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <time.h>
 
 enum { LOG_LINE_BYTES = ERROR_LINE_BYTES + 32 }; /* the line of an error, and its call */
 
@@ -52,15 +53,24 @@ static void log_call(const struct vmm_cache *cache, const char *line)
     vmm__callback_end(&callback);
 }
 
-/* A write beyond the limit of file sizes would end the process. Leaves errno as it is. */
-static bool log_has_room(FILE *file, size_t bytes)
+/* Threads and processes may write to one file, so it can reach the limit of file sizes between a look and the write.
+ * The signal that would end the process goes to the thread, which holds it off and takes it back. Keeps errno. */
+static void log_write(FILE *file, const char *line)
 {
-    struct stat about;
+    const struct timespec at_once = { 0 };
+    sigset_t limit;
+    sigset_t before;
+    sigset_t pending;
     int error = errno;
-    bool is_file = fstat(fileno(file), &about) == 0 && S_ISREG(about.st_mode);
-    bool has_room = !is_file || vmm__file_may_have((uint64_t)about.st_size + bytes);
+    (void)sigemptyset(&limit);
+    (void)sigaddset(&limit, SIGXFSZ);
+    (void)sigpending(&pending);
+    (void)pthread_sigmask(SIG_BLOCK, &limit, &before);
+    (void)fprintf(file, "vmmcache: %s\n", line);
+    if (!sigismember(&pending, SIGXFSZ))
+        (void)sigtimedwait(&limit, NULL, &at_once);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = error;
-    return has_room;
 }
 
 void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
@@ -75,9 +85,8 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
     vmm__line_make(line);
     if (cache->log != NULL)
         log_call(cache, line);
-    if (cache->log_file != NULL &&
-        log_has_room(cache->log_file, strlen(line) + sizeof "vmmcache: "))
-        (void)fprintf(cache->log_file, "vmmcache: %s\n", line);
+    if (cache->log_file != NULL)
+        log_write(cache->log_file, line);
 }
 
 static void unlocked_counters_flush(struct lane *lane)

@@ -96,13 +96,26 @@ static void claim_begin(struct vmm_cache *cache, struct claim *claim, uint64_t n
                    (unsigned long long)(now_ns - vmm__min(now_ns, given_ns)) / 1000000);
 }
 
-/* Whether another cache claims, and began before this claim. False once the time of this one is over. */
-static bool is_behind(const struct neighbours *neighbours, const struct claim *claim)
+/* Whether another thread of the cache claims, and began before this claim. */
+static bool is_behind_own(struct neighbours *neighbours, const struct claim *claim)
+{
+    bool is_found = false;
+    VMM_HOLD(&neighbours->lock);
+    for (const struct claim *own = neighbours->claims; own != NULL; own = own->next)
+        is_found |= own->end_ns < claim->end_ns;
+    return is_found;
+}
+
+/* Whether another claim, of this cache or of another one, began before this claim. False once the time of this one is
+ * over. */
+static bool is_behind(struct neighbours *neighbours, const struct claim *claim)
 {
     struct neighbour_slot slots[NEIGHBOUR_SLOTS];
     uint64_t now_ns = vmm__time_ns();
-    uint64_t others = now_ns < claim->end_ns ? vmm__neighbours_read(&neighbours->record, slots) : 0;
-    bool is_found = false;
+    if (now_ns >= claim->end_ns)
+        return false;
+    bool is_found = is_behind_own(neighbours, claim);
+    uint64_t others = vmm__neighbours_read(&neighbours->record, slots);
     while (others != 0 && !is_found) {
         const struct neighbour_slot *slot = &slots[vmm__neighbour_take(&others)];
         is_found = vmm__claim_is_shown(slot, now_ns) &&

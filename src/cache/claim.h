@@ -44,7 +44,7 @@ struct claim {
     uint64_t end_ns;    /* it claims until then; 0: it has not yet */
     bool is_tried;      /* the last call returned VMM_OK because the device had enough */
     bool gives_way;     /* a wake, which could keep memory that an earlier claim waits for */
-    bool is_behind;     /* it has to: another cache claimed before, and still claims */
+    bool is_behind;     /* it has to: another claim began before, and goes on */
     struct claim *next; /* of those that the cache shows */
 };
 

@@ -6,6 +6,7 @@
 
 #include "driver/sim/sim.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 
 CONFIG_TEST(null_selects_all_defaults)
@@ -277,6 +278,43 @@ CONFIG_TEST(log_stops_at_the_limit_of_files)
     file_limit_set(RLIM_INFINITY);
     assert_int_equal(fstat(file, &about), 0);
     assert_in_range(about.st_size, 20, 100);
+    assert_int_equal(close(file), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+enum { LOGGING_THREADS = 4, LOGGED_LINES = 200, LOGGING_ROUNDS = 8 };
+
+static void *lines_log(void *cache)
+{
+    for (int i = 0; i < LOGGED_LINES; i++)
+        assert_ok(vmm_log_write(cache, "a line of a thread that logs beside others"));
+    return NULL;
+}
+
+/* Threads that log reach the limit together, and the process goes on. */
+CONFIG_TEST(threads_log_up_to_the_limit_of_files)
+{
+    enum { LIMIT = 20000 };
+    char path[] = "/tmp/vmm-log-XXXXXX";
+    int file = mkstemp(path);
+    struct stat about;
+    vmm_cache *cache;
+    assert_true(file >= 0);
+    variable_set("VMM_LOG", path);
+    assert_ok(sim_create_by_environment(&cache));
+    file_limit_set(LIMIT);
+    for (int round = 0; round < LOGGING_ROUNDS; round++) {
+        pthread_t threads[LOGGING_THREADS];
+        assert_int_equal(ftruncate(file, round), 0);
+        for (int i = 0; i < LOGGING_THREADS; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, lines_log, cache), 0);
+        for (int i = 0; i < LOGGING_THREADS; i++)
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(fstat(file, &about), 0);
+        assert_int_equal(about.st_size, LIMIT);
+    }
+    file_limit_set(RLIM_INFINITY);
+    assert_ok(vmm_destroy(cache));
     assert_int_equal(close(file), 0);
     assert_int_equal(unlink(path), 0);
 }
