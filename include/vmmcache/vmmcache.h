@@ -189,10 +189,10 @@ typedef enum vmm_switch {
  * stream itself may reuse it at once: that is stream order.
  *
  * ANY_USE: after all work that was submitted before the free has ended, on any stream of the
- * device's primary context, or of another device's that is active: whether the program has declared
- * the use or not. Until then a request maps new memory. Streams stay concurrent. While a kernel does
- * not end, freed memory stays with its stream. A program must order the work of other contexts
- * itself.
+ * device's primary context or its green contexts, or of another device's that is active: whether
+ * the program has declared the use or not. Until then a request maps new memory. Streams stay
+ * concurrent. While a kernel does not end, freed memory stays with its stream. A program must order
+ * the work of other contexts itself.
  *
  * DECLARED: after the work of the freeing stream, and of the streams that vmm_record_stream() named.
  * The program declares every use by another stream. For programs that run kernels that never end.
@@ -434,9 +434,10 @@ VMM_API vmm_status vmm_destroy(vmm_cache *cache);
  * Does:     allocates a block of at least `bytes` bytes for use on `stream`, in stream order: work
  *           submitted to the stream before a block was freed runs before work that uses the same
  *           memory next.
- * Takes:    bytes; 0 returns a unique pointer that must not be dereferenced. stream: belongs to the
- *           cache's context; NULL and CU_STREAM_LEGACY are the default stream. CU_STREAM_PER_THREAD
- *           is refused.
+ * Takes:    bytes; 0 returns a unique pointer that must not be dereferenced. stream: of the device's
+ *           primary context or, from CUDA 12.5 on, of a green context; NULL and CU_STREAM_LEGACY are
+ *           the primary context's default stream, which does not wait for that of a green one.
+ *           CU_STREAM_PER_THREAD is refused.
  * Returns:  VMM_OK and a device address in *out, a multiple of 512. The contents are undefined, or
  *           zeros if vmm_config.zero is on. A block larger than 1 MiB may consist of parts of
  *           several chunks that also have other addresses; a write beyond its end may then change a

@@ -269,8 +269,8 @@ struct driver_ops {
     /* sim: nanoseconds on the driver's clock, the sum of modelled costs. NULL: real time. */
     uint64_t (*clock)(struct driver *driver);
 
-    /* ERR_INVALID_ARGUMENT if the stream belongs to another context, whose work the driver cannot order. Does not
-     * detect destroyed streams. NULL: the driver has no contexts. */
+    /* ERR_INVALID_ARGUMENT if the stream belongs to a context whose work the driver cannot order: neither the device's
+     * primary one nor a green one. Does not detect destroyed streams. NULL: the driver has no contexts. */
     vmm_status (*stream_check)(struct driver *driver, vmm_stream stream);
 
 #define DRIVER_OP_MEMBER(name, parameters, arguments) vmm_status(*name) parameters;

@@ -302,6 +302,24 @@ FAKE_TEST(a_stream_of_another_context_is_refused)
     CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK && vmm_destroy(cache) == VMM_OK);
 }
 
+/* Events of the primary context cover the work of the device's green contexts. A driver that cannot tell these from
+ * other contexts has no such events either. */
+FAKE_TEST(streams_of_green_contexts_are_served)
+{
+    vmm_stream green = (vmm_stream)(uintptr_t)FAKE_GREEN_STREAM;
+    bool has_green = dlsym(library, "cuStreamGetCtx_v2") != NULL;
+    vmm_status expected = has_green ? VMM_OK : VMM_ERR_INVALID_ARGUMENT;
+    void *block = NULL;
+    void *own = NULL;
+    vmm_cache *cache = cache_create(0);
+    CHILD_REQUIRES(vmm_alloc(cache, 512, (vmm_stream)16, &block) == VMM_OK);
+    CHILD_REQUIRES(vmm_record_stream(cache, block, green) == expected);
+    CHILD_REQUIRES(vmm_wait_stream(cache, green) == expected);
+    CHILD_REQUIRES(vmm_alloc(cache, 3 * MIB, green, &own) == expected);
+    CHILD_REQUIRES(has_green ? vmm_free(cache, own) == VMM_OK : own == NULL);
+    CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK && vmm_destroy(cache) == VMM_OK);
+}
+
 /* Submits work of a kind to a stream, whose call of libcuda fails. */
 static vmm_status work_submit(struct driver *driver, const char *call)
 {

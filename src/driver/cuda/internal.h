@@ -88,11 +88,14 @@
     X(cuCtxRecordEvent, "cuCtxRecordEvent", 12050)                                                 \
     X(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000)                              \
     X(cuStreamGetCtx, "cuStreamGetCtx", 9020)                                                      \
+    X(cuStreamGetCtx_v2, "cuStreamGetCtx", 12050)                                                  \
     X(cuDeviceGetUuid_v2, "cuDeviceGetUuid", 11040)                                                \
     X(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange", 11070)
 
-/* cuda.h before 12.5 does not declare it. */
+/* cuda.h before 12.5 does not declare them. */
+typedef struct CUgreenCtx_st *CUgreenCtx;
 CUresult cuCtxRecordEvent(CUcontext context, CUevent event);
+CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green);
 
 struct cuda_api {
 #define CUDA_API_MEMBER(name, asked, version) __typeof__(name) *name;

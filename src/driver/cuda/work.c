@@ -119,13 +119,24 @@ vmm_status vmm__cuda_capturing(struct driver *driver, const vmm_stream *streams,
     return stream_status(driver, failed, status);
 }
 
+/* Of a green context's stream: the primary context of its device, whose events cover it. Before CUDA 12.5: the green
+ * context, which no event of the primary one covers. */
+static CUresult stream_context_get(const struct cuda_api *api, CUstream stream, CUcontext *context)
+{
+    CUgreenCtx green;
+    if (api->cuStreamGetCtx_v2 != NULL)
+        return api->cuStreamGetCtx_v2(stream, context, &green);
+    return api->cuStreamGetCtx != NULL ? api->cuStreamGetCtx(stream, context)
+                                       : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 /* Accepts a stream that CUDA does not know: it was destroyed, and stream_status() detects that. */
 vmm_status vmm__cuda_stream_check(struct driver *driver, vmm_stream stream)
 {
     const struct cuda_driver *cuda = vmm__cuda_of(driver);
     CUcontext context = NULL;
     struct cuda_scope scope;
-    if (stream == NULL || cuda->api->cuStreamGetCtx == NULL)
+    if (stream == NULL)
         return VMM_OK;
     struct error_line line;
     vmm__error_save(&line);
@@ -133,7 +144,7 @@ vmm_status vmm__cuda_stream_check(struct driver *driver, vmm_stream stream)
         vmm__error_restore(&line);
         return VMM_OK;
     }
-    CUresult result = cuda->api->cuStreamGetCtx(stream, &context);
+    CUresult result = stream_context_get(cuda->api, stream, &context);
     vmm__cuda_leave(cuda, &scope);
     if (result != CUDA_SUCCESS || context == cuda->context)
         return VMM_OK;

@@ -147,13 +147,25 @@ EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *stat
     return fake_result(__func__, queried);
 }
 
-/* Streams from FAKE_FOREIGN_STREAM on belong to a context that is no device's primary one. */
+/* Of a green context's stream: that context. */
 EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *out)
 {
     CONTEXT_CALL_BEGIN();
     (void)memory;
+    bool is_primary = (uintptr_t)stream < FAKE_GREEN_STREAM;
+    *out = is_primary ? (CUcontext)context : (CUcontext)&fake_cuda;
+    return CUDA_SUCCESS;
+}
+
+/* Of a green context's stream: that context, and the device's primary one. */
+EXPORT CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *out, CUgreenCtx *green)
+{
+    CONTEXT_CALL_BEGIN();
+    (void)memory;
     bool is_foreign = (uintptr_t)stream >= FAKE_FOREIGN_STREAM;
+    bool is_green = (uintptr_t)stream >= FAKE_GREEN_STREAM && !is_foreign;
     *out = is_foreign ? (CUcontext)&fake_cuda : (CUcontext)context;
+    *green = is_green ? (CUgreenCtx)(void *)&fake_cuda : NULL;
     return CUDA_SUCCESS;
 }
 
