@@ -70,7 +70,7 @@ class ChecksTest(FolderTest):
 
     def test_without_pytorch_it_is_skipped_unless_it_must_not(self):
         self.write("torch.py", "raise ImportError\n")
-        tools = [os.path.join(TOOLS, name) for name in ("sleep_check.py", "native_check.py")]
+        tools = [os.path.join(TOOLS, name) for name in ("sleep_check.py", "native_check.py", "clock_check.py")]
         for program in (self.program, *tools):
             for required, status in (("0", 77), ("1", 1)):
                 found = start_python(program, PYTHONPATH=self.folder, VMM_REQUIRE_GPU=required)

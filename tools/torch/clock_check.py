@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Checks what programs of PyTorch demand of the clock: who may have memory that is still read, beside captures, too.
+
+usage: clock_check.py [--vmmcache] [--native] [CHECK...]
+
+--vmmcache is the allocator class, --native PyTorch's own allocator; by default both. Each check runs in a process of
+its own, three at a time. Prints a line for each: PASS, FAIL and why, or SKIP for what this machine cannot do. The exit
+status is 1 if a check fails, and 77 where there is no PyTorch with CUDA or no GPU; with VMM_REQUIRE_GPU=1 that is a
+failure. Set VMMCACHE_LIBRARY and PYTHONPATH as docs/pytorch.md says.
+"""
+import contextlib
+import ctypes
+import sys
+import threading
+
+import checks
+from checks import MIB, Skip, expect
+
+SIZES_MIB = (1, 4, 64, 512)
+LONG = 100_000_000  # clock cycles: 50 ms or more
+BESIDE = 3  # threads
+ALONE = ("compiled",)  # it compiles with all processors
+
+
+def start():
+    """Installs the allocator of this process and returns torch."""
+    import torch
+    if checks.kind() == "vmmcache":
+        import vmmcache
+        vmmcache.install(native=True)
+    return torch
+
+
+def ticks():
+    """Events that the clock has recorded, and its kind; 0 for PyTorch's own allocator."""
+    if checks.kind() != "vmmcache":
+        return 0, 0
+    from vmmcache import _figures
+    figures = _figures.Figures(0)
+    return figures.count("clock_ticks"), figures.count("clock_kind")
+
+
+def holds(tensor, value):
+    return bool((tensor == value).all().item())
+
+
+def reads_right(torch, count, way):
+    """Whether a stream that reads a tensor late sees what it held, if its owner frees it and another stream writes."""
+    read = torch.ones(count, device="cuda")
+    torch.cuda.synchronize()
+    reader, writer = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(reader):
+        torch.cuda._sleep(LONG)
+        total = read.sum(dtype=torch.float64)
+    del read
+
+    def write():
+        with torch.cuda.stream(writer):
+            torch.full((count,), 7.0, device="cuda")
+
+    if way == "empty_cache":
+        torch.cuda.empty_cache()
+    if way == "thread":
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+    else:
+        write()
+    torch.cuda.synchronize()
+    return total.item() == count
+
+
+def check_undeclared():
+    """keeps memory that a stream reads and nothing was said about: four sizes, five times"""
+    torch = start()
+    outcomes = {(mib, way): sum(reads_right(torch, mib * MIB // 4, way) for _ in range(5))
+                for mib in SIZES_MIB for way in ("same", "thread", "empty_cache")}
+    wrong = ["%d of 5 with %d MiB, %s" % (5 - right, *case) for case, right in outcomes.items() if right < 5]
+    expect(not wrong, "wrong: " + "; ".join(wrong))
+    return "right in %d of %d" % (sum(outcomes.values()), 5 * len(outcomes))
+
+
+@contextlib.contextmanager
+def threads_beside(torch, made):
+    """Threads that allocate, fill, check and free tensors, each on a stream of its own. made(value): a tensor full of
+    it."""
+    ended, wrong, rounds = threading.Event(), [], []
+
+    def run():
+        with torch.cuda.stream(torch.cuda.Stream()):
+            while not ended.is_set():
+                kept = [made(float(number)) for number in range(8)]
+                wrong.extend(number for number, each in enumerate(kept) if not holds(each, number))
+                rounds.append(1)
+
+    threads = [threading.Thread(target=run) for _ in range(BESIDE)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    expect(not wrong and rounds, "%d tensors of other threads were wrong in %d rounds" % (len(wrong), len(rounds)))
+
+
+def make_with(torch):
+    return lambda value: torch.full((1 << 18,), value, device="cuda")
+
+
+def check_captures():
+    """captures a hundred graphs beside three threads that allocate, and replays each three times"""
+    torch = start()
+    static, graphs = torch.zeros(1 << 20, device="cuda"), []
+    with threads_beside(torch, make_with(torch)):
+        for _ in range(100):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                output = (static * 2 + 1) * 3
+            graphs.append((graph, output))
+        right = 0
+        for value in (5.0, 6.0, 7.0):
+            static.fill_(value)
+            for graph, output in graphs:
+                graph.replay()
+                right += holds(output, (value * 2 + 1) * 3)
+    expect(right == 300, "%d of 300 replays are right" % right)
+    return "300 of 300 replays right"
+
+
+def check_compiled():
+    """runs torch.compile(mode='reduce-overhead') in four shapes, 60 steps alone and 60 beside three threads"""
+    torch = start()
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256)).cuda()
+    fast = torch.compile(model, mode="reduce-overhead")
+    inputs = [torch.randn(rows, 256, device="cuda") for rows in (32, 64, 96, 128)]
+    with torch.no_grad():
+        expected = [model(each) for each in inputs]
+
+        def steps():
+            for step in range(60):
+                torch.compiler.cudagraph_mark_step_begin()
+                got = fast(inputs[step % 4])
+                expect(torch.allclose(got, expected[step % 4], atol=1e-3), "step %d computes something else" % step)
+
+        steps()
+        with threads_beside(torch, make_with(torch)):
+            steps()
+
+
+def capture_failed(torch, way):
+    """Begins a capture and fails in it."""
+    static = torch.ones(1 << 20, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            doubled = static * 2
+            if way == "exception":
+                raise ValueError("a mistake in the program")
+            if way == "wait":
+                torch.cuda.synchronize()
+            del doubled
+            torch.empty(1 << 46, dtype=torch.uint8, device="cuda")
+    except (ValueError, RuntimeError):
+        return
+    raise AssertionError("a capture with %s did not fail" % way)
+
+
+def check_captures_failed():
+    """serves another stream after each of 240 captures that fail: an exception, a wait within, out of memory"""
+    torch = start()
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    begin, kind = ticks()
+    for number in range(240):
+        capture_failed(torch, ("exception", "wait", "memory")[number % 3])
+        with torch.cuda.stream(first):
+            freed = torch.full((16 * MIB,), -1.0, device="cuda")
+        del freed
+        first.synchronize()
+        with torch.cuda.stream(second):
+            expect(holds(torch.full((16 * MIB,), float(number), device="cuda"), number), "round %d is wrong" % number)
+    end, kind_now = ticks()
+    expect(kind_now == kind or kind == 0, "the clock's kind changed from %d to %d" % (kind, kind_now))
+    expect(torch.cuda.max_memory_reserved() <= 512 * MIB, "%d bytes were reserved" % torch.cuda.max_memory_reserved())
+    return "%d MiB reserved at most, %d ticks" % (torch.cuda.max_memory_reserved() // MIB, end - begin)
+
+
+def check_captures_cupy():
+    """captures a hundred graphs of CuPy beside three threads that allocate"""
+    torch = start()
+    if checks.kind() != "vmmcache":
+        raise Skip("CuPy has no allocator for captures")
+    try:
+        import cupy
+    except ImportError:
+        raise Skip("there is no CuPy") from None
+    import vmmcache
+    vmmcache.install_cupy()
+    right = 0
+    with threads_beside(torch, make_with(torch)):
+        for number in range(100):
+            with cupy.cuda.Stream(non_blocking=True) as stream:
+                array = cupy.full(1 << 18, number, dtype=cupy.float32)
+                stream.begin_capture()
+                doubled = array * 2
+                graph = stream.end_capture()
+                graph.launch(stream)
+                right += bool((doubled == 2 * number).all())
+    expect(right == 100, "%d of 100 graphs are right" % right)
+    return "100 of 100 graphs right"
+
+
+def check_captures_unannounced():
+    """loses at most one of 50 captures that a library begins without a word, beside three threads that allocate"""
+    torch = start()
+    runtime = ctypes.CDLL("libcudart.so.%s" % torch.version.cuda.split(".", maxsplit=1)[0])
+    thread_local, spoiled = 1, 0
+    static = torch.zeros(1 << 20, device="cuda")
+    stream = torch.cuda.Stream()
+    handle, graph = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p()
+    with threads_beside(torch, make_with(torch)), torch.cuda.stream(stream):
+        for _ in range(50):
+            begun = runtime.cudaStreamBeginCapture(handle, thread_local)
+            expect(begun == 0, "cudaStreamBeginCapture: %d" % begun)
+            with contextlib.suppress(RuntimeError):  # a capture that is spoiled takes no work
+                static.add_(1)
+            spoiled += runtime.cudaStreamEndCapture(handle, ctypes.byref(graph)) != 0
+            runtime.cudaGetLastError()
+    expect(spoiled <= 1, "%d were spoiled" % spoiled)
+    return "%d spoiled" % spoiled
+
+
+if __name__ == "__main__":
+    checks.main(__file__, checks.find(dict(globals())), ["vmmcache", "native"], sys.argv[1:], alone=ALONE, jobs=3)
