@@ -5,7 +5,7 @@
  *
  * Each of the streams (64) has a live block and work under way. In each round (20) the clock ticks a hundred times.
  * Prints the medians over the rounds of the time of a tick and of the driver's calls in it. Exits with 1 if one did not
- * tick, 77 without a GPU.
+ * tick or the streams were not busy, 77 without a GPU.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "base/time.h"
@@ -53,6 +53,19 @@ static void work_submit(const struct scene *scene)
         REQUIRE(vmm__driver_delay(scene->driver, WORK_NS, scene->streams[i]) == VMM_OK);
 }
 
+/* Whether the stream that got its work last still runs it. */
+static bool is_busy(const struct scene *scene)
+{
+    void *event;
+    REQUIRE(vmm__driver_event_create(scene->driver, &event) == VMM_OK);
+    REQUIRE(vmm__driver_event_record(scene->driver, event, scene->streams[scene->count - 1]) ==
+            VMM_OK);
+    vmm_status status = vmm__driver_event_query(scene->driver, event);
+    REQUIRE(status == VMM_OK || status == VMM__PENDING);
+    REQUIRE(vmm__driver_event_destroy(scene->driver, event) == VMM_OK);
+    return status == VMM__PENDING;
+}
+
 /* Nanoseconds of a tick, and of the driver's calls in it. */
 static void round_run(const struct scene *scene, double *tick_ns, double *driver_ns)
 {
@@ -65,7 +78,16 @@ static void round_run(const struct scene *scene, double *tick_ns, double *driver
     *tick_ns = (double)(vmm__time_ns() - begin_ns) / TICKS;
     *driver_ns = (double)(statistic(scene, true) - driver_begin_ns) / TICKS;
     REQUIRE(statistic(scene, false) - ticks == TICKS);
+    REQUIRE(is_busy(scene));
     REQUIRE(vmm_wait(scene->cache) == VMM_OK);
+}
+
+static bool number_read(const char *text, unsigned most, unsigned *number)
+{
+    char *end = NULL;
+    unsigned long read = strtoul(text, &end, 10);
+    *number = (unsigned)read;
+    return *text >= '1' && *text <= '9' && *end == '\0' && read <= most;
 }
 
 static int compare(const void *a, const void *b)
@@ -83,7 +105,10 @@ static double median(double *values, unsigned count)
 static void scene_open(struct scene *scene, vmm_driver_kind kind)
 {
     struct driver_options options = { .device = 0 };
-    vmm_config config = { .struct_size = sizeof config, .arena_bytes = UINT64_C(1) << 32 };
+    vmm_config config = { .struct_size = sizeof config,
+                          .arena_bytes = UINT64_C(1) << 32,
+                          .reuse = VMM_REUSE_ANY_USE,
+                          .clock_kind = VMM_CLOCK_CONTEXT };
     vmm_status status = kind == VMM_DRIVER_CUDA ? vmm__driver_cuda_open(&options, &scene->driver)
                                                 : vmm__driver_host_open(&options, &scene->driver);
     if (status == VMM_ERR_NO_DEVICE) {
@@ -116,10 +141,11 @@ int main(int argc, char **argv)
     static double tick_ns[ROUNDS_MOST];
     static double driver_ns[ROUNDS_MOST];
     bool is_cuda = argc > 1 && strcmp(argv[1], "cuda") == 0;
-    unsigned rounds = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 20;
-    scene.count = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 64;
-    if (argc < 2 || argc > 4 || (!is_cuda && strcmp(argv[1], "host") != 0) || scene.count == 0 ||
-        scene.count > STREAMS_MOST || rounds == 0 || rounds > ROUNDS_MOST) {
+    unsigned rounds = 20;
+    scene.count = 64;
+    if (argc < 2 || argc > 4 || (!is_cuda && strcmp(argv[1], "host") != 0) ||
+        (argc > 2 && !number_read(argv[2], STREAMS_MOST, &scene.count)) ||
+        (argc > 3 && !number_read(argv[3], ROUNDS_MOST, &rounds))) {
         (void)fprintf(stderr, "usage: clock_cost host|cuda [STREAMS [ROUNDS]]\n");
         return 2;
     }
@@ -130,5 +156,5 @@ int main(int argc, char **argv)
     (void)printf(
         "%u busy streams, %u rounds of %d ticks: a tick %.2f us, of it in the driver %.2f us\n",
         scene.count, rounds, TICKS, median(tick_ns, rounds) / 1e3, median(driver_ns, rounds) / 1e3);
-    return 0;
+    return fflush(stdout) == 0 ? 0 : 1;
 }

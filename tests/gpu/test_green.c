@@ -38,7 +38,7 @@ static CUstream green;
 static CUstream own;   /* of the primary context */
 static CUstream other; /* the same */
 
-static void context_make(void)
+static void context_make(CUgreenCtx *made, CUstream *stream)
 {
     CUdevResource all;
     CUdevResource part;
@@ -48,9 +48,9 @@ static void context_make(void)
     assert_int_equal(calls.cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM), 0);
     assert_int_equal(calls.cuDevSmResourceSplitByCount(&part, &parts, &all, &rest, 0, SM_LEAST), 0);
     assert_int_equal(calls.cuDevResourceGenerateDesc(&described, &part, 1), 0);
-    assert_int_equal(
-        calls.cuGreenCtxCreate(&context, described, device, CU_GREEN_CTX_DEFAULT_STREAM), 0);
-    assert_int_equal(calls.cuGreenCtxStreamCreate(&green, context, CU_STREAM_NON_BLOCKING, 0), 0);
+    assert_int_equal(calls.cuGreenCtxCreate(made, described, device, CU_GREEN_CTX_DEFAULT_STREAM),
+                     0);
+    assert_int_equal(calls.cuGreenCtxStreamCreate(stream, *made, CU_STREAM_NON_BLOCKING, 0), 0);
 }
 
 static int device_open(void **state)
@@ -63,7 +63,7 @@ static int device_open(void **state)
     assert_int_equal(cuda.cuStreamCreate(&own, CU_STREAM_NON_BLOCKING), 0);
     assert_int_equal(cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), 0);
     assert_ok(vmm__driver_cuda_open(&options, &driver));
-    context_make();
+    context_make(&context, &green);
     return 0;
 }
 
@@ -168,6 +168,24 @@ TEST(so_does_work_on_a_stream_that_was_created_while_the_context_was_current)
     stream_is_covered(stream); /* the calls of the cache, too, are made beside that context */
 }
 
+/* The default stream of the primary context does not wait for it. */
+TEST(an_event_of_all_work_covers_the_stream)
+{
+    void *all;
+    void *of_default;
+    assert_ok(vmm__driver_event_create(driver, &all));
+    assert_ok(vmm__driver_event_create(driver, &of_default));
+    assert_ok(vmm__driver_delay(driver, DELAY_NS, green));
+    assert_ok(vmm__driver_clock_record(driver, all));
+    assert_ok(vmm__driver_event_record(driver, of_default, NULL));
+    assert_ok(vmm__driver_event_wait(driver, of_default));
+    assert_status(vmm__driver_event_query(driver, all), VMM__PENDING);
+    assert_ok(vmm__driver_device_wait(driver));
+    assert_ok(vmm__driver_event_query(driver, all));
+    assert_ok(vmm__driver_event_destroy(driver, of_default));
+    assert_ok(vmm__driver_event_destroy(driver, all));
+}
+
 /* ---- Other contexts ----------------------------------------------------------------------------- */
 
 TEST(streams_of_other_contexts_are_still_refused)
@@ -183,6 +201,43 @@ TEST(streams_of_other_contexts_are_still_refused)
     assert_status(vmm_alloc(cache, MIB, stream, &block), VMM_ERR_INVALID_ARGUMENT);
     assert_int_equal(cuda.cuCtxDestroy(made), 0);
     assert_ok(vmm_destroy(cache));
+}
+
+/* ---- A context that ends ------------------------------------------------------------------------ */
+
+/* Its stream has no live blocks. Where the cache asks the driver about it, the program ends it first. */
+static void context_end_beside(const struct way *way)
+{
+    CUgreenCtx gone;
+    CUstream stream;
+    void *block = NULL;
+    bool is_told =
+        way->is_declared || way->reuse != VMM_REUSE_ANY_USE || way->clock == VMM_CLOCK_STREAMS;
+    vmm_cache *cache = cache_make(way);
+    context_make(&gone, &stream);
+    assert_ok(vmm_alloc(cache, BLOCK_BYTES, way->is_owner ? stream : own, &block));
+    assert_ok(vmm__driver_fill(driver, (uintptr_t)block, BLOCK_BYTES, OLD, stream));
+    if (way->is_declared)
+        assert_ok(vmm_record_stream(cache, block, stream));
+    assert_ok(vmm_free(cache, block));
+    if (is_told)
+        assert_ok(vmm_stream_end(cache, stream));
+    assert_ok(vmm__driver_device_wait(driver));
+    assert_int_equal(calls.cuGreenCtxDestroy(gone), 0);
+    assert_ok(vmm_alloc(cache, BLOCK_BYTES, other, &block));
+    assert_ok(vmm__driver_fill(driver, (uintptr_t)block, BLOCK_BYTES, NEW, other));
+    assert_ok(vmm_free(cache, block));
+    assert_ok(vmm_poll(cache));
+    assert_ok(vmm_trim(cache, 0, NULL));
+    assert_ok(vmm_destroy(cache));
+}
+
+TEST(a_green_context_may_end_before_the_cache)
+{
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        context_end_beside(&ways[i]);
+        print_message("way %zu ends well\n", i);
+    }
 }
 
 int main(void)

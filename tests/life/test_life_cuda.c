@@ -307,6 +307,7 @@ FAKE_TEST(a_stream_of_another_context_is_refused)
 FAKE_TEST(streams_of_green_contexts_are_served)
 {
     vmm_stream green = (vmm_stream)(uintptr_t)FAKE_GREEN_STREAM;
+    vmm_stream elsewhere = (vmm_stream)(uintptr_t)(FAKE_GREEN_STREAM + FAKE_GREEN_STEP);
     bool has_green = dlsym(library, "cuStreamGetCtx_v2") != NULL;
     vmm_status expected = has_green ? VMM_OK : VMM_ERR_INVALID_ARGUMENT;
     void *block = NULL;
@@ -317,6 +318,7 @@ FAKE_TEST(streams_of_green_contexts_are_served)
     CHILD_REQUIRES(vmm_wait_stream(cache, green) == expected);
     CHILD_REQUIRES(vmm_alloc(cache, 3 * MIB, green, &own) == expected);
     CHILD_REQUIRES(has_green ? vmm_free(cache, own) == VMM_OK : own == NULL);
+    CHILD_REQUIRES(vmm_alloc(cache, 512, elsewhere, &own) == VMM_ERR_INVALID_ARGUMENT);
     CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK && vmm_destroy(cache) == VMM_OK);
 }
 

@@ -156,10 +156,10 @@ static const char *first_name(unsigned number)
 }
 
 /* Stays until the process ends. CUDA may end it when it is asked about a handle that is no stream. */
-static vmm_stream stream_make(void)
+static vmm_stream stream_make(bool must_exist)
 {
     vmm_stream stream = (vmm_stream)(uintptr_t)8;
-    if (driver_choice_kind() == VMM_DRIVER_CUDA)
+    if (must_exist && driver_choice_kind() == VMM_DRIVER_CUDA)
         must_ok(vmm__driver_stream_create(driver_choice_open(0), &stream));
     return stream;
 }
@@ -167,7 +167,7 @@ static vmm_stream stream_make(void)
 static void table_call(enum call call, vmm_cache *cache)
 {
     const struct call_about *about = &call_abouts[call];
-    struct call_target target = { cache, NULL, &target, cache == NULL ? NULL : stream_make() };
+    struct call_target target = { cache, NULL, &target, stream_make(cache != NULL) };
     vmm_status wanted = cache == NULL || about->takes_pool ? INVALID : about->on_new;
     must_be(wanted, call_make(call, &target));
 }

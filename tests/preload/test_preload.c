@@ -306,6 +306,19 @@ static void foreign_streams_free(void **state)
     fault_set("", 0);
 }
 
+/* Of a green context of the device. */
+static void green_streams_are_served(void **state)
+{
+    (void)state;
+    CUstream green = (CUstream)(uintptr_t)(FAKE_GREEN_STREAM + 16);
+    CUdeviceptr block = 0;
+    assert_int_equal(cuda.cuMemAllocAsync(&block, MIB, green), CUDA_SUCCESS);
+    assert_int_equal(fake->plain_blocks, 0);
+    assert_int_equal(cuda.cuMemFreeAsync(block, green), CUDA_SUCCESS);
+    block = block_alloc(MIB);
+    assert_int_equal(cuda.cuMemFreeAsync(block, green), CUDA_SUCCESS);
+}
+
 static void named_streams_are_served_in_both_forms(void **state)
 {
     (void)state;
@@ -698,6 +711,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(work_in_flight_keeps_its_memory),
         cmocka_unit_test(thread_streams_are_left_to_libcuda),
         cmocka_unit_test(foreign_streams_free),
+        cmocka_unit_test(green_streams_are_served),
         cmocka_unit_test(named_streams_are_served_in_both_forms),
         cmocka_unit_test(captures_are_left_to_libcuda),
         cmocka_unit_test(captures_that_fail_are_over),

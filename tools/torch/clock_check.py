@@ -19,15 +19,16 @@ from checks import MIB, Skip, expect
 SIZES_MIB = (1, 4, 64, 512)
 LONG = 100_000_000  # clock cycles: 50 ms or more
 BESIDE = 3  # threads
+CONTEXT = 1  # VMM_CLOCK_CONTEXT
 ALONE = ("compiled",)  # it compiles with all processors
 
 
-def start():
+def start(**settings):
     """Installs the allocator of this process and returns torch."""
     import torch
     if checks.kind() == "vmmcache":
         import vmmcache
-        vmmcache.install(native=True)
+        vmmcache.install(native=True, **settings)
     return torch
 
 
@@ -44,10 +45,11 @@ def holds(tensor, value):
     return bool((tensor == value).all().item())
 
 
-def reads_right(torch, count, way):
-    """Whether a stream that reads a tensor late sees what it held, if its owner frees it and another stream writes."""
+def read_beside(torch, count, way):
+    """(whether a stream that reads a tensor late sees what it held, if its owner frees it and another stream writes;
+    whether it still read when the other one had its memory)"""
     read = torch.ones(count, device="cuda")
-    torch.cuda.synchronize()
+    read.sum(dtype=torch.float64).item()  # loads the kernel
     reader, writer = torch.cuda.Stream(), torch.cuda.Stream()
     with torch.cuda.stream(reader):
         torch.cuda._sleep(LONG)
@@ -66,34 +68,54 @@ def reads_right(torch, count, way):
         thread.join()
     else:
         write()
+    is_reading = not reader.query()
     torch.cuda.synchronize()
-    return total.item() == count
+    return total.item() == count, is_reading
 
 
 def check_undeclared():
     """keeps memory that a stream reads and nothing was said about: four sizes, five times"""
     torch = start()
-    outcomes = {(mib, way): sum(reads_right(torch, mib * MIB // 4, way) for _ in range(5))
-                for mib in SIZES_MIB for way in ("same", "thread", "empty_cache")}
-    wrong = ["%d of 5 with %d MiB, %s" % (5 - right, *case) for case, right in outcomes.items() if right < 5]
-    expect(not wrong, "wrong: " + "; ".join(wrong))
-    return "right in %d of %d" % (sum(outcomes.values()), 5 * len(outcomes))
+    found = {(mib, way): [read_beside(torch, mib * MIB // 4, way) for _ in range(5)]
+             for mib in SIZES_MIB for way in ("same", "thread", "empty_cache")}
+    wrong = ["%d MiB, %s" % case for case, outcomes in found.items() if not all(right for right, _ in outcomes)]
+    expect(not wrong, "wrong with " + "; ".join(wrong))
+    beside = {case: sum(is_reading for _, is_reading in outcomes) for case, outcomes in found.items()}
+    idle = ["%d MiB, %s" % case for case, count in beside.items() if count == 0 and case[1] != "empty_cache"]
+    expect(not idle, "the reader had always ended with " + "; ".join(idle))
+    return "right in %d, %d of them beside the reader" % (5 * len(found), sum(beside.values()))
+
+
+def check_undeclared_control():
+    """hands memory on too early if uses must be declared and are not, as that mode says"""
+    if checks.kind() != "vmmcache":
+        raise Skip("there is no such mode")
+    torch = start(reuse="declared")
+    wrong = sum(not read_beside(torch, 16 * MIB, "same")[0] for _ in range(5))
+    expect(wrong > 0, "the reader saw what it should: the check of undeclared uses would not see it")
+    return "wrong in %d of 5" % wrong
 
 
 @contextlib.contextmanager
 def threads_beside(torch, made):
     """Threads that allocate, fill, check and free tensors, each on a stream of its own. made(value): a tensor full of
     it."""
-    ended, wrong, rounds = threading.Event(), [], []
+    ended, faults, rounds = threading.Event(), [], [0] * BESIDE
 
-    def run():
+    def run(thread):
         with torch.cuda.stream(torch.cuda.Stream()):
             while not ended.is_set():
                 kept = [made(float(number)) for number in range(8)]
-                wrong.extend(number for number, each in enumerate(kept) if not holds(each, number))
-                rounds.append(1)
+                faults.extend("tensor %d" % number for number, each in enumerate(kept) if not holds(each, number))
+                rounds[thread] += 1
 
-    threads = [threading.Thread(target=run) for _ in range(BESIDE)]
+    def run_guarded(thread):
+        try:
+            run(thread)
+        except Exception as error:
+            faults.append(repr(error))
+
+    threads = [threading.Thread(target=run_guarded, args=(number,)) for number in range(BESIDE)]
     for thread in threads:
         thread.start()
     try:
@@ -102,7 +124,8 @@ def threads_beside(torch, made):
         ended.set()
         for thread in threads:
             thread.join()
-    expect(not wrong and rounds, "%d tensors of other threads were wrong in %d rounds" % (len(wrong), len(rounds)))
+    expect(not faults, "wrong in other threads: " + "; ".join(faults[:3]))
+    expect(all(rounds), "a thread made no round")
 
 
 def make_with(torch):
@@ -130,24 +153,27 @@ def check_captures():
 
 
 def check_compiled():
-    """runs torch.compile(mode='reduce-overhead') in four shapes, 60 steps alone and 60 beside three threads"""
+    """compiles with mode='reduce-overhead', and captures and replays four shapes alone and four beside three threads"""
     torch = start()
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256)).cuda()
     fast = torch.compile(model, mode="reduce-overhead")
-    inputs = [torch.randn(rows, 256, device="cuda") for rows in (32, 64, 96, 128)]
-    with torch.no_grad():
+
+    def steps(inputs):
         expected = [model(each) for each in inputs]
+        for step in range(15 * len(inputs)):
+            torch.compiler.cudagraph_mark_step_begin()
+            got = fast(inputs[step % len(inputs)])
+            expect(torch.allclose(got, expected[step % len(inputs)], atol=1e-3),
+                   "step %d computes something else" % step)
 
-        def steps():
-            for step in range(60):
-                torch.compiler.cudagraph_mark_step_begin()
-                got = fast(inputs[step % 4])
-                expect(torch.allclose(got, expected[step % 4], atol=1e-3), "step %d computes something else" % step)
-
-        steps()
+    with torch.no_grad():
+        shapes = [torch.randn(rows, 256, device="cuda") for rows in range(32, 32 * 8 + 1, 32)]
+        steps(shapes[:4])
         with threads_beside(torch, make_with(torch)):
-            steps()
+            steps(shapes[4:])
+    skips = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
+    expect(skips == 0, "%d shapes were not captured" % skips)
 
 
 def capture_failed(torch, way):
@@ -161,8 +187,9 @@ def capture_failed(torch, way):
                 raise ValueError("a mistake in the program")
             if way == "wait":
                 torch.cuda.synchronize()
+            if way == "memory":
+                torch.empty(1 << 46, dtype=torch.uint8, device="cuda")
             del doubled
-            torch.empty(1 << 46, dtype=torch.uint8, device="cuda")
     except (ValueError, RuntimeError):
         return
     raise AssertionError("a capture with %s did not fail" % way)
@@ -172,6 +199,7 @@ def check_captures_failed():
     """serves another stream after each of 240 captures that fail: an exception, a wait within, out of memory"""
     torch = start()
     first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    torch.ones(1, device="cuda")  # the figures begin with the first request
     begin, kind = ticks()
     for number in range(240):
         capture_failed(torch, ("exception", "wait", "memory")[number % 3])
@@ -182,7 +210,8 @@ def check_captures_failed():
         with torch.cuda.stream(second):
             expect(holds(torch.full((16 * MIB,), float(number), device="cuda"), number), "round %d is wrong" % number)
     end, kind_now = ticks()
-    expect(kind_now == kind or kind == 0, "the clock's kind changed from %d to %d" % (kind, kind_now))
+    expect(checks.kind() == "native" or kind_now == kind == CONTEXT,
+           "the clock's kind was %d, then %d" % (kind, kind_now))
     reserved = torch.cuda.max_memory_reserved() // MIB
     expect(reserved <= 512 or checks.kind() == "native", "%d MiB were reserved" % reserved)
     return "%d MiB reserved at most, %d ticks" % (reserved, end - begin)
@@ -234,14 +263,23 @@ def check_captures_unannounced():
     static = torch.zeros(1 << 20, device="cuda")
     stream = torch.cuda.Stream()
     handle, graph = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p()
+    torch.cuda.synchronize()
     with threads_beside(torch, make_with(torch)), torch.cuda.stream(stream):
         for _ in range(50):
             begun = runtime.cudaStreamBeginCapture(handle, thread_local)
             expect(begun == 0, "cudaStreamBeginCapture: %d" % begun)
-            with contextlib.suppress(RuntimeError):  # a capture that is spoiled takes no work
+            is_spoiled = False
+            try:
                 static.add_(1)
-            spoiled += runtime.cudaStreamEndCapture(handle, ctypes.byref(graph)) != 0
+            except RuntimeError:
+                is_spoiled = True
+            if runtime.cudaStreamEndCapture(handle, ctypes.byref(graph)) == 0:
+                expect(not is_spoiled and runtime.cudaGraphDestroy(graph) == 0, "a capture without its work ended well")
+            else:
+                is_spoiled = True
+            spoiled += is_spoiled
             runtime.cudaGetLastError()
+    expect(holds(static, 0.0), "work of a capture ran")
     expect(spoiled <= 1, "%d were spoiled" % spoiled)
     return "%d spoiled" % spoiled
 

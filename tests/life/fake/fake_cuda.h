@@ -23,9 +23,10 @@
 
 enum { FAKE_DEVICES = 4, FAKE_NAME_BYTES = 48 };
 
-/* Streams from here on belong to a green context of the device, from FAKE_FOREIGN_STREAM on to a context that is no
- * device's primary one. */
+/* Streams from here on belong to green contexts: FAKE_GREEN_STEP many to each device's. Those from FAKE_FOREIGN_STREAM
+ * on belong to a context that is no device's primary one. */
 #define FAKE_GREEN_STREAM   UINT64_C(0x7e00000000000000)
+#define FAKE_GREEN_STEP     UINT64_C(0x0000000100000000)
 #define FAKE_FOREIGN_STREAM UINT64_C(0x7f00000000000000)
 
 /* How devices treat the second mapping of a handle. */

@@ -157,15 +157,17 @@ EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *out)
     return CUDA_SUCCESS;
 }
 
-/* Of a green context's stream: that context, and the device's primary one. */
+/* Of a green context's stream: that context, and the primary one of its device. */
 EXPORT CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *out, CUgreenCtx *green)
 {
     CONTEXT_CALL_BEGIN();
     (void)memory;
-    bool is_foreign = (uintptr_t)stream >= FAKE_FOREIGN_STREAM;
-    bool is_green = (uintptr_t)stream >= FAKE_GREEN_STREAM && !is_foreign;
-    *out = is_foreign ? (CUcontext)&fake_cuda : (CUcontext)context;
+    bool is_green =
+        (uintptr_t)stream >= FAKE_GREEN_STREAM && (uintptr_t)stream < FAKE_FOREIGN_STREAM;
     *green = is_green ? (CUgreenCtx)(void *)&fake_cuda : NULL;
+    if (!is_green)
+        return cuStreamGetCtx(stream, out);
+    *out = (CUcontext)&fake_contexts[((uintptr_t)stream - FAKE_GREEN_STREAM) / FAKE_GREEN_STEP];
     return CUDA_SUCCESS;
 }
 
