@@ -238,12 +238,37 @@ static vmm_status sim_create_by_environment(vmm_cache **cache)
     return vmm_create(NULL, cache);
 }
 
+struct log_file {
+    char path[32];
+    int file;
+};
+
+/* An empty file, which VMM_LOG names. */
+static struct log_file log_file_make(void)
+{
+    struct log_file log = { .path = "/tmp/vmm-log-XXXXXX" };
+    log.file = mkstemp(log.path);
+    assert_true(log.file >= 0);
+    variable_set("VMM_LOG", log.path);
+    return log;
+}
+
+static off_t log_file_bytes(const struct log_file *log)
+{
+    struct stat about;
+    assert_int_equal(fstat(log->file, &about), 0);
+    return about.st_size;
+}
+
+static void log_file_end(const struct log_file *log)
+{
+    assert_int_equal(close(log->file), 0);
+    assert_int_equal(unlink(log->path), 0);
+}
+
 CONFIG_TEST(log_appends_to_a_file)
 {
-    char path[] = "/tmp/vmm-log-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    variable_set("VMM_LOG", path);
+    struct log_file log = log_file_make();
     for (int round = 0; round < 2; round++) {
         vmm_cache *cache;
         assert_ok(sim_create_by_environment(&cache));
@@ -251,35 +276,28 @@ CONFIG_TEST(log_appends_to_a_file)
         assert_ok(vmm_destroy(cache));
     }
     char text[4096] = "";
-    ssize_t bytes = read(file, text, sizeof text - 1);
+    ssize_t bytes = read(log.file, text, sizeof text - 1);
     assert_true(bytes > 0);
     char *second = strstr(text + 1, "vmmcache: grow: ");
     assert_int_equal(strncmp(text, "vmmcache: grow: ", 16), 0);
     assert_non_null(second); /* appended */
     assert_int_equal(second[-1], '\n');
-    assert_int_equal(close(file), 0);
-    assert_int_equal(unlink(path), 0);
+    log_file_end(&log);
 }
 
 /* A write there would end the process by a signal. */
 CONFIG_TEST(log_stops_at_the_limit_of_files)
 {
-    char path[] = "/tmp/vmm-log-XXXXXX";
-    int file = mkstemp(path);
-    struct stat about;
+    struct log_file log = log_file_make();
     vmm_cache *cache;
-    assert_true(file >= 0);
-    variable_set("VMM_LOG", path);
     file_limit_set(100);
     assert_ok(sim_create_by_environment(&cache));
     for (int i = 0; i < 20; i++)
         (void)block_in(cache, 5 * MIB, NULL);
     assert_ok(vmm_destroy(cache));
     file_limit_set(RLIM_INFINITY);
-    assert_int_equal(fstat(file, &about), 0);
-    assert_in_range(about.st_size, 20, 100);
-    assert_int_equal(close(file), 0);
-    assert_int_equal(unlink(path), 0);
+    assert_in_range(log_file_bytes(&log), 20, 100);
+    log_file_end(&log);
 }
 
 enum { LOGGING_THREADS = 4, LOGGED_LINES = 200, LOGGING_ROUNDS = 8 };
@@ -295,26 +313,20 @@ static void *lines_log(void *cache)
 CONFIG_TEST(threads_log_up_to_the_limit_of_files)
 {
     enum { LIMIT = 20000 };
-    char path[] = "/tmp/vmm-log-XXXXXX";
-    int file = mkstemp(path);
-    struct stat about;
+    struct log_file log = log_file_make();
     vmm_cache *cache;
-    assert_true(file >= 0);
-    variable_set("VMM_LOG", path);
     assert_ok(sim_create_by_environment(&cache));
     file_limit_set(LIMIT);
     for (int round = 0; round < LOGGING_ROUNDS; round++) {
         pthread_t threads[LOGGING_THREADS];
-        assert_int_equal(ftruncate(file, round), 0);
+        assert_int_equal(ftruncate(log.file, round), 0);
         for (int i = 0; i < LOGGING_THREADS; i++)
             assert_int_equal(pthread_create(&threads[i], NULL, lines_log, cache), 0);
         for (int i = 0; i < LOGGING_THREADS; i++)
             assert_int_equal(pthread_join(threads[i], NULL), 0);
-        assert_int_equal(fstat(file, &about), 0);
-        assert_int_equal(about.st_size, LIMIT);
+        assert_int_equal(log_file_bytes(&log), LIMIT);
     }
     file_limit_set(RLIM_INFINITY);
     assert_ok(vmm_destroy(cache));
-    assert_int_equal(close(file), 0);
-    assert_int_equal(unlink(path), 0);
+    log_file_end(&log);
 }

@@ -22,6 +22,11 @@ def expect(condition, why):
         raise AssertionError(why)
 
 
+def holds(tensor, value):
+    """Whether each element is that value."""
+    return bool((tensor == value).all().item())
+
+
 def need(scope, name):
     """A function of PyTorch that not every version has."""
     found = getattr(scope, name, None)

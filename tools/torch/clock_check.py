@@ -14,7 +14,7 @@ import sys
 import threading
 
 import checks
-from checks import MIB, Skip, expect
+from checks import MIB, Skip, expect, holds
 
 SIZES_MIB = (1, 4, 64, 512)
 LONG = 100_000_000  # clock cycles: 50 ms or more
@@ -39,10 +39,6 @@ def ticks():
     from vmmcache import _figures
     figures = _figures.Figures(0)
     return figures.count("clock_ticks"), figures.count("clock_kind")
-
-
-def holds(tensor, value):
-    return bool((tensor == value).all().item())
 
 
 def read_beside(torch, count, way):
@@ -97,15 +93,14 @@ def check_undeclared_control():
 
 
 @contextlib.contextmanager
-def threads_beside(torch, made):
-    """Threads that allocate, fill, check and free tensors, each on a stream of its own. made(value): a tensor full of
-    it."""
+def threads_beside(torch):
+    """Threads that allocate, fill, check and free tensors, each on a stream of its own."""
     ended, faults, rounds = threading.Event(), [], [0] * BESIDE
 
     def run(thread):
         with torch.cuda.stream(torch.cuda.Stream()):
             while not ended.is_set():
-                kept = [made(float(number)) for number in range(8)]
+                kept = [torch.full((1 << 18,), float(number), device="cuda") for number in range(8)]
                 faults.extend("tensor %d" % number for number, each in enumerate(kept) if not holds(each, number))
                 rounds[thread] += 1
 
@@ -128,15 +123,11 @@ def threads_beside(torch, made):
     expect(all(rounds), "a thread made no round")
 
 
-def make_with(torch):
-    return lambda value: torch.full((1 << 18,), value, device="cuda")
-
-
 def check_captures():
     """captures a hundred graphs beside three threads that allocate, and replays each three times"""
     torch = start()
     static, graphs = torch.zeros(1 << 20, device="cuda"), []
-    with threads_beside(torch, make_with(torch)):
+    with threads_beside(torch):
         for _ in range(100):
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -170,7 +161,7 @@ def check_compiled():
     with torch.no_grad():
         shapes = [torch.randn(rows, 256, device="cuda") for rows in range(32, 32 * 8 + 1, 32)]
         steps(shapes[:4])
-        with threads_beside(torch, make_with(torch)):
+        with threads_beside(torch):
             steps(shapes[4:])
     skips = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
     expect(skips == 0, "%d shapes were not captured" % skips)
@@ -245,7 +236,7 @@ def check_captures_cupy():
     import vmmcache
     vmmcache.install_cupy()
     right = spoiled = 0
-    with threads_beside(torch, make_with(torch)):
+    with threads_beside(torch):
         for number in range(100):
             with cupy.cuda.Stream(non_blocking=True) as stream:
                 doubled, was_spoiled = cupy_captures(cupy, stream, cupy.full(1 << 18, number, dtype=cupy.float32))
@@ -264,7 +255,7 @@ def check_captures_unannounced():
     stream = torch.cuda.Stream()
     handle, graph = ctypes.c_void_p(stream.cuda_stream), ctypes.c_void_p()
     torch.cuda.synchronize()
-    with threads_beside(torch, make_with(torch)), torch.cuda.stream(stream):
+    with threads_beside(torch), torch.cuda.stream(stream):
         for _ in range(50):
             begun = runtime.cudaStreamBeginCapture(handle, thread_local)
             expect(begun == 0, "cudaStreamBeginCapture: %d" % begun)

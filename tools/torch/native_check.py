@@ -18,7 +18,7 @@ import tempfile
 import time
 
 import checks
-from checks import CHECK_SECONDS, MIB, Skip, expect
+from checks import CHECK_SECONDS, MIB, Skip, expect, holds
 
 ALONE = ("tensors", "bypass", "oom", "ipc")  # they measure time, or the memory of the device
 
@@ -565,10 +565,6 @@ def figures(torch):
     own = sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
     imported = sum(Figures(device).number("imported_bytes") for device in range(torch.cuda.device_count()))
     return len(os.listdir("/proc/self/fd")), own, imported
-
-
-def holds(tensor, value):
-    return bool((tensor == value).all().item())
 
 
 def ipc_answer(there, back):
